@@ -1,0 +1,1 @@
+"""Transactions for HBase and for one file, from Python."""

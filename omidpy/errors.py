@@ -1,0 +1,179 @@
+"""Every error omidpy raises, cut along the first question after a failure: did it commit?
+
+    OmidError
+      TransactionAborted            certainly not committed; retryable
+        WriteConflict               another transaction committed one of the cells first
+        SnapshotTooOld              the oracle, or the store, no longer keeps what the snapshot needs
+        Invalidated                 somebody forbade the commit, usually a reader after a takeover
+        Fenced                      a fence was set on one of the tables after the transaction began
+      CommitOutcomeUnknown          perhaps committed; `tm.outcome(error)` finds out
+      TransactionClosed             used after its end: a bug in the caller
+      OracleError
+        OracleUnavailable           no answer from the oracle
+        LeaseLost                   this oracle may no longer answer
+        LocalProtocolError          we were about to break the protocol
+        RemoteProtocolError         the peer broke it
+      StorageError
+        StorageUnavailable          the store cannot be reached, is full, locked or read-only
+        NoSuchTable  NoSuchFamily  TableExists
+        NotTransactional            the table is not marked as ours
+        CorruptCell                 bytes that no writer of this format produces
+      UsageError                    bad arguments; also a ValueError
+      FateError  ExportError  CommitterError  ConfigError
+
+`retryable` belongs to the instance: true exactly where running the whole transaction again from
+`begin` may help and cannot apply it twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omidpy.model import Cell, Timestamp
+
+
+class OmidError(Exception):
+    """Root of every error that omidpy raises on purpose."""
+
+    retryable: bool = False
+
+    def __init__(self, message: str = "", *, retryable: bool | None = None) -> None:
+        """Keep the message; `retryable` overrides the class's own answer for this instance."""
+        super().__init__(message)
+        if retryable is not None:
+            self.retryable = retryable
+
+
+class TransactionAborted(OmidError):
+    """The transaction certainly did not commit, and none of its writes will ever be visible."""
+
+    retryable = True
+
+
+class WriteConflict(TransactionAborted):
+    """Another transaction committed one of the written cells after this one began.
+
+    `cells` names the cells in conflict as (table, row, family, qualifier); empty if the oracle does
+    not tell.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        cells: Sequence[tuple[str, bytes, bytes, bytes]] = (),
+        retryable: bool | None = None,
+    ) -> None:
+        """Keep the message and the cells in conflict."""
+        super().__init__(message, retryable=retryable)
+        self.cells = tuple(cells)
+
+
+class SnapshotTooOld(TransactionAborted):
+    """The snapshot is at or below the oracle's low watermark, or below the collection horizon."""
+
+
+class Invalidated(TransactionAborted):
+    """The commit was forbidden by an invalidation in the commit table."""
+
+
+class Fenced(TransactionAborted):
+    """A fence was set on a written table after the transaction began."""
+
+
+class CommitOutcomeUnknown(OmidError):
+    """The transaction may or may not have committed; `tm.outcome(error)` finds out.
+
+    Never retried blindly: `retryable` is False.  `start_ts` names the transaction, `witness` one of the cells it wrote
+    as (table, cell), whose shadow cell is evidence that outlives the commit entry.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        start_ts: Timestamp,
+        witness: tuple[str, Cell] | None = None,
+    ) -> None:
+        """Keep the message and what finds the outcome later."""
+        super().__init__(message)
+        self.start_ts = start_ts
+        self.witness = witness
+
+
+class TransactionClosed(OmidError):
+    """The transaction was used after its end, entered twice, or inherited across `fork`."""
+
+
+class OracleError(OmidError):
+    """Something is wrong between this process and the oracle."""
+
+
+class OracleUnavailable(OracleError):
+    """The oracle gave no answer; for anything but a commit, trying again is harmless."""
+
+    retryable = True
+
+
+class LeaseLost(OracleError):
+    """This oracle instance lost its lease and must not answer any more."""
+
+
+class LocalProtocolError(OracleError):
+    """We were about to send something that the protocol forbids."""
+
+
+class RemoteProtocolError(OracleError):
+    """The peer sent something that the protocol forbids."""
+
+
+class StorageError(OmidError):
+    """Something is wrong between this process and the store."""
+
+
+class StorageUnavailable(StorageError):
+    """The store cannot be reached, is full, read-only, or locked by a process that does not
+    move."""
+
+
+class NoSuchTable(StorageError):
+    """The table does not exist."""
+
+
+class NoSuchFamily(StorageError):
+    """The table has no such column family."""
+
+
+class TableExists(StorageError):
+    """A table of this name exists already."""
+
+
+class NotTransactional(StorageError):
+    """The table, or the family, is not marked for transactions on this commit table."""
+
+
+class CorruptCell(StorageError):
+    """A cell holds bytes that no writer of this format produces."""
+
+
+class UsageError(OmidError, ValueError):
+    """An argument is wrong; the message names it and the remedy."""
+
+
+class FateError(OmidError):
+    """A fault-tolerant operation failed."""
+
+
+class ExportError(OmidError):
+    """An export queue failed."""
+
+
+class CommitterError(OmidError):
+    """Publishing files failed."""
+
+
+class ConfigError(OmidError):
+    """A setting, an address or a file does not fit; nothing was started."""

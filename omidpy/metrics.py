@@ -1,0 +1,41 @@
+"""Counters and timings that any part may report, and nobody has to collect.
+
+The library reports to a `Metrics`; the default one does nothing.  An exporter (Prometheus in `tso-server`) is
+another object of the same shape.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+
+class Metrics(Protocol):
+    """Where counters and timings go."""
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add `amount` to the counter `name`."""
+        ...
+
+    def observe(self, name: str, value: float) -> None:
+        """Record one value of the distribution `name`; the name ends with its unit."""
+        ...
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set the gauge `name`."""
+        ...
+
+
+class NoMetrics:
+    """Collects nothing."""
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Do nothing."""
+
+    def observe(self, name: str, value: float) -> None:
+        """Do nothing."""
+
+    def gauge(self, name: str, value: float) -> None:
+        """Do nothing."""
+
+
+NO_METRICS: Final = NoMetrics()

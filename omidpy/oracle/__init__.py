@@ -1,0 +1,1 @@
+"""How a client asks the timestamp oracle."""

@@ -1,0 +1,132 @@
+"""What a client may ask of the timestamp oracle, wherever it runs.
+
+Implemented by `oracle/tcp.py` (a `tso-server`, ours or Java's) and by `tso/embedded.py` (in this process).  Both
+answer in one order: when a start timestamp is handed out, every smaller commit timestamp is already
+durable in the commit table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeAlias
+
+from omidpy.model import CellId, TableId, Timestamp
+
+
+class Begun(NamedTuple):
+    """A fresh snapshot.
+
+    `epoch` and `low_watermark` are the oracle's at that moment: no transaction that began at or
+    below either can be
+    decided a commit any more.  0 where the oracle does not tell (Java's).
+    """
+
+    start_ts: Timestamp
+    epoch: Timestamp = Timestamp(0)
+    low_watermark: Timestamp = Timestamp(0)
+
+
+class AbortReason(Enum):
+    """Why the oracle refused a commit."""
+
+    UNSTATED = 0
+    CONFLICT = 1
+    LOW_WATERMARK = 2
+    FENCE = 3
+    INVALIDATED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CommitGranted:
+    """The commit entry is durable."""
+
+    commit_ts: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefused:
+    """The transaction will never commit.  `conflicts` holds at most 64 cell ids of the request."""
+
+    reason: AbortReason = AbortReason.UNSTATED
+    conflicts: Sequence[CellId] = ()
+
+
+CommitVerdict: TypeAlias = CommitGranted | CommitRefused
+
+
+class InvalidationVerdict(Enum):
+    """What an oracle says that was asked to forbid a commit."""
+
+    INVALIDATED = 1
+    """It will never commit: forbidden now, or refused before."""
+    UNKNOWN = 2
+    """Decided so long ago that the oracle has forgotten how, and no commit entry is left."""
+
+
+class Oracle(Protocol):
+    """The timestamp oracle, as a client sees it.  Safe to share among threads.
+
+    Every method raises `OracleUnavailable` when no answer came.  For `commit` that leaves the outcome open; the
+    caller asks again with `is_retry`, or reads the commit table.
+    """
+
+    @property
+    def store_id(self) -> str | None:
+        """Id of the store the oracle serves; None before the first answer, or where the oracle does
+        not tell."""
+        ...
+
+    @property
+    def can_invalidate(self) -> bool:
+        """Whether the oracle knows `invalidate`; Java's does not."""
+        ...
+
+    def begin(self, *, hold_s: float | None = None) -> Begun:
+        """Return a fresh start timestamp.
+
+        Args:
+            hold_s: Ask that age alone does not raise the low watermark to this snapshot for so many
+                seconds.
+
+        Cost: 1 round trip.
+        """
+        ...
+
+    def commit(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        *,
+        is_retry: bool = False,
+    ) -> CommitVerdict:
+        """Decide a transaction whose cells are all in the store.
+
+        Args:
+            start_ts: The transaction.
+            cell_ids: What it wrote, for conflict detection; never empty.
+            table_ids: The tables it wrote, for fences.
+            is_retry: An earlier request of the same transaction got no answer.
+
+        Cost: 1 round trip, after one durable write by the oracle.
+        """
+        ...
+
+    def fence(self, table_id: TableId) -> Timestamp:
+        """Make every transaction that began earlier abort if it wrote the table; return the fence's
+        timestamp."""
+        ...
+
+    def invalidate(self, start_ts: Timestamp) -> CommitGranted | InvalidationVerdict:
+        """Forbid a commit, or say that it has happened.
+
+        Raises:
+            LocalProtocolError: if the oracle lacks `can_invalidate`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free every resource; a second call does nothing."""
+        ...

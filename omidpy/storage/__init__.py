@@ -1,0 +1,1 @@
+"""Where cells live: the `Store` protocol and its backends."""

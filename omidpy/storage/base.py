@@ -1,0 +1,308 @@
+"""What may be asked of a store of cells, in HBase's own terms.
+
+A table has column families; a cell is (row, family, qualifier, version) -> value; every version is kept.  A row
+mutation is atomic to every reader; a batch of rows is not, unless `Capabilities.guarded_batches`
+says otherwise.
+Two puts at one version: the later wins.  Cells of a row come in the order (family, qualifier, version descending).
+
+No method leaves a read transaction open: a scan is a series of pages, each a fresh read, because a
+reader that pins an old view would not see a shadow cell when it reads it afresh.
+
+What must be atomic has no default body here.  `omidpy.testing.contract.StoreContract` holds every backend to the
+same meaning; `storage/memory.py` is that meaning in its shortest form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, TableSchema
+
+Row: TypeAlias = list[Cell]
+"""The cells of one row, never empty in a scan, in HBase's order."""
+
+WHOLE_TABLE: Final = KeyRange()
+"""Every row of a table."""
+
+
+class Put(NamedTuple):
+    """Write one version of a column."""
+
+    family: bytes
+    qualifier: bytes
+    version: int
+    value: bytes
+
+
+class DeleteVersion(NamedTuple):
+    """Remove exactly one version of a column; older versions become visible again."""
+
+    family: bytes
+    qualifier: bytes
+    version: int
+
+
+class RowMutation(NamedTuple):
+    """Puts and deletes of one row, applied atomically: all of them or none, to every reader."""
+
+    row: bytes
+    puts: Sequence[Put] = ()
+    deletes: Sequence[DeleteVersion] = ()
+
+
+class Condition(NamedTuple):
+    """Holds if the newest version of a column has the value `expected`; None: if the column is
+    absent."""
+
+    table: str
+    row: bytes
+    column: Column
+    expected: bytes | None
+
+
+class GuardedMutation(NamedTuple):
+    """A row mutation that is applied only if `condition` (on the same or another row) holds."""
+
+    table: str
+    mutation: RowMutation
+    condition: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do beyond the protocol's common part."""
+
+    exact_delete: bool = True
+    """`DeleteVersion` removes that version alone, and the backend acknowledges it."""
+    multi_version_scan: bool = True
+    """Scans return more than the newest version of a column."""
+    guarded_batches: bool = True
+    """`write_guarded` exists: one atomic transaction over many rows and tables."""
+    process_locks: bool = True
+    """`lock` returns locks that the operating system frees when their holder dies."""
+    remote: bool = False
+    """The store can be opened from other machines."""
+
+
+class ProcessLock(Protocol):
+    """An exclusive right that ends with its holder's process."""
+
+    def release(self) -> None:
+        """Give the right up; a second call does nothing."""
+        ...
+
+
+class Store(Protocol):
+    """Cells, tables and regions.  Safe to share among threads.
+
+    Every method may raise `StorageUnavailable`; those that name a table raise `NoSuchTable`, those
+    that name a family
+    `NoSuchFamily`.  After an exception from a write, any subset of its rows may have been applied.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address the store was opened with, for messages."""
+        ...
+
+    @property
+    def store_id(self) -> str:
+        """An id made when the store was created: two names of one store have the same."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this backend can do."""
+        ...
+
+    # -- tables
+    # ------------------------------------------------------------------------------------------------
+
+    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+        """Create a table whose regions meet at `splits`.
+
+        Raises:
+            TableExists: nothing was changed.
+        """
+        ...
+
+    def drop_table(self, table: str) -> None:
+        """Remove a table, its cells and its regions."""
+        ...
+
+    def schema(self, table: str) -> TableSchema:
+        """Return a table's families and attributes."""
+        ...
+
+    def tables(self) -> list[TableSchema]:
+        """List every table of the store, those of omidpy itself included, by name."""
+        ...
+
+    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+        """Set attributes of a table; None removes one."""
+        ...
+
+    def set_family_attributes(
+        self, table: str, family: bytes, attributes: Mapping[str, str | None]
+    ) -> None:
+        """Set attributes of a family; None removes one."""
+        ...
+
+    def regions(self, table: str) -> list[KeyRange]:
+        """Return the table's regions as key ranges: in order, without gap or overlap, covering
+        every row."""
+        ...
+
+    def split_region(self, table: str, at: bytes) -> None:
+        """Split the region that holds `at` so that a region starts there; no-op where one does."""
+        ...
+
+    def merge_regions(self, table: str, at: bytes) -> None:
+        """Merge the two regions that meet at `at`.
+
+        Raises:
+            UsageError: if no region starts at `at`.
+        """
+        ...
+
+    # -- reads
+    # -------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows.
+
+        Args:
+            table: Where to read.
+            rows: Row keys; repeats are allowed.
+            columns: What to read; None is every column.
+            min_version: Lowest version, inclusive.
+            max_version: Highest version, exclusive.
+            max_versions: How many versions of a column, newest first within the bounds; None is all
+                of them.
+
+        Returns:
+            One list for each of `rows`, in their order; empty where the row has no such cell.
+
+        Cost: 1 RPC.
+        """
+        ...
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange = WHOLE_TABLE,
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+        reverse: bool = False,
+        page_rows: int = 1000,
+    ) -> Iterator[list[Row]]:
+        """Yield the rows of a range in pages of at most `page_rows` whole rows, in key order or its
+        reverse.
+
+        Pages may hold fewer rows (a backend also bounds them by bytes), are never empty, and each
+        is read when it is
+        asked for.  Versions and columns as in `get`.
+
+        Cost: 1 RPC a page.
+        """
+        ...
+
+    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
+        """Return some cell whose qualifier starts with `prefix`, or None if the table holds
+        none."""
+        ...
+
+    # -- writes
+    # ------------------------------------------------------------------------------------------------
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Apply row mutations to some tables, each row atomically.
+
+        Args:
+            batch: Mutations by table.
+            durable: Return only when a power loss can no longer undo them.  Without it they survive the death of
+                every process, and become durable no later than the next durable write.
+
+        Raises:
+            UsageError: naming a row or cell that no store can hold.
+        """
+        ...
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Apply `mutation`, a mutation of `row`, if the newest version of `column` has the value
+        `expected`.
+
+        Args:
+            table: Where `row` is.
+            row: The row that is checked and changed.
+            column: What is compared.
+            expected: None means that the column must be absent; never empty.
+            mutation: What to apply, atomically with the check.
+            durable: As in `write`.
+
+        Returns:
+            Whether it was applied.
+        """
+        ...
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Apply mutations of many rows and tables in one atomic transaction.
+
+        Args:
+            mutations: Each is skipped if its own condition does not hold.
+            guard: If it does not hold, nothing is applied.
+            durable: As in `write`.
+
+        Returns:
+            None if the guard failed, else which of the mutations were applied.
+
+        Raises:
+            UsageError: if the backend's capabilities lack `guarded_batches`.
+        """
+        ...
+
+    # -- life
+    # --------------------------------------------------------------------------------------------------
+
+    def lock(self, name: str, *, purpose: str) -> ProcessLock:
+        """Take an exclusive lock among all processes that opened this store, without waiting.
+
+        Raises:
+            StorageUnavailable: held by another; the message names the holder's pid and purpose, and
+                says so if that process is stopped.
+            UsageError: if the backend's capabilities lack `process_locks`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free every resource; a second call does nothing."""
+        ...
