@@ -1,0 +1,210 @@
+"""Did this transaction commit?  Omid's commit table, its schema and bytes untouched.
+
+A transaction's row holds `C` (it committed, and when) or `IT` (invalidated: it never will), and `IT` wins
+where both stand.  The row is the instant of commit: `C` is durable before the client hears of it, and
+it goes once every cell of the transaction has its shadow cell.
+
+What this module deliberately lacks: writing `C`.  Only the oracle does that (`tso/persist.py`).
+
+Source: Omid's HBaseCommitTable; unlike it, a row is never deleted whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from omidpy.cells import (
+    INVALIDATION_VALUE,
+    LOW_WATERMARK_ROW,
+    commit_bucket_rows,
+    commit_row,
+    decode_commit,
+    decode_long,
+    start_ts_of_commit_row,
+)
+from omidpy.control import ControlTable
+from omidpy.errors import NoSuchTable, TableExists
+from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp, base
+from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
+
+COMMIT_TABLE: Final = "OMID_COMMIT_TABLE"
+TIMESTAMP_TABLE: Final = "OMID_TIMESTAMP_TABLE"
+COMMIT: Final = Column(b"F", b"C")
+INVALIDATION: Final = Column(b"F", b"IT")
+LOW_WATERMARK: Final = Column(b"LWF", b"LWC")
+TIMESTAMP_CEILING_ROW: Final = b"MAX_TIMESTAMP_R"
+TIMESTAMP_CEILING: Final = Column(b"MAX_TIMESTAMP_CF", b"MAX_TIMESTAMP_Q")
+
+LOW_WATERMARK_FACT: Final = b"low-watermark"
+EPOCH_FACT: Final = b"epoch"
+FIRST_TIMESTAMP_FACT: Final = b"first-timestamp"
+
+
+class Verdict(Enum):
+    """What a commit entry can say besides a commit timestamp."""
+
+    INVALID = "invalid"
+
+
+INVALID: Final = Verdict.INVALID
+
+CommitEntry: TypeAlias = Timestamp | Verdict | None
+"""A commit timestamp, `INVALID`, or None where there is no entry."""
+
+
+class EntryRow(NamedTuple):
+    """A row of the commit table as `CommitTable.scan` yields it."""
+
+    start_ts: Timestamp
+    entry: CommitEntry
+    raw_commit: bytes | None
+    """The bytes of `C`, for a conditional delete; None where there is no `C`."""
+
+
+def create_system_tables(store: Store) -> None:
+    """Create Omid's two tables and our own; those that exist are left alone."""
+    ControlTable(store).create()
+    families = (FamilySchema(COMMIT.family), FamilySchema(LOW_WATERMARK.family))
+    for schema in (
+        TableSchema(COMMIT_TABLE, families),
+        TableSchema(TIMESTAMP_TABLE, (FamilySchema(TIMESTAMP_CEILING.family),)),
+    ):
+        try:
+            store.create_table(schema)
+        except TableExists:
+            continue
+
+
+class CommitTable:
+    """Reads, invalidates and completes commit entries.  Safe to share among threads."""
+
+    def __init__(self, store: Store, name: str = COMMIT_TABLE) -> None:
+        self.name = name
+        self._store = store
+
+    def read(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, CommitEntry]:
+        """Return the entry of each transaction.  Cost: 1 get for all of them."""
+        wanted = [base(start_ts) for start_ts in start_timestamps]
+        rows = self._store.get(
+            self.name,
+            [commit_row(start_ts) for start_ts in wanted],
+            columns=(COMMIT, INVALIDATION),
+            max_versions=1,
+        )
+        return {
+            start_ts: _entry(start_ts, cells).entry
+            for start_ts, cells in zip(wanted, rows, strict=True)
+        }
+
+    def invalidate(self, start_ts: Timestamp) -> bool:
+        """Forbid the commit of a transaction that has no commit entry; durable on return.
+
+        Returns:
+            True if the invalidation stands, also where it stood before; False if a commit was first.  On
+            HBase a delete marker may hide it, so that the caller must read the shadow cell once more.
+        """
+        start_ts = base(start_ts)
+        row = commit_row(start_ts)
+        put = Put(INVALIDATION.family, INVALIDATION.qualifier, start_ts, INVALIDATION_VALUE)
+        return self._store.check_and_mutate(
+            self.name, row, COMMIT, None, RowMutation(row, puts=(put,)), durable=True
+        )
+
+    def undo_invalidation(self, start_ts: Timestamp) -> bool:
+        """Remove an invalidation that a shadow cell proves false: the column `IT` alone."""
+        start_ts = base(start_ts)
+        row = commit_row(start_ts)
+        delete = DeleteVersion(INVALIDATION.family, INVALIDATION.qualifier, start_ts)
+        return self._store.check_and_mutate(
+            self.name,
+            row,
+            INVALIDATION,
+            INVALIDATION_VALUE,
+            RowMutation(row, deletes=(delete,)),
+        )
+
+    def complete(self, start_timestamps: Collection[Timestamp]) -> None:
+        """Remove the entries of transactions all of whose shadow cells are acknowledged."""
+        self._store.write({self.name: [_completion(start_ts) for start_ts in start_timestamps]})
+
+    def remove_commit(self, row: EntryRow) -> bool:
+        """Remove the commit of `row` if it still says what was read; an invalidation beside it stays."""
+        if row.raw_commit is None:
+            return False
+        mutation = _completion(row.start_ts)
+        return self._store.check_and_mutate(
+            self.name, mutation.row, COMMIT, row.raw_commit, mutation
+        )
+
+    def remove_invalidation(self, row: EntryRow) -> bool:
+        """Remove an invalidation, and a commit that it overruled, in one row mutation."""
+        key = commit_row(row.start_ts)
+        deletes = [DeleteVersion(INVALIDATION.family, INVALIDATION.qualifier, row.start_ts)]
+        if row.raw_commit is not None:
+            deletes.append(DeleteVersion(COMMIT.family, COMMIT.qualifier, row.start_ts))
+        return self._store.check_and_mutate(
+            self.name,
+            key,
+            INVALIDATION,
+            INVALIDATION_VALUE,
+            RowMutation(key, deletes=deletes),
+        )
+
+    def scan(self, *, below: int = 2**63 - 1, page_rows: int = 1000) -> Iterator[list[EntryRow]]:
+        """Yield pages of the entries with start_ts < `below`, bucket by bucket."""
+        for first, last in commit_bucket_rows(below):
+            for page in self._store.scan(
+                self.name,
+                KeyRange(first, last),
+                columns=(COMMIT, INVALIDATION),
+                max_versions=1,
+                page_rows=page_rows,
+            ):
+                entries = []
+                for cells in page:
+                    start_ts = start_ts_of_commit_row(cells[0].row)
+                    if start_ts is not None:
+                        entries.append(_entry(start_ts, cells))
+                if entries:
+                    yield entries
+
+
+def read_low_watermark(store: Store) -> Timestamp:
+    """Return the oracle's low watermark, durably true: no start_ts at or below it can commit any more.
+
+    Ours is kept in `OMIDPY_COMPACTION` (D14); where only a Java oracle ever ran, it is Omid's own row.
+    """
+    try:
+        ours = ControlTable(store).read_number(LOW_WATERMARK_FACT)
+    except NoSuchTable:
+        ours = None
+    return read_java_low_watermark(store) if ours is None else ours
+
+
+def read_java_low_watermark(store: Store, table: str = COMMIT_TABLE) -> Timestamp:
+    """Return the low watermark that Omid's clients and coprocessors read; 0 if it was never set."""
+    cells = store.get(table, (LOW_WATERMARK_ROW,), columns=(LOW_WATERMARK,), max_versions=1)[0]
+    if not cells:
+        return Timestamp(0)
+    return decode_long(cells[0].value, what=f"{table} row {LOW_WATERMARK_ROW!r}")
+
+
+def _completion(start_ts: Timestamp) -> RowMutation:
+    delete = DeleteVersion(COMMIT.family, COMMIT.qualifier, base(start_ts))
+    return RowMutation(commit_row(base(start_ts)), deletes=(delete,))
+
+
+def _entry(start_ts: Timestamp, cells: list[Cell]) -> EntryRow:
+    raw_commit = None
+    is_invalid = False
+    for cell in cells:
+        if cell.qualifier == COMMIT.qualifier:
+            raw_commit = cell.value
+        elif cell.qualifier == INVALIDATION.qualifier:
+            is_invalid = True
+    if is_invalid:
+        return EntryRow(start_ts, INVALID, raw_commit)
+    commit_ts = None if raw_commit is None else decode_commit(start_ts, raw_commit)
+    return EntryRow(start_ts, commit_ts, raw_commit)

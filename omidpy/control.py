@@ -1,0 +1,142 @@
+"""Small durable facts about a store, one cell each, in our own table `OMIDPY_COMPACTION`.
+
+Apache Omid's tables keep their schema, because its clients delete whole rows there; what we add lives
+here.  A fact is either a number that only rises, or a JSON document that is replaced by compare-and-set.
+All of them are written at one fixed version, and none is deleted and written again, because on HBase a
+delete hides later writes at its version.
+
+The rows, by the module that owns them:
+
+    low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
+    claim/...  prune-horizon  collection-horizon  hold/...       watermarks.py
+    ignored/...  run/...                                         the compactor and the admin commands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from omidpy.cells import decode_long, encode_long
+from omidpy.errors import CorruptCell, TableExists
+from omidpy.model import Column, FamilySchema, KeyRange, TableSchema, Timestamp
+from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
+
+T = TypeVar("T")
+
+CONTROL_TABLE: Final = "OMIDPY_COMPACTION"
+CONTROL_FAMILY: Final = b"m"
+VALUE: Final = Column(CONTROL_FAMILY, b"v")
+FIXED_VERSION: Final = 1
+
+OMID_ENABLED: Final = "OMID_ENABLED"
+"""Family attribute that marks transactional families, Java's and ours."""
+
+COMMIT_TABLE_ATTRIBUTE: Final = "OMIDPY_COMMIT_TABLE"
+"""Table attribute: the commit table whose transactions may be healed and collected here."""
+
+CONFLICT_LEVEL_ATTRIBUTE: Final = "OMIDPY_CONFLICT_LEVEL"
+"""Table attribute: `cell` or `row`, the same for every client of the table."""
+
+OWN_TABLE_PREFIX: Final = "OMIDPY_"
+OMID_TABLES: Final = frozenset({"OMID_COMMIT_TABLE", "OMID_TIMESTAMP_TABLE"})
+
+
+def is_system_table(name: str) -> bool:
+    """Say whether a table belongs to Omid, to omidpy or to HBase itself, and never to a user."""
+    return name in OMID_TABLES or name.startswith((OWN_TABLE_PREFIX, "hbase:"))
+
+
+def put_value(row: bytes, value: bytes) -> RowMutation:
+    """Return the mutation that sets the fact at `row`."""
+    return RowMutation(row, puts=(Put(VALUE.family, VALUE.qualifier, FIXED_VERSION, value),))
+
+
+class ControlTable:
+    """Reads and writes facts.  Safe to share among threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(self) -> None:
+        """Create the table; one that exists is left alone."""
+        schema = TableSchema(CONTROL_TABLE, (FamilySchema(CONTROL_FAMILY),))
+        try:
+            self._store.create_table(schema)
+        except TableExists:
+            return
+
+    def read(self, row: bytes) -> bytes | None:
+        """Return the bytes of a fact, None if it was never set.  Cost: 1 get."""
+        return self.read_many((row,))[0]
+
+    def read_many(self, rows: tuple[bytes, ...]) -> list[bytes | None]:
+        """Return the bytes of several facts in the order asked for.  Cost: 1 get."""
+        results = self._store.get(CONTROL_TABLE, rows, columns=(VALUE,), max_versions=1)
+        return [cells[0].value if cells else None for cells in results]
+
+    def write(self, row: bytes, value: bytes) -> None:
+        """Set a fact without looking; durable on return."""
+        self._store.write({CONTROL_TABLE: (put_value(row, value),)}, durable=True)
+
+    def replace(self, row: bytes, expected: bytes | None, value: bytes) -> bool:
+        """Set a fact if it still has the value `expected` (None: absent); durable on return."""
+        mutation = put_value(row, value)
+        return self._store.check_and_mutate(
+            CONTROL_TABLE, row, VALUE, expected, mutation, durable=True
+        )
+
+    def forget(self, rows: list[bytes]) -> None:
+        """Delete facts that will never be written again under these names."""
+        delete = (DeleteVersion(VALUE.family, VALUE.qualifier, FIXED_VERSION),)
+        self._store.write({CONTROL_TABLE: [RowMutation(row, deletes=delete) for row in rows]})
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (row, bytes) of every fact whose row starts with `prefix`, in row order."""
+        end = prefix[:-1] + bytes((prefix[-1] + 1,))
+        for page in self._store.scan(
+            CONTROL_TABLE, KeyRange(prefix, end), columns=(VALUE,), max_versions=1
+        ):
+            for cells in page:
+                yield cells[0].row, cells[0].value
+
+    # -- numbers that only rise ----------------------------------------------------------------
+
+    def read_number(self, row: bytes) -> Timestamp | None:
+        """Return a number, None if it was never set.  Cost: 1 get."""
+        value = self.read(row)
+        return None if value is None else decode_long(value, what=f"{CONTROL_TABLE} row {row!r}")
+
+    def raise_number(self, row: bytes, to: int) -> Timestamp:
+        """Raise a number to at least `to`; durable on return.
+
+        Returns:
+            The number afterwards, which another process may have raised further.
+        """
+        while True:
+            raw = self.read(row)
+            if raw is not None:
+                current = decode_long(raw, what=f"{CONTROL_TABLE} row {row!r}")
+                if current >= to:
+                    return current
+            if self.replace(row, raw, encode_long(to)):
+                return Timestamp(to)
+
+
+def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:
+    """Decode a JSON fact.
+
+    Raises:
+        CorruptCell: naming the row.
+    """
+    try:
+        return msgspec.json.decode(value, type=type_)
+    except msgspec.DecodeError as error:
+        raise CorruptCell(f"{CONTROL_TABLE} row {row!r} holds {value[:80]!r}: {error}") from error
+
+
+def encode_document(value: Any) -> bytes:
+    """Encode a JSON fact."""
+    return msgspec.json.encode(value)
