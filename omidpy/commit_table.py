@@ -1,6 +1,7 @@
 """Did this transaction commit?  Omid's commit table, its schema and bytes untouched.
 
-A transaction's row holds `C` (it committed, and when) or `IT` (invalidated: it never will), and `IT` wins
+A transaction's row holds `C` (it committed, and when) or `IT` (invalidated: it never will), and
+`IT` wins
 where both stand.  The row is the instant of commit: `C` is durable before the client hears of it, and
 it goes once every cell of the transaction has its shadow cell.
 
@@ -12,8 +13,7 @@ Source: Omid's HBaseCommitTable; unlike it, a row is never deleted whole.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from omidpy.cells import (
     INVALIDATION_VALUE,
@@ -24,6 +24,7 @@ from omidpy.cells import (
     decode_long,
     start_ts_of_commit_row,
 )
+from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.control import ControlTable
 from omidpy.errors import NoSuchTable, TableExists
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp, base
@@ -40,18 +41,6 @@ TIMESTAMP_CEILING: Final = Column(b"MAX_TIMESTAMP_CF", b"MAX_TIMESTAMP_Q")
 LOW_WATERMARK_FACT: Final = b"low-watermark"
 EPOCH_FACT: Final = b"epoch"
 FIRST_TIMESTAMP_FACT: Final = b"first-timestamp"
-
-
-class Verdict(Enum):
-    """What a commit entry can say besides a commit timestamp."""
-
-    INVALID = "invalid"
-
-
-INVALID: Final = Verdict.INVALID
-
-CommitEntry: TypeAlias = Timestamp | Verdict | None
-"""A commit timestamp, `INVALID`, or None where there is no entry."""
 
 
 class EntryRow(NamedTuple):
@@ -103,7 +92,8 @@ class CommitTable:
 
         Returns:
             True if the invalidation stands, also where it stood before; False if a commit was first.  On
-            HBase a delete marker may hide it, so that the caller must read the shadow cell once more.
+            HBase a delete marker may hide it, so that the caller must read the shadow cell once
+            more.
         """
         start_ts = base(start_ts)
         row = commit_row(start_ts)
@@ -130,7 +120,8 @@ class CommitTable:
         self._store.write({self.name: [_completion(start_ts) for start_ts in start_timestamps]})
 
     def remove_commit(self, row: EntryRow) -> bool:
-        """Remove the commit of `row` if it still says what was read; an invalidation beside it stays."""
+        """Remove the commit of `row` if it still says what was read; an invalidation beside it
+        stays."""
         if row.raw_commit is None:
             return False
         mutation = _completion(row.start_ts)
@@ -172,9 +163,11 @@ class CommitTable:
 
 
 def read_low_watermark(store: Store) -> Timestamp:
-    """Return the oracle's low watermark, durably true: no start_ts at or below it can commit any more.
+    """Return the oracle's low watermark, durably true: no start_ts at or below it can commit any
+    more.
 
-    Ours is kept in `OMIDPY_COMPACTION` (D14); where only a Java oracle ever ran, it is Omid's own row.
+    Ours is kept in `OMIDPY_COMPACTION` (D14); where only a Java oracle ever ran, it is Omid's own
+    row.
     """
     try:
         ours = ControlTable(store).read_number(LOW_WATERMARK_FACT)

@@ -1,9 +1,10 @@
 """Small durable facts about a store, one cell each, in our own table `OMIDPY_COMPACTION`.
 
-Apache Omid's tables keep their schema, because its clients delete whole rows there; what we add lives
+Apache Omid's tables keep their schema, because its clients delete whole rows there; what we add
+lives
 here.  A fact is either a number that only rises, or a JSON document that is replaced by compare-and-set.
-All of them are written at one fixed version, and none is deleted and written again, because on HBase a
-delete hides later writes at its version.
+All of them are written at one fixed version, and none is deleted and written again, because on
+HBase a delete hides later writes at its version.
 
 The rows, by the module that owns them:
 

@@ -1,0 +1,186 @@
+"""Drives the resolver of `visibility.py` over a store: many cells at once, each read batched.
+
+Every reader (client, Spark job, compactor) finds the fate of unresolved cells here, so that there is one order of
+reads.  Cells advance in lockstep: in each round all commit entries that are asked for come from one get, all shadow
+cells of a table from another.
+
+Only final, positive answers are cached: a commit timestamp stays true for ever, while "not committed" does not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from cachetools import LRUCache
+
+from omidpy.cells import decode_long, encode_long
+from omidpy.commit_facts import CommitEntry
+from omidpy.commit_table import CommitTable
+from omidpy.model import Cell, Timestamp, base
+from omidpy.storage.base import Put, RowMutation, Store
+from omidpy.visibility import (
+    Answer,
+    Fate,
+    Invalidate,
+    ReadCommitEntry,
+    ReadShadowCell,
+    Request,
+    Resolver,
+    UndoInvalidation,
+    commit_timestamp,
+    shadow_column,
+)
+
+TableCell: TypeAlias = tuple[str, Cell]
+"""A cell and the table it is in."""
+
+_TableRequest: TypeAlias = tuple[str, Request]
+
+DEFAULT_CACHE_SIZE: Final = 65_536
+
+
+class CommitCache:
+    """A bounded memory of start_ts -> commit_ts.  Safe to share among threads."""
+
+    def __init__(self, size: int = DEFAULT_CACHE_SIZE) -> None:
+        self._commits: LRUCache[Timestamp, Timestamp] = LRUCache(size)
+        self._lock = threading.Lock()
+
+    def get(self, start_ts: Timestamp) -> Timestamp | None:
+        """Return the commit timestamp, None if not remembered."""
+        with self._lock:
+            return self._commits.get(start_ts)
+
+    def update(self, commits: Mapping[Timestamp, Timestamp]) -> None:
+        """Remember commits; the caller vouches that they speak for whole transactions."""
+        if commits:
+            with self._lock:
+                self._commits.update(commits)
+
+    def known(self, start_timestamps: Iterable[Timestamp]) -> dict[Timestamp, Timestamp]:
+        """Return what is remembered of some transactions."""
+        with self._lock:
+            found = ((start_ts, self._commits.get(start_ts)) for start_ts in start_timestamps)
+            return {start_ts: commit_ts for start_ts, commit_ts in found if commit_ts is not None}
+
+
+class CellResolver:
+    """Finds the fate of cells that have no shadow cell in their row as read."""
+
+    def __init__(
+        self, store: Store, commit_table: CommitTable, cache: CommitCache | None = None
+    ) -> None:
+        self._store = store
+        self._commit_table = commit_table
+        self.cache = cache or CommitCache()
+
+    def resolve(
+        self, cells: Sequence[TableCell], *, may_invalidate: Callable[[Timestamp], bool]
+    ) -> dict[TableCell, Fate]:
+        """Find the fate of each cell.
+
+        Args:
+            cells: Data cells, with their tables; repeats are allowed.
+            may_invalidate: Whether a transaction, by its start_ts, began so long ago that it can only have
+                committed already.
+
+        Cost: usually 1 commit table get, and 1 get a table where an entry is absent.
+        """
+        fates: dict[TableCell, Fate] = {}
+        waiting: dict[TableCell, tuple[Resolver, Request]] = {}
+
+        def advance(key: TableCell, resolver: Resolver, answer: Answer) -> None:
+            try:
+                waiting[key] = (resolver, resolver.send(answer))
+            except StopIteration as stop:
+                fates[key] = stop.value
+
+        for key in dict.fromkeys(cells):
+            start_ts = base(key[1].version)
+            resolver = commit_timestamp(key[1], may_invalidate=may_invalidate(start_ts))
+            advance(key, resolver, None)
+        while waiting:
+            asked, waiting = waiting, {}
+            answers = self._answer({(key[0], request) for key, (_, request) in asked.items()})
+            for key, (resolver, request) in asked.items():
+                advance(key, resolver, answers[key[0], request])
+        return fates
+
+    def _answer(self, requests: set[_TableRequest]) -> dict[_TableRequest, Answer]:
+        """Carry out one round of requests, batched by kind."""
+        answers: dict[_TableRequest, Answer] = {}
+        entries: dict[Timestamp, list[_TableRequest]] = {}
+        shadows: dict[str, list[ReadShadowCell]] = {}
+        invalidated: dict[Timestamp, bool] = {}
+        for table, request in requests:
+            match request:
+                case ReadCommitEntry(start_ts):
+                    entries.setdefault(start_ts, []).append((table, request))
+                case ReadShadowCell():
+                    shadows.setdefault(table, []).append(request)
+                case Invalidate(start_ts):
+                    if start_ts not in invalidated:
+                        invalidated[start_ts] = self._commit_table.invalidate(start_ts)
+                    answers[table, request] = invalidated[start_ts]
+                case UndoInvalidation(start_ts):
+                    answers[table, request] = self._commit_table.undo_invalidation(start_ts)
+        if entries:
+            for start_ts, entry in self._commit_entries(entries).items():
+                answers.update(dict.fromkeys(entries[start_ts], entry))
+        for table, wanted in shadows.items():
+            answers.update(
+                {(table, request): answer for request, answer in self._shadow_cells(table, wanted)}
+            )
+        return answers
+
+    def _commit_entries(
+        self, start_timestamps: Iterable[Timestamp]
+    ) -> dict[Timestamp, CommitEntry]:
+        wanted = set(start_timestamps)
+        entries: dict[Timestamp, CommitEntry] = dict(self.cache.known(wanted))
+        absent = [start_ts for start_ts in wanted if start_ts not in entries]
+        if absent:
+            read = self._commit_table.read(absent)
+            self.cache.update({s: c for s, c in read.items() if isinstance(c, int)})
+            entries.update(read)
+        return entries
+
+    def _shadow_cells(
+        self, table: str, requests: Sequence[ReadShadowCell]
+    ) -> list[tuple[ReadShadowCell, Timestamp | None]]:
+        versions = [request.cell.version for request in requests]
+        rows = list(dict.fromkeys(request.cell.row for request in requests))
+        found = self._store.get(
+            table,
+            rows,
+            columns=list(dict.fromkeys(shadow_column(request.cell) for request in requests)),
+            min_version=min(versions),
+            max_version=max(versions) + 1,
+        )
+        shadows = {cell[:4]: cell for cells in found for cell in cells}
+        answers: list[tuple[ReadShadowCell, Timestamp | None]] = []
+        for request in requests:
+            cell = request.cell
+            shadow = shadows.get((cell.row, *shadow_column(cell), cell.version))
+            if shadow is None:
+                answers.append((request, None))
+                continue
+            commit_ts = decode_long(shadow.value, what=f"the shadow cell {shadow[:4]!r}")
+            if commit_ts != cell.version:
+                self.cache.update({base(cell.version): commit_ts})
+            answers.append((request, commit_ts))
+        return answers
+
+
+def healing(cells: Mapping[TableCell, Timestamp]) -> dict[str, list[RowMutation]]:
+    """Return the writes that give each cell its shadow cell, by table, one mutation a row."""
+    puts: dict[str, dict[bytes, list[Put]]] = {}
+    for (table, cell), commit_ts in cells.items():
+        shadow = Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
+        puts.setdefault(table, {}).setdefault(cell.row, []).append(shadow)
+    return {
+        table: [RowMutation(row, puts=row_puts) for row, row_puts in rows.items()]
+        for table, rows in puts.items()
+    }

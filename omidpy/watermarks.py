@@ -1,0 +1,197 @@
+"""How far has compaction come, what may the commit table forget, and which old versions may go?
+
+Three durable facts, all in the control table.
+
+*Claims*: "every cell with base(version) <= watermark in this key range of this table is healed or gone".  A claim
+is proven by the pass that wrote it and stays true, whoever else runs, so claims are immutable rows:
+they need no lock,
+and two jobs at once only add more of them.  They speak of key ranges, so splits and merges of regions do not matter.
+
+*The prune horizon*: the commit table has forgotten everything at or below it (I7).
+
+*The collection horizon*: versions older than the newest committed below it may have been dropped;
+it is published first and acted upon a grace later, so that a reader who looks after its batch
+arrived is warned in time (I10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from omidpy.control import ControlTable, decode_document, encode_document
+from omidpy.model import KeyRange, Timestamp
+
+PRUNE_HORIZON: Final = b"prune-horizon"
+COLLECTION_HORIZON: Final = b"collection-horizon"
+COLLECTION_LOG: Final = b"collection-log"
+CLAIM_PREFIX: Final = b"claim/"
+HOLD_PREFIX: Final = b"hold/"
+SAMPLE_PREFIX: Final = b"sample/"
+
+MIN_COLLECTION_GRACE_S: Final = 2.0
+"""No version is dropped sooner after its horizon was published, whatever grace was asked for."""
+
+HORIZON_FREE_AGE_S: Final = MIN_COLLECTION_GRACE_S / 2
+"""A reader whose snapshot is younger needs not look: what could pass it is not old enough to
+act."""
+
+_COLLECTION_LOG_LENGTH: Final = 64
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One key range of one table is healed up to `watermark`."""
+
+    table: str
+    start: bytes
+    end: bytes
+    watermark: int
+    recorded_ms: int
+    """Wall time of the machine that recorded it, after every heal was acknowledged."""
+
+    @property
+    def key_range(self) -> KeyRange:
+        """The rows it speaks of."""
+        return KeyRange(self.start, self.end)
+
+    def row(self) -> bytes:
+        """Return the control row of the claim: unique for its content but for the time."""
+        parts = (self.table.encode(), self.start.hex().encode(), self.end.hex().encode())
+        return CLAIM_PREFIX + b"/".join(parts) + b"/%020d" % self.watermark
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A snapshot whose versions must not be dropped before `expires_ms` (wall time)."""
+
+    start_ts: int
+    expires_ms: int
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The oracle's word that `last_issued_ts` was its newest timestamp at `elapsed_ms` of its own
+    time."""
+
+    elapsed_ms: int
+    wall_ms: int
+    last_issued_ts: int
+
+
+class _Published(msgspec.Struct, frozen=True):
+    horizon: int
+    published_ms: int
+
+
+class Watermarks:
+    """Reads and records the compactor's facts.  Safe to share among threads."""
+
+    def __init__(self, control: ControlTable) -> None:
+        self._control = control
+
+    # -- claims --------------------------------------------------------------------------------
+
+    def record_claim(self, claim: Claim) -> None:
+        """Record a claim; every heal it rests on must have been acknowledged (I6).
+
+        A claim for the same range and watermark keeps its first time: it was true then already.
+        """
+        self._control.replace(claim.row(), None, encode_document(claim))
+
+    def claims(self) -> list[Claim]:
+        """Return every recorded claim."""
+        return [
+            decode_document(value, Claim, row=row)
+            for row, value in self._control.scan(CLAIM_PREFIX)
+        ]
+
+    def forget_claims(self, claims: Iterable[Claim]) -> None:
+        """Remove claims that newer ones have made useless."""
+        rows = [claim.row() for claim in claims]
+        if rows:
+            self._control.forget(rows)
+
+    # -- prune horizon -------------------------------------------------------------------------
+
+    def prune_horizon(self) -> Timestamp:
+        """Return the horizon below which commit entries may be gone; 0 if nothing was ever
+        pruned."""
+        return self._control.read_number(PRUNE_HORIZON) or Timestamp(0)
+
+    def raise_prune_horizon(self, to: Timestamp) -> Timestamp:
+        """Announce, before deleting anything, that entries at or below `to` may go."""
+        return self._control.raise_number(PRUNE_HORIZON, to)
+
+    # -- collection horizon --------------------------------------------------------------------
+
+    def collection_horizon(self) -> Timestamp:
+        """Return the published horizon: a snapshot below it must not be read.  Cost: 1 get."""
+        return self._control.read_number(COLLECTION_HORIZON) or Timestamp(0)
+
+    def publish_collection_horizon(self, to: Timestamp, *, now_ms: int) -> None:
+        """Make every reader below `to` stop; acting on it must wait for the grace.
+
+        The number is raised first and the time is noted after, so that a noted horizon was visible
+        to readers during all of its age.
+        """
+        if self._control.raise_number(COLLECTION_HORIZON, to) > to:
+            return
+        while True:
+            raw = self._control.read(COLLECTION_LOG)
+            log = _decode_log(raw)
+            if any(entry.horizon >= to for entry in log):
+                return
+            log.append(_Published(to, now_ms))
+            if self._control.replace(
+                COLLECTION_LOG, raw, encode_document(_thin(log, _COLLECTION_LOG_LENGTH))
+            ):
+                return
+
+    def aged_collection_horizon(self, *, now_ms: int, grace_s: float) -> Timestamp:
+        """Return the newest horizon that has been public for `grace_s`; 0 if none has."""
+        limit_ms = now_ms - round(max(grace_s, MIN_COLLECTION_GRACE_S) * 1000)
+        log = _decode_log(self._control.read(COLLECTION_LOG))
+        aged = (entry.horizon for entry in log if entry.published_ms <= limit_ms)
+        return Timestamp(max(aged, default=0))
+
+    # -- holds and retention -------------------------------------------------------------------
+
+    def write_hold(self, name: str, hold: Hold) -> None:
+        """Record or prolong a hold; the holder then reads the collection horizon, in that order."""
+        self._control.write(HOLD_PREFIX + name.encode(), encode_document(hold))
+
+    def holds(self, *, now_ms: int) -> list[Hold]:
+        """Return the holds that have not expired."""
+        holds = (
+            decode_document(value, Hold, row=row) for row, value in self._control.scan(HOLD_PREFIX)
+        )
+        return [hold for hold in holds if hold.expires_ms > now_ms]
+
+    def samples(self) -> list[Sample]:
+        """Return the oracle's time samples, oldest first."""
+        return [
+            decode_document(value, Sample, row=row)
+            for row, value in self._control.scan(SAMPLE_PREFIX)
+        ]
+
+    def issued_before(self, *, age_s: float) -> Timestamp:
+        """Return a timestamp that the oracle had issued at least `age_s` ago by its own time; 0 if
+        unknown."""
+        samples = self.samples()
+        if not samples:
+            return Timestamp(0)
+        limit_ms = samples[-1].elapsed_ms - round(age_s * 1000)
+        aged = (sample.last_issued_ts for sample in samples if sample.elapsed_ms <= limit_ms)
+        return Timestamp(max(aged, default=0))
+
+
+def _decode_log(raw: bytes | None) -> list[_Published]:
+    return [] if raw is None else decode_document(raw, list[_Published], row=COLLECTION_LOG)
+
+
+def _thin(log: list[_Published], length: int) -> list[_Published]:
+    """Drop every second of the older half when the log is too long; the newest and oldest stay."""
+    if len(log) <= length:
+        return log
+    half = len(log) // 2
+    return log[:half:2] + log[half:]
