@@ -1,1 +1,1 @@
-"""tso"""
+"""The timestamp oracle: decisions, their durability, and the processes that make them."""

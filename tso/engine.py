@@ -1,0 +1,315 @@
+"""Decide whether a write set may commit, and at which timestamp.
+
+The oracle's arithmetic: timestamps, the newest commit of each cell, fences and the low watermark.
+No clock, no socket, no store, no lock; `machine.py` owns the one instance and says what time it is.
+
+Memory is bounded.  Forgetting is allowed, lying is not:
+
+    I1  every timestamp is greater than every one issued before it
+    I3  a cell, or a fence, that was forgotten is at or below `low_watermark`
+    I4  no transaction with start_ts <= low_watermark commits
+
+so a snapshot at or below the watermark is refused unseen.  That may refuse a transaction that was
+harmless; it never lets a lost update through.
+
+The module is plain Python.  `engine.pxd` beside it gives the same source C types where a compiler
+is found at install time; one set of tests runs on both.
+
+Source: Omid (FAST 2017), status oracle.  Unlike Omid we evict the oldest commit of all and not of
+one bucket, which keeps the watermark as low as the capacity permits, and no cell id is special.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+STEP: Final = 50
+
+ABORT_CONFLICT: Final = -1
+ABORT_LOW_WATERMARK: Final = -2
+ABORT_FENCE: Final = -3
+
+MAX_NAMED_CONFLICTS: Final = 64
+"""Conflicting cells that one abort names."""
+
+_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+_MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
+_FIRST_SLOTS: Final = 1024
+_MAX_CAPACITY: Final = 2**30
+
+
+def is_compiled() -> bool:
+    """Say whether this module runs as machine code."""
+    return not __file__.endswith(".py")
+
+
+class OldestFirstMap:
+    """A map of 64-bit integers that forgets the entry set longest ago when it is full.
+
+    Slots are numbered from 1 in flat arrays; 0 is "none".  Each slot hangs in the chain of its hash
+    bucket and in one list from the oldest to the newest entry.  Setting an entry again makes it the
+    newest.
+
+    Cost: O(1) and at most 36 bytes an entry; memory grows by doubling up to `capacity` entries.
+    """
+
+    def __init__(self, capacity: int, *, seed: int = 0) -> None:
+        """Start empty.
+
+        Args:
+            capacity: Most entries kept, at least 1.
+            seed: Makes the buckets of chosen keys hard to guess.
+        """
+        if not 1 <= capacity < _MAX_CAPACITY:
+            raise ValueError(f"capacity {capacity} is not between 1 and {_MAX_CAPACITY - 1}")
+        self.capacity = capacity
+        self.count = 0
+        self.evicted_key = 0
+        self.evicted_value = 0
+        self._multiplier = (_MULTIPLIER + 2 * seed) & _MASK
+        self._oldest = 0
+        self._newest = 0
+        slots = min(capacity, _FIRST_SLOTS) + 1
+        self._keys = array("q", bytes(8 * slots))
+        self._values = array("q", bytes(8 * slots))
+        self._older = array("i", bytes(4 * slots))
+        self._newer = array("i", bytes(4 * slots))
+        self._next_in_chain = array("i", bytes(4 * slots))
+        self._slot_count = slots
+        self._heads = array("i")
+        self._shift = 0
+        self._rebuild_chains()
+
+    def get(self, key: int) -> int:
+        """Return the value of `key`, 0 if there is none."""
+        slot = self._find(key)
+        return self._values[slot] if slot else 0
+
+    def put(self, key: int, value: int) -> bool:
+        """Set `key` and make it the newest entry.
+
+        Args:
+            key: Any signed 64-bit integer.
+            value: Any signed 64-bit integer but 0.
+
+        Returns:
+            Whether the oldest entry had to go; it is in `evicted_key` and `evicted_value`.
+        """
+        slot = self._find(key)
+        if slot:
+            self._values[slot] = value
+            self._unlink(slot)
+            self._append(slot)
+            return False
+        evicted = False
+        if self.count == self.capacity:
+            slot = self._evict_oldest()
+            evicted = True
+        else:
+            self.count += 1
+            if self.count == self._slot_count:
+                self._grow()
+            slot = self.count
+        self._keys[slot] = key
+        self._values[slot] = value
+        bucket = self._bucket(key)
+        self._next_in_chain[slot] = self._heads[bucket]
+        self._heads[bucket] = slot
+        self._append(slot)
+        return evicted
+
+    def replace(self, key: int, value: int) -> bool:
+        """Set the value of an entry that exists, leaving its age; False if there is none."""
+        slot = self._find(key)
+        if not slot:
+            return False
+        self._values[slot] = value
+        return True
+
+    def _find(self, key: int) -> int:
+        slot = self._heads[self._bucket(key)]
+        while slot and self._keys[slot] != key:
+            slot = self._next_in_chain[slot]
+        return slot
+
+    def _bucket(self, key: int) -> int:
+        return ((key * self._multiplier) & _MASK) >> self._shift
+
+    def _evict_oldest(self) -> int:
+        slot = self._oldest
+        key = self._keys[slot]
+        self.evicted_key = key
+        self.evicted_value = self._values[slot]
+        bucket = self._bucket(key)
+        after = self._next_in_chain[slot]
+        here = self._heads[bucket]
+        if here == slot:
+            self._heads[bucket] = after
+        else:
+            while self._next_in_chain[here] != slot:
+                here = self._next_in_chain[here]
+            self._next_in_chain[here] = after
+        self._unlink(slot)
+        return slot
+
+    def _unlink(self, slot: int) -> None:
+        older = self._older[slot]
+        newer = self._newer[slot]
+        if older:
+            self._newer[older] = newer
+        else:
+            self._oldest = newer
+        if newer:
+            self._older[newer] = older
+        else:
+            self._newest = older
+
+    def _append(self, slot: int) -> None:
+        self._older[slot] = self._newest
+        self._newer[slot] = 0
+        if self._newest:
+            self._newer[self._newest] = slot
+        else:
+            self._oldest = slot
+        self._newest = slot
+
+    def _grow(self) -> None:
+        self._slot_count = min(2 * self._slot_count, self.capacity + 1)
+        self._keys = _resized(self._keys, "q", self._slot_count)
+        self._values = _resized(self._values, "q", self._slot_count)
+        self._older = _resized(self._older, "i", self._slot_count)
+        self._newer = _resized(self._newer, "i", self._slot_count)
+        self._next_in_chain = _resized(self._next_in_chain, "i", self._slot_count)
+        self._rebuild_chains()
+
+    def _rebuild_chains(self) -> None:
+        bits = max(self._slot_count.bit_length(), 4)
+        self._shift = 64 - bits
+        self._heads = array("i", bytes(4 << bits))
+        slot = self._oldest
+        while slot:
+            bucket = self._bucket(self._keys[slot])
+            self._next_in_chain[slot] = self._heads[bucket]
+            self._heads[bucket] = slot
+            slot = self._newer[slot]
+
+
+class Engine:
+    """Timestamps, conflicts, fences and the low watermark of one oracle instance."""
+
+    def __init__(
+        self,
+        *,
+        last_issued: int,
+        conflict_map_size: int,
+        max_fence_count: int = 65_536,
+        seed: int = 0,
+    ) -> None:
+        """Begin above `last_issued`, at which the low watermark stands too.
+
+        Args:
+            last_issued: No timestamp at or below it will be issued, and none that was may commit.
+            conflict_map_size: Cells whose newest commit is remembered.
+            max_fence_count: Tables whose newest fence is remembered.
+            seed: See `OldestFirstMap`.
+        """
+        self.last_issued = last_issued
+        self.low_watermark = last_issued
+        self.clock_ts = 0
+        self._commits = OldestFirstMap(conflict_map_size, seed=seed)
+        self._max_fence_count = max_fence_count
+        self._fences: dict[int, int] = {}
+        self._fences_by_age: list[tuple[int, int]] = []
+
+    def issue(self) -> int:
+        """Return a new timestamp: the clock's, or one step above the last if that is greater."""
+        self.last_issued = max(self.last_issued + STEP, self.clock_ts)
+        return self.last_issued
+
+    def commit(self, start_ts: int, cell_ids: Sequence[int], table_ids: Iterable[int]) -> int:
+        """Decide a transaction and remember what it wrote.
+
+        Args:
+            start_ts: Snapshot the transaction read.
+            cell_ids: Cells written; none is fine, and so are repeats.
+            table_ids: Tables written, for fences.
+
+        Returns:
+            The commit timestamp, or one of the `ABORT_...` numbers, which are negative.
+
+        Cost: O(cells), no I/O.
+        """
+        if start_ts <= self.low_watermark:
+            return ABORT_LOW_WATERMARK
+        if self._fences:
+            for table_id in table_ids:
+                if self._fences.get(table_id, 0) > start_ts:
+                    return ABORT_FENCE
+        for cell in cell_ids:
+            if self._commits.get(cell) >= start_ts:
+                return ABORT_CONFLICT
+        commit_ts = self.issue()
+        for cell in cell_ids:
+            if self._commits.put(cell, commit_ts):
+                self._forget_up_to(self._commits.evicted_value)
+        return commit_ts
+
+    def conflicts(self, start_ts: int, cell_ids: Iterable[int]) -> list[int]:
+        """Return the cells committed at or above `start_ts`, at most `MAX_NAMED_CONFLICTS`."""
+        found: list[int] = []
+        for cell in cell_ids:
+            if self._commits.get(cell) >= start_ts:
+                found.append(cell)
+                if len(found) == MAX_NAMED_CONFLICTS:
+                    break
+        return found
+
+    def fence(self, table_id: int) -> int:
+        """Abort, from now on, every transaction on the table that began before this moment."""
+        fence_ts = self.issue()
+        self._fences[table_id] = fence_ts
+        heapq.heappush(self._fences_by_age, (fence_ts, table_id))
+        if len(self._fences_by_age) > self._max_fence_count:
+            self._forget_up_to(self._fences_by_age[0][0])
+        return fence_ts
+
+    def raise_low_watermark(self, to: int) -> bool:
+        """Raise the low watermark to `to`, if that is above it; say whether it moved."""
+        if to <= self.low_watermark:
+            return False
+        self._forget_up_to(min(to, self.last_issued))
+        return True
+
+    @property
+    def fence_count(self) -> int:
+        """How many tables have a fence above the low watermark."""
+        return len(self._fences)
+
+    @property
+    def remembered_cell_count(self) -> int:
+        """How many cells have a commit in memory."""
+        return self._commits.count
+
+    def _forget_up_to(self, low_watermark: int) -> None:
+        if low_watermark <= self.low_watermark:
+            return
+        self.low_watermark = low_watermark
+        while self._fences_by_age and self._fences_by_age[0][0] <= low_watermark:
+            fence_ts, table_id = heapq.heappop(self._fences_by_age)
+            if self._fences[table_id] == fence_ts:
+                del self._fences[table_id]
+
+
+def _resized(old: array[int], typecode: str, length: int) -> array[int]:
+    """Return a copy of `old` with zeros up to `length` items.
+
+    The detour over bytes works for an array and for the view of one that compiled code holds.
+    """
+    kept = memoryview(old).cast("B").tobytes()
+    itemsize = 8 if typecode == "q" else 4
+    return array(typecode, kept + bytes(itemsize * length - len(kept)))
