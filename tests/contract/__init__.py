@@ -1,0 +1,1 @@
+"""Each backend against the one contract of stores."""

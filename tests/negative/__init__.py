@@ -1,0 +1,1 @@
+"""Deliberately broken variants, each of which must be caught."""

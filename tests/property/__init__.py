@@ -1,0 +1,1 @@
+"""Hypothesis: generated inputs against naive models."""

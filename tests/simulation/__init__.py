@@ -1,0 +1,1 @@
+"""Clients, oracle and compactor under seeded faults and virtual time."""

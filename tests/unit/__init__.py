@@ -1,0 +1,1 @@
+"""Pure code and single parts: no servers, milliseconds."""
