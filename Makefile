@@ -1,0 +1,47 @@
+# The commands of this checkout.  Each one does all the set-up it needs, in .venv; downloads stay in
+# pip's own cache (PIP_CACHE_DIR), outside the checkout, so that a second run is quick.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+STAMP := .venv/.complete
+DEMO_OUTPUT ?= demo-output
+PYTEST_ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup lint test nightly demo bench clean
+
+help:  ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+# The compiled engine shadows its source, so a change of that source installs again.
+$(STAMP): pyproject.toml .ci/setup $(wildcard setup.py tso/engine.py tso/engine.pxd)
+	@sh .ci/setup $(STAMP)
+
+setup: $(STAMP)  ## make .venv with everything the other commands need
+	@sh .ci/setup --check-java
+
+lint: setup  ## format check, lint and types
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+
+test: lint  ## lint, then every test that takes minutes at most; the last line is pytest's summary
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
+	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" $(PYTEST_ARGS)
+
+demo: setup  ## load flights while loaders are killed, compact, check; DEMO_ROWS=all for every flight
+	@$(BIN)/python -m bench.demo --output $(DEMO_OUTPUT)
+
+bench: setup  ## measure, and write bench/results/<date>-<commit>.json
+	@$(BIN)/python -m bench.run
+
+clean:  ## remove what builds and runs left; .venv stays
+	rm -rf build dist *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	  .benchmarks spark-warehouse metastore_db derby.log tso/*.so tso/engine.c $(STAMP)
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,241 @@
+"""The levels of the tree, kept by reading its imports.
+
+A module imports from its own level or below, and no two modules import each other round a circle.
+What assembles (level 5) may reach for everything, the two applications included, but does so inside
+functions, so that `import omidpy` stays light.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("omidpy", "tso", "compactor")
+
+LEVELS: Final = {
+    "omidpy.model": 0,
+    "omidpy.errors": 0,
+    "omidpy.cells": 0,
+    "omidpy.visibility": 0,
+    "omidpy.commit_facts": 0,
+    "omidpy.clock": 0,
+    "omidpy.metrics": 0,
+    "omidpy.wire": 1,
+    "omidpy.storage": 1,
+    "omidpy.oracle": 1,
+    "omidpy.oracle.discovery": 2,  # reads the lease, which is a fact of the control table
+    "omidpy.control": 2,
+    "omidpy.commit_table": 2,
+    "omidpy.watermarks": 2,
+    "omidpy.resolution": 2,
+    "omidpy.snapshot": 3,
+    "omidpy.transaction": 3,
+    "omidpy.table": 3,
+    "omidpy.post_commit": 3,
+    "omidpy.manager": 3,
+    "omidpy.connect": 5,
+    "omidpy.cli": 5,
+    "omidpy.testing": 5,
+    "omidpy": 5,
+}
+"""The longest prefix decides; `omidpy` alone is its `__init__`, never a fallback."""
+
+APPLICATIONS: Final = {"tso": 2, "compactor": 3}
+"""What an application may import: this level of omidpy, or below."""
+
+ASSEMBLY: Final = "omidpy.connect"
+"""Applications open stores by URL through it, inside functions."""
+
+LIGHT: Final = {"cachetools", "mmh3", "msgspec"}
+"""All that `import omidpy` may load from other distributions."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: who imports what, and whether only when a function runs."""
+
+    importer: str
+    imported: str
+    is_deferred: bool
+    is_for_types: bool
+    line: int
+
+
+def modules() -> dict[str, Path]:
+    """Return every module of the product by its dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES: Final = modules()
+
+
+def imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules that a statement loads: `from package import module` loads the module."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    assert node.level == 0, f"line {node.lineno}: imports are absolute"
+    package = node.module or ""
+    names = {f"{package}.{alias.name}" for alias in node.names}
+    return sorted(name if name in MODULES else package for name in names)
+
+
+def imports_of(module: str, source: str) -> Iterator[Import]:
+    """Yield the imports of the product's own modules that `source` makes."""
+
+    def visit(parent: ast.AST, *, deferred: bool, types: bool) -> Iterator[Import]:
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for name in imported_modules(node):
+                    if name.partition(".")[0] in PACKAGES:
+                        yield Import(module, name, deferred, types, node.lineno)
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+            yield from visit(node, deferred=deferred or is_function, types=types or is_for_types)
+
+    return visit(ast.parse(source), deferred=False, types=False)
+
+
+ALL_IMPORTS: Final = [
+    found for name, path in MODULES.items() for found in imports_of(name, path.read_text("utf-8"))
+]
+
+
+def level(module: str) -> int:
+    """Return the level of a module of omidpy."""
+    prefix = module
+    while prefix not in LEVELS or (prefix == "omidpy" and module != "omidpy"):
+        prefix = prefix.rpartition(".")[0]
+        assert prefix, f"{module} has no level: say in LEVELS, and in STYLE's tree, where it stands"
+    return LEVELS[prefix]
+
+
+def complaint(found: Import) -> str | None:
+    """Say what is wrong with one import; None if nothing is."""
+    importer, imported = found.importer.partition(".")[0], found.imported.partition(".")[0]
+    is_light = found.is_deferred or found.is_for_types
+    if importer == "omidpy":
+        if imported == "omidpy":
+            if level(found.imported) > level(found.importer):
+                return "points upwards"
+        elif level(found.importer) < 5:
+            return "only what assembles may import an application"
+        elif not is_light:
+            return "an application is imported inside the function that needs it"
+    elif imported == "omidpy":
+        if found.imported == ASSEMBLY:
+            return None if is_light else "assembly is imported inside the function that needs it"
+        if level(found.imported) > APPLICATIONS[importer]:
+            return f"{importer} stands on levels up to {APPLICATIONS[importer]}"
+    elif imported != importer:
+        return "the applications do not know each other"
+    return None
+
+
+def described(found: Import, wrong: str) -> str:
+    """Return a complaint with its place."""
+    return f"{found.importer}:{found.line} imports {found.imported}: {wrong}"
+
+
+def test_imports_point_downwards() -> None:
+    """A lower level can then be read, tested and replaced without the ones above it."""
+    wrong = [described(found, why) for found in ALL_IMPORTS if (why := complaint(found))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_has_a_level() -> None:
+    """A new module says where it stands before anything depends on it."""
+    for module in MODULES:
+        if module.startswith("omidpy"):
+            assert 0 <= level(module) <= 5
+
+
+def test_no_modules_import_each_other_round_a_circle() -> None:
+    """Two modules that need each other are one module, or lack a value in `model.py`."""
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for found in ALL_IMPORTS:
+        if not (found.is_deferred or found.is_for_types):
+            graph[found.importer].add(found.imported)
+    done: set[str] = set()
+
+    def walk(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module in done:
+            return
+        for imported in sorted(graph.get(module, ())):
+            walk(imported, (*path, module))
+        done.add(module)
+
+    for module in graph:
+        walk(module, ())
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "expected"),
+    [
+        ("omidpy.model", "from omidpy.storage.base import Store", "points upwards"),
+        ("omidpy.oracle.tcp", "from omidpy.control import ControlTable", "points upwards"),
+        ("omidpy.manager", "def f():\n    import tso.embedded", "only what assembles"),
+        ("omidpy.connect", "import tso.embedded", "inside the function"),
+        ("tso.server", "from omidpy.manager import TransactionManager", "levels up to 2"),
+        ("tso.cli", "from omidpy.connect import open_store", "inside the function"),
+        ("compactor.job", "import tso.lease", "do not know each other"),
+        ("compactor.heal", "from omidpy.cli import main", "levels up to 3"),
+    ],
+)
+def test_a_wrong_import_is_noticed(module: str, source: str, expected: str) -> None:
+    """The reader of imports is itself a guard: each rule must bite."""
+    (found,) = imports_of(module, source)
+    assert expected in (complaint(found) or "")
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("omidpy.connect", "def f():\n    from tso.embedded import EmbeddedOracle"),
+        ("tso.cli", "def f():\n    from omidpy.connect import open_store"),
+        ("omidpy.oracle.discovery", "from omidpy.control import ControlTable"),
+        ("compactor.plan", "from omidpy.watermarks import Claim"),
+    ],
+)
+def test_a_right_import_is_allowed(module: str, source: str) -> None:
+    """What assembles does so inside functions; the rest looks down."""
+    (found,) = imports_of(module, source)
+    assert complaint(found) is None
+
+
+def test_import_omidpy_loads_nothing_heavy() -> None:
+    """A Spark executor and a command line pay for this import each time they start."""
+    script = (
+        "import sys, json, sysconfig\n"
+        "before = set(sys.modules)\n"
+        "import omidpy\n"
+        "new = {n: getattr(m, '__file__', None) or '' for n, m in sys.modules.items()}\n"
+        "json.dump({n: f for n, f in new.items() if n not in before}, sys.stdout)"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    loaded = json.loads(output)
+    foreign = {
+        name.partition(".")[0]
+        for name, file in loaded.items()
+        if "site-packages" in file and not name.startswith("omidpy")
+    }
+    assert foreign <= LIGHT, sorted(foreign - LIGHT)
+    assert not {"tso", "compactor", "sqlite3", "asyncio"} & {
+        name.partition(".")[0] for name in loaded
+    }

@@ -1,0 +1,156 @@
+"""The project as a fresh clone: metadata, commands, licence, and nothing of one machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import tomllib
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def tracked_files() -> list[Path]:
+    """Return what git tracks; where there is no git, what a source distribution holds."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    names = listed.stdout.decode().split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def tracked_texts() -> dict[str, str]:
+    """Return the text of every tracked text file by its name."""
+    texts = {}
+    for path in tracked_files():
+        try:
+            texts[str(path.relative_to(ROOT))] = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return texts
+
+
+def test_installed_version_is_the_projects() -> None:
+    """An editable install that went stale would test other metadata than is shipped."""
+    assert version("omidpy") == PROJECT["project"]["version"]
+
+
+@pytest.mark.parametrize(
+    ("script", "target"), [("omidpy", "omidpy.cli:main"), ("tso-server", "tso.cli:main")]
+)
+def test_scripts_are_installed(script: str, target: str) -> None:
+    """The two commands that the documentation names exist after an install."""
+    (found,) = entry_points(group="console_scripts", name=script)
+    assert found.value == target
+    assert callable(found.load())
+
+
+def test_extras_and_groups_are_those_of_the_design() -> None:
+    """Documentation and errors name extras; a renamed one would send a user nowhere."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(extras) == {"hbase", "spark", "s3", "zk", "fast", "demo"}
+    assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev"}
+
+
+def test_every_ruff_exception_says_why() -> None:
+    """All rules are on; a line that switches one off carries its reason beside it."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    section = text[text.index("[tool.ruff.lint]") : text.index("[tool.mypy]")]
+    switched_off = re.findall(r'^    "[A-Z0-9]+",.*$', section, flags=re.MULTILINE)
+    assert switched_off
+    assert [line for line in switched_off if "#" not in line] == []
+
+
+def test_continuous_integration_calls_make_test_and_nothing_else() -> None:
+    """What runs there can then be run anywhere by the same two words."""
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    lines = script.read_text("utf-8").splitlines()
+    assert lines[0].startswith("#!")
+    commands = [line for line in lines[1:] if not line.startswith(("#", "set ", "cd "))]
+    assert commands == ["make test"]
+
+
+def test_the_summary_of_pytest_is_the_last_thing_make_test_prints() -> None:
+    """Whoever reads the log of a run looks at its last line first."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", makefile, flags=re.MULTILINE)
+    assert recipe is not None
+    commands = recipe[1].splitlines()
+    assert "pytest" in commands[-1]
+    assert all(line.startswith("\t@") for line in commands)
+
+
+def test_licence_is_the_whole_apache_licence() -> None:
+    """A summary of a licence grants nothing."""
+    text = (ROOT / "LICENSE").read_text("utf-8")
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert all(f"\n   {number}. " in text for number in range(1, 10))
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    assert (ROOT / "NOTICE").is_file()
+
+
+def test_types_are_shipped() -> None:
+    """Without the marker file a user's type checker ignores every annotation."""
+    assert (ROOT / "omidpy" / "py.typed").is_file()
+    assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["omidpy"]
+
+
+def test_no_tracked_file_names_a_path_of_one_machine() -> None:
+    """Such a path works for its author alone."""
+    paths = re.compile(r"(?<![A-Za-z0-9_.>/-])/(?:work|root|home|farm|Users)/")
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in tracked_texts().items()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if paths.search(line)
+    ]
+    assert found == []
+
+
+def test_no_tracked_file_names_a_package_registry() -> None:
+    """Where packages come from is the business of the machine that installs them."""
+    options = re.compile(
+        r"--(?:extra-)?index-url|--find-links|PIP_(?:EXTRA_)?INDEX_URL|PIP_FIND_LINKS"
+        r"|https?://[^\s/]*(?:pypi|registry|artifactory|nexus|proxy\.golang)"
+    )
+    here = str(Path(__file__).relative_to(ROOT))
+    found = [
+        name for name, text in tracked_texts().items() if name != here and options.search(text)
+    ]
+    assert found == []
+
+
+def test_set_up_names_what_is_missing_in_one_line(tmp_path: Path) -> None:
+    """Where nothing can be installed, one line says what to install, and nothing is half made."""
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    for tool in ("sh", "dirname", "sed", "head", "cat", "touch"):
+        found = next(
+            Path(folder) / tool for folder in ("/bin", "/usr/bin") if _exists(folder, tool)
+        )
+        (bare / tool).symlink_to(found)
+    (bare / "id").write_text("#!/bin/sh\necho 1000\n")
+    (bare / "id").chmod(0o755)
+    environment = {"PATH": str(bare)}
+    result = subprocess.run(
+        [str(bare / "sh"), str(ROOT / ".ci" / "setup"), "--check-java"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "Java 17" in result.stderr
+
+
+def _exists(folder: str, tool: str) -> bool:
+    return os.access(Path(folder) / tool, os.X_OK)
