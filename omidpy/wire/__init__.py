@@ -1,0 +1,1 @@
+"""What travels between a client and the timestamp oracle, byte exact with Apache Omid."""

@@ -1,0 +1,446 @@
+"""How a message becomes bytes on a TCP connection, and back.
+
+A frame is a payload's length, 4 bytes big endian and not counting itself, followed by the payload,
+one protobuf message.  Both ends are here: a client encodes requests and decodes responses, a server
+the reverse.  `messages.py` has the table of fields, `protobuf.py` the encoding of one field.
+
+Invariants:
+
+* Requests and responses that use none of our extensions are byte for byte what Java sends.
+* Whatever bytes arrive, decoding returns a message or raises `RemoteProtocolError`.
+* A frame's length is judged before its payload is waited for, so a peer cannot make us buffer more
+  than its limit.
+
+Source: Omid 1.1.3 (proto2, repeated integers unpacked) and its main branch (proto3, packed); both
+forms are read, the first is written unless the other is asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, TypeAlias, assert_never
+
+from omidpy.errors import LocalProtocolError, RemoteProtocolError, UsageError
+from omidpy.model import CellId, TableId, Timestamp
+from omidpy.wire.messages import (
+    MAX_CONFLICTS,
+    Capabilities,
+    CommitRequest,
+    CommitResponse,
+    FenceRequest,
+    FenceResponse,
+    HandshakeRequest,
+    HandshakeResponse,
+    InvalidateRequest,
+    InvalidateResponse,
+    InvalidateVerdict,
+    Request,
+    Response,
+    TimestampRequest,
+    TimestampResponse,
+)
+from omidpy.wire.protobuf import (
+    BYTES,
+    VARINT,
+    fields,
+    key,
+    put_bool,
+    put_bytes,
+    put_int64,
+    put_int64s,
+    put_uint64,
+    signed32,
+    signed64,
+    varints,
+)
+
+MAX_REQUEST_FRAME_BYTES: Final = 10 * 1024 * 1024
+"""Longest frame a server reads, its 4 bytes of length included: Java's limit, so also ours."""
+
+MAX_RESPONSE_FRAME_BYTES: Final = 64 * 1024
+"""Longest frame a client reads, its length included.
+
+The longest valid answer, a refusal with 64 conflicts, takes less than 1 KiB; Java's client stops at
+8 KiB.  The rest is room for later fields, and little enough to buffer for a peer that is no oracle.
+"""
+
+_LENGTH: Final = struct.Struct(">I")
+
+_HANDSHAKE: Final = key(3, BYTES)
+_TIMESTAMP: Final = key(1, BYTES)
+_COMMIT: Final = key(2, BYTES)
+_FENCE: Final = key(4, BYTES)
+_INVALIDATE: Final = key(1001, BYTES)
+
+_CAPABILITIES_FEATURES: Final = key(1001, VARINT)
+_CAPABILITIES_STORE_ID: Final = key(1002, BYTES)
+_CAPABILITIES_EPOCH: Final = key(1003, VARINT)
+_CAPABILITIES_MAX_AGE: Final = key(1004, VARINT)
+
+_TIMESTAMP_REQUEST_HOLD: Final = key(1001, VARINT)
+_COMMIT_REQUEST_START: Final = key(1, VARINT)
+_COMMIT_REQUEST_RETRY: Final = key(2, VARINT)
+_COMMIT_REQUEST_CELLS: Final = 3
+_COMMIT_REQUEST_TABLES: Final = 4
+_FENCE_REQUEST_TABLE: Final = key(1, VARINT)
+_INVALIDATE_REQUEST_START: Final = key(1, VARINT)
+_HANDSHAKE_REQUEST_CAPABILITIES: Final = key(1, BYTES)
+
+_TIMESTAMP_RESPONSE_START: Final = key(1, VARINT)
+_TIMESTAMP_RESPONSE_LOW_WATERMARK: Final = key(1001, VARINT)
+_COMMIT_RESPONSE_ABORTED: Final = key(1, VARINT)
+_COMMIT_RESPONSE_START: Final = key(2, VARINT)
+_COMMIT_RESPONSE_COMMIT: Final = key(3, VARINT)
+_COMMIT_RESPONSE_CONFLICTS: Final = 1001
+_COMMIT_RESPONSE_REASON: Final = key(1002, VARINT)
+_FENCE_RESPONSE_TABLE: Final = key(1, VARINT)
+_FENCE_RESPONSE_FENCE: Final = key(2, VARINT)
+_INVALIDATE_RESPONSE_START: Final = key(1, VARINT)
+_INVALIDATE_RESPONSE_VERDICT: Final = key(2, VARINT)
+_INVALIDATE_RESPONSE_COMMIT: Final = key(3, VARINT)
+_HANDSHAKE_RESPONSE_COMPATIBLE: Final = key(1, VARINT)
+_HANDSHAKE_RESPONSE_CAPABILITIES: Final = key(2, BYTES)
+_HANDSHAKE_RESPONSE_LOW_LATENCY: Final = key(3, VARINT)
+
+_Fields: TypeAlias = dict[int, int | bytes]
+
+
+# -- frames ----------------------------------------------------------------------------------------
+
+
+def frame(payload: bytes) -> bytes:
+    """Return `payload` with its length in front."""
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def frame_request(request: Request, *, packed: bool = False) -> bytes:
+    """Return a request as the frame to send.
+
+    Args:
+        request: What to ask.
+        packed: Write repeated integers packed, one byte a cell shorter.  Every known server reads
+            both forms.
+
+    Raises:
+        UsageError: if the frame is longer than any server reads; the transaction is too large.
+        LocalProtocolError: if a number does not fit its field.
+    """
+    payload = encode_request(request, packed=packed)
+    if _LENGTH.size + len(payload) > MAX_REQUEST_FRAME_BYTES:
+        count = len(request.cell_ids) if isinstance(request, CommitRequest) else 0
+        raise UsageError(
+            f"the write set of {count} cells takes {len(payload)} bytes in the commit request, and "
+            f"an oracle reads at most {MAX_REQUEST_FRAME_BYTES}; split the work into smaller "
+            "transactions, or give the table conflict_level='row'"
+        )
+    return frame(payload)
+
+
+class FrameReader:
+    """Cuts a stream of bytes into payloads.  After an error the stream is lost for good."""
+
+    def __init__(self, *, max_frame_bytes: int) -> None:
+        """Refuse frames longer than `max_frame_bytes`, their 4 bytes of length included."""
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the payloads that `data` completes, in order.
+
+        Raises:
+            RemoteProtocolError: if a frame announces more than the limit.
+        """
+        buffer = self._buffer
+        buffer += data
+        payloads: list[bytes] = []
+        position = 0
+        while len(buffer) - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, position)
+            if _LENGTH.size + length > self._max_frame_bytes:
+                raise RemoteProtocolError(
+                    f"a frame of {_LENGTH.size + length} bytes is announced, where at most "
+                    f"{self._max_frame_bytes} are allowed"
+                )
+            end = position + _LENGTH.size + length
+            if end > len(buffer):
+                break
+            payloads.append(bytes(buffer[position + _LENGTH.size : end]))
+            position = end
+        if position:
+            del buffer[:position]
+        return payloads
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether the stream, if it ended here, would end in the middle of a frame."""
+        return bool(self._buffer)
+
+
+# -- writing messages ------------------------------------------------------------------------------
+
+
+def encode_request(request: Request, *, packed: bool = False) -> bytes:
+    """Return the payload of a request; `packed` as in `frame_request`."""
+    body = bytearray()
+    match request:
+        case TimestampRequest():
+            kind = _TIMESTAMP
+            if request.hold_ms is not None:
+                put_int64(body, _TIMESTAMP_REQUEST_HOLD, request.hold_ms)
+        case CommitRequest():
+            kind = _COMMIT
+            put_int64(body, _COMMIT_REQUEST_START, request.start_ts)
+            if request.is_retry:
+                put_bool(body, _COMMIT_REQUEST_RETRY, value=True)
+            put_int64s(body, _COMMIT_REQUEST_CELLS, request.cell_ids, packed=packed)
+            put_int64s(body, _COMMIT_REQUEST_TABLES, request.table_ids, packed=packed)
+        case HandshakeRequest():
+            kind = _HANDSHAKE
+            if request.capabilities is not None:
+                capabilities = _encode_capabilities(request.capabilities)
+                put_bytes(body, _HANDSHAKE_REQUEST_CAPABILITIES, capabilities)
+        case FenceRequest():
+            kind = _FENCE
+            put_int64(body, _FENCE_REQUEST_TABLE, request.table_id)
+        case InvalidateRequest():
+            kind = _INVALIDATE
+            put_int64(body, _INVALIDATE_REQUEST_START, request.start_ts)
+        case _:
+            assert_never(request)
+    return _enclosed(kind, body)
+
+
+def encode_response(response: Response) -> bytes:
+    """Return the payload of a response.
+
+    Raises:
+        LocalProtocolError: if a number does not fit its field, or there are too many conflicts.
+    """
+    body = bytearray()
+    match response:
+        case TimestampResponse():
+            kind = _TIMESTAMP
+            put_int64(body, _TIMESTAMP_RESPONSE_START, response.start_ts)
+            if response.low_watermark is not None:
+                put_int64(body, _TIMESTAMP_RESPONSE_LOW_WATERMARK, response.low_watermark)
+        case CommitResponse():
+            kind = _COMMIT
+            put_bool(body, _COMMIT_RESPONSE_ABORTED, value=response.commit_ts is None)
+            put_int64(body, _COMMIT_RESPONSE_START, response.start_ts)
+            if response.commit_ts is not None:
+                put_int64(body, _COMMIT_RESPONSE_COMMIT, response.commit_ts)
+            if len(response.conflicts) > MAX_CONFLICTS:
+                raise LocalProtocolError(
+                    f"a refusal names {len(response.conflicts)} cells; at most {MAX_CONFLICTS} fit"
+                )
+            put_int64s(body, _COMMIT_RESPONSE_CONFLICTS, response.conflicts, packed=True)
+            if response.reason:
+                put_int64(body, _COMMIT_RESPONSE_REASON, response.reason)
+        case HandshakeResponse():
+            kind = _HANDSHAKE
+            put_bool(body, _HANDSHAKE_RESPONSE_COMPATIBLE, value=response.is_compatible)
+            if response.capabilities is not None:
+                capabilities = _encode_capabilities(response.capabilities)
+                put_bytes(body, _HANDSHAKE_RESPONSE_CAPABILITIES, capabilities)
+            put_bool(body, _HANDSHAKE_RESPONSE_LOW_LATENCY, value=response.is_low_latency)
+        case FenceResponse():
+            kind = _FENCE
+            put_int64(body, _FENCE_RESPONSE_TABLE, response.table_id)
+            put_int64(body, _FENCE_RESPONSE_FENCE, response.fence_ts)
+        case InvalidateResponse():
+            kind = _INVALIDATE
+            put_int64(body, _INVALIDATE_RESPONSE_START, response.start_ts)
+            put_int64(body, _INVALIDATE_RESPONSE_VERDICT, response.verdict)
+            if response.commit_ts is not None:
+                put_int64(body, _INVALIDATE_RESPONSE_COMMIT, response.commit_ts)
+        case _:
+            assert_never(response)
+    return _enclosed(kind, body)
+
+
+def _encode_capabilities(capabilities: Capabilities) -> bytearray:
+    out = bytearray()
+    if capabilities.features:
+        put_uint64(out, _CAPABILITIES_FEATURES, capabilities.features)
+    if capabilities.store_id is not None:
+        put_bytes(out, _CAPABILITIES_STORE_ID, capabilities.store_id)
+    if capabilities.epoch is not None:
+        put_int64(out, _CAPABILITIES_EPOCH, capabilities.epoch)
+    if capabilities.max_transaction_age_ms is not None:
+        put_int64(out, _CAPABILITIES_MAX_AGE, capabilities.max_transaction_age_ms)
+    return out
+
+
+def _enclosed(kind: int, body: bytearray) -> bytes:
+    out = bytearray()
+    put_bytes(out, kind, body)
+    return bytes(out)
+
+
+# -- reading messages ------------------------------------------------------------------------------
+
+
+def decode_request(payload: bytes) -> Request:
+    """Return the request in a payload, repeated integers packed or not.
+
+    Raises:
+        RemoteProtocolError: if it holds anything but exactly one complete request.
+    """
+    kind, body = _opened(payload, what="request")
+    if kind == _TIMESTAMP:
+        return TimestampRequest(_int64(_last_of_each(body), _TIMESTAMP_REQUEST_HOLD))
+    if kind == _COMMIT:
+        return _decode_commit_request(body)
+    values = _last_of_each(body)
+    if kind == _HANDSHAKE:
+        return HandshakeRequest(_capabilities(body, _HANDSHAKE_REQUEST_CAPABILITIES))
+    if kind == _FENCE:
+        return FenceRequest(TableId(_required(values, _FENCE_REQUEST_TABLE, "a table id")))
+    return InvalidateRequest(Timestamp(_required(values, _INVALIDATE_REQUEST_START, "a start_ts")))
+
+
+def decode_response(payload: bytes) -> Response:
+    """Return the response in a payload.
+
+    Raises:
+        RemoteProtocolError: if it holds anything but exactly one complete response.
+    """
+    kind, body = _opened(payload, what="response")
+    values = _last_of_each(body)
+    if kind == _TIMESTAMP:
+        return TimestampResponse(
+            Timestamp(_required(values, _TIMESTAMP_RESPONSE_START, "a start_ts")),
+            _timestamp(values, _TIMESTAMP_RESPONSE_LOW_WATERMARK),
+        )
+    if kind == _COMMIT:
+        return _decode_commit_response(body, values)
+    if kind == _HANDSHAKE:
+        return HandshakeResponse(
+            bool(values.get(_HANDSHAKE_RESPONSE_COMPATIBLE, 0)),
+            _capabilities(body, _HANDSHAKE_RESPONSE_CAPABILITIES),
+            bool(values.get(_HANDSHAKE_RESPONSE_LOW_LATENCY, 0)),
+        )
+    if kind == _FENCE:
+        return FenceResponse(
+            TableId(_required(values, _FENCE_RESPONSE_TABLE, "a table id")),
+            Timestamp(_required(values, _FENCE_RESPONSE_FENCE, "a fence timestamp")),
+        )
+    return _decode_invalidate_response(values)
+
+
+def _decode_commit_request(body: bytes) -> CommitRequest:
+    values = _last_of_each(body)
+    return CommitRequest(
+        Timestamp(_required(values, _COMMIT_REQUEST_START, "a start_ts")),
+        tuple(CellId(value) for value in _int64s(body, _COMMIT_REQUEST_CELLS)),
+        tuple(TableId(value) for value in _int64s(body, _COMMIT_REQUEST_TABLES)),
+        bool(values.get(_COMMIT_REQUEST_RETRY, 0)),
+    )
+
+
+def _decode_commit_response(body: bytes, values: _Fields) -> CommitResponse:
+    if values.get(_COMMIT_RESPONSE_ABORTED, 0):
+        commit_ts = None
+    else:
+        commit_ts = Timestamp(_required(values, _COMMIT_RESPONSE_COMMIT, "a commit_ts"))
+    conflicts: tuple[CellId, ...] = ()
+    if key(_COMMIT_RESPONSE_CONFLICTS, BYTES) in values or (
+        key(_COMMIT_RESPONSE_CONFLICTS, VARINT) in values
+    ):
+        conflicts = tuple(CellId(value) for value in _int64s(body, _COMMIT_RESPONSE_CONFLICTS))
+    if len(conflicts) > MAX_CONFLICTS:
+        raise RemoteProtocolError(
+            f"a refusal names {len(conflicts)} cells, where at most {MAX_CONFLICTS} are allowed"
+        )
+    return CommitResponse(
+        Timestamp(_required(values, _COMMIT_RESPONSE_START, "a start_ts")),
+        commit_ts,
+        conflicts,
+        _int32(values, _COMMIT_RESPONSE_REASON),
+    )
+
+
+def _decode_invalidate_response(values: _Fields) -> InvalidateResponse:
+    number = _int32(values, _INVALIDATE_RESPONSE_VERDICT)
+    try:
+        verdict = InvalidateVerdict(number)
+    except ValueError as error:
+        raise RemoteProtocolError(f"{number} is no verdict on an invalidation") from error
+    commit_ts = None
+    if verdict is InvalidateVerdict.COMMITTED:
+        commit_ts = Timestamp(_required(values, _INVALIDATE_RESPONSE_COMMIT, "a commit_ts"))
+    start_ts = Timestamp(_required(values, _INVALIDATE_RESPONSE_START, "a start_ts"))
+    return InvalidateResponse(start_ts, verdict, commit_ts)
+
+
+def _opened(payload: bytes, *, what: str) -> tuple[int, bytes]:
+    """Return the kind and the body of the one message in an envelope of five alternatives."""
+    kinds = (_TIMESTAMP, _COMMIT, _HANDSHAKE, _FENCE, _INVALIDATE)
+    bodies: dict[int, list[bytes]] = {}
+    for field_key, value in fields(payload):
+        if field_key in kinds and isinstance(value, bytes):
+            bodies.setdefault(field_key, []).append(value)
+    if len(bodies) != 1:
+        raise RemoteProtocolError(
+            f"a {what} holds {len(bodies)} messages of kinds that this version knows; expected one"
+        )
+    ((kind, parts),) = bodies.items()
+    # To merge two occurrences of a message, as every protobuf parser does, is to parse the two one
+    # after the other.
+    return kind, parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _capabilities(body: bytes, field_key: int) -> Capabilities | None:
+    """Return the capabilities in field `field_key`, None without any."""
+    parts = [value for found, value in fields(body) if found == field_key]
+    if not parts:
+        return None
+    values = _last_of_each(b"".join(part for part in parts if isinstance(part, bytes)))
+    features = values.get(_CAPABILITIES_FEATURES, 0)
+    store_id = values.get(_CAPABILITIES_STORE_ID)
+    assert isinstance(features, int), "the key says that it is a varint"
+    assert store_id is None or isinstance(store_id, bytes), "the key says that it is a string"
+    return Capabilities(
+        features,
+        store_id,
+        _timestamp(values, _CAPABILITIES_EPOCH),
+        _int64(values, _CAPABILITIES_MAX_AGE),
+    )
+
+
+def _last_of_each(body: bytes) -> _Fields:
+    """Return the last value of each field: a repeated scalar overrides the earlier ones."""
+    return dict(fields(body))
+
+
+def _int64(values: _Fields, field_key: int) -> int | None:
+    value = values.get(field_key)
+    return signed64(value) if isinstance(value, int) else None
+
+
+def _int32(values: _Fields, field_key: int) -> int:
+    value = values.get(field_key, 0)
+    return signed32(value) if isinstance(value, int) else 0
+
+
+def _timestamp(values: _Fields, field_key: int) -> Timestamp | None:
+    value = _int64(values, field_key)
+    return None if value is None else Timestamp(value)
+
+
+def _required(values: _Fields, field_key: int, what: str) -> int:
+    value = _int64(values, field_key)
+    if value is None:
+        raise RemoteProtocolError(f"the message lacks {what}")
+    return value
+
+
+def _int64s(body: bytes, number: int) -> Iterable[int]:
+    """Yield a repeated field's values, packed, unpacked or both, in order."""
+    one, many = key(number, VARINT), key(number, BYTES)
+    for field_key, value in fields(body):
+        if field_key == one and isinstance(value, int):
+            yield signed64(value)
+        elif field_key == many and isinstance(value, bytes):
+            yield from map(signed64, varints(value))

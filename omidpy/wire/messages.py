@@ -1,0 +1,192 @@
+"""What a client and the oracle may say to each other.
+
+Frozen values, one per message; no bytes and no sockets here.  `frames.py` knows the encoding.
+
+Field numbers up to 4 are Apache Omid's.  Those from 1001 up are ours: Java skips them as unknown
+fields, and we use one only where the other side announced its feature in the handshake.
+
+    message             field  type            meaning
+    Request                 1  message         TimestampRequest
+                            2  message         CommitRequest
+                            3  message         HandshakeRequest
+                            4  message         FenceRequest
+                         1001  message         InvalidateRequest              (INVALIDATE)
+    Response                1  message         TimestampResponse
+                            2  message         CommitResponse
+                            3  message         HandshakeResponse
+                            4  message         FenceResponse
+                         1001  message         InvalidateResponse             (INVALIDATE)
+    HandshakeRequest        1  message         Capabilities of the client
+    HandshakeResponse       1  bool            the client is compatible
+                            2  message         Capabilities of the server
+                            3  bool            low latency: clients write the commit table
+    Capabilities         1001  uint64          features, a bit each, see `Feature`
+                         1002  bytes           store id, from the server       (any feature)
+                         1003  int64           epoch, from the server          (any feature)
+                         1004  int64           max transaction age in ms, from the server (same)
+    TimestampRequest     1001  int64           hold in ms                     (BEGIN_EXTRAS)
+    TimestampResponse       1  int64           start_ts
+                         1001  int64           low watermark                  (BEGIN_EXTRAS)
+    CommitRequest           1  int64           start_ts
+                            2  bool            retry; absent means false
+                            3  repeated int64  cell ids
+                            4  repeated int64  table ids
+    CommitResponse          1  bool            aborted
+                            2  int64           start_ts
+                            3  int64           commit_ts, absent when aborted
+                         1001  repeated int64  conflicting cell ids, packed   (ABORT_DETAILS)
+                         1002  enum            `omidpy.oracle.base.AbortReason` (ABORT_DETAILS)
+    FenceRequest            1  int64           table id
+    FenceResponse           1  int64           table id
+                            2  int64           fence timestamp
+    InvalidateRequest       1  int64           start_ts
+    InvalidateResponse      1  int64           start_ts
+                            2  int32           verdict: 1 invalidated, 2 unknown, 3 committed
+                            3  int64           commit_ts, only with verdict 3
+
+Source: Omid 1.1.3's TSOProto (proto2) and its main branch (proto3 with `optional`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Final, TypeAlias
+
+from omidpy.model import CellId, TableId, Timestamp
+
+DEFAULT_PORT: Final = 24758
+"""Where Omid's oracle and ours listen unless told otherwise."""
+
+MAX_CONFLICTS: Final = 64
+"""Cell ids that one refusal may name: far below the 8 KiB that a Java client reads."""
+
+
+class Feature(IntFlag):
+    """Extensions of the protocol that one side announces to the other."""
+
+    NONE = 0
+    ABORT_DETAILS = 1
+    """A refusal names conflicting cells and its reason."""
+    BEGIN_EXTRAS = 2
+    """A start timestamp comes with the low watermark, and may be asked to be held."""
+    INVALIDATE = 4
+    """The oracle can be asked to forbid a commit."""
+
+
+ALL_FEATURES: Final = Feature.ABORT_DETAILS | Feature.BEGIN_EXTRAS | Feature.INVALIDATE
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one side can do.  Java's are empty; only a server fills in more than `features`.
+
+    Bits of `features` that this version does not know are kept: they mean nothing to it.
+    """
+
+    features: int = 0
+    store_id: bytes | None = None
+    epoch: Timestamp | None = None
+    max_transaction_age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeRequest:
+    """The first message of a connection.  Without capabilities the server refuses."""
+
+    capabilities: Capabilities | None = Capabilities()
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampRequest:
+    """Ask for a start timestamp."""
+
+    hold_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Ask for a commit; `is_retry` if an earlier request of the transaction got no answer."""
+
+    start_ts: Timestamp
+    cell_ids: tuple[CellId, ...] = ()
+    table_ids: tuple[TableId, ...] = ()
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRequest:
+    """Ask for a fence on a table."""
+
+    table_id: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidateRequest:
+    """Ask that a transaction never commit."""
+
+    start_ts: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeResponse:
+    """Whether the client may go on.  A refusal carries no capabilities."""
+
+    is_compatible: bool
+    capabilities: Capabilities | None = Capabilities()
+    is_low_latency: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampResponse:
+    """A start timestamp."""
+
+    start_ts: Timestamp
+    low_watermark: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResponse:
+    """The verdict on a transaction: committed at `commit_ts`, or aborted if that is None.
+
+    `reason` is the number of an `AbortReason`; one that this version does not know is kept.
+    """
+
+    start_ts: Timestamp
+    commit_ts: Timestamp | None
+    conflicts: tuple[CellId, ...] = ()
+    reason: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FenceResponse:
+    """The fence of a table is set at `fence_ts`."""
+
+    table_id: TableId
+    fence_ts: Timestamp
+
+
+class InvalidateVerdict(IntEnum):
+    """What became of a request to forbid a commit."""
+
+    INVALIDATED = 1
+    UNKNOWN = 2
+    COMMITTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidateResponse:
+    """The fate of a transaction; `commit_ts` is set exactly if it had committed."""
+
+    start_ts: Timestamp
+    verdict: InvalidateVerdict
+    commit_ts: Timestamp | None = None
+
+
+Request: TypeAlias = (
+    TimestampRequest | CommitRequest | HandshakeRequest | FenceRequest | InvalidateRequest
+)
+
+Response: TypeAlias = (
+    TimestampResponse | CommitResponse | HandshakeResponse | FenceResponse | InvalidateResponse
+)

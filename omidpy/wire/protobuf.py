@@ -1,0 +1,180 @@
+"""How numbers and fields are laid out in protobuf's encoding.
+
+The small part of it that the oracle's messages use: varints, length-delimited fields, packed and
+unpacked repeated integers.  No schema, no reflection, no library at run time: the codec runs in
+every client and on every answer, and each length in it is checked against what is really there.
+
+As in every protobuf parser, a field of unknown number, or of a known number with another wire type,
+is skipped, and a varint may be longer than it needs to be.  Two things we refuse although some
+parsers take them, because no writer of this protocol produces them: groups, and varints with more
+than 64 bits.
+
+A field is named by its *key*, `number << 3 | wire type`, as it stands on the wire.
+
+Source: the Protocol Buffers encoding specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from omidpy.errors import LocalProtocolError, RemoteProtocolError
+
+VARINT: Final = 0
+FIXED64: Final = 1
+BYTES: Final = 2
+FIXED32: Final = 5
+
+_MAX_VARINT_BYTES: Final = 10
+_MAX_KEY: Final = 2**32 - 1
+_FIXED_SIZES: Final = {FIXED64: 8, FIXED32: 4}
+
+
+def key(number: int, wire_type: int) -> int:
+    """Return the key of field `number` in the given wire type."""
+    return number << 3 | wire_type
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def put_varint(out: bytearray, value: int) -> None:
+    """Append a non-negative number, seven bits a byte, lowest first."""
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def put_uint64(out: bytearray, field_key: int, value: int) -> None:
+    """Append an unsigned field.
+
+    Raises:
+        LocalProtocolError: if the value does not fit into 64 bits.
+    """
+    if not 0 <= value < 2**64:
+        raise LocalProtocolError(f"{value} does not fit into an unsigned 64-bit field")
+    put_varint(out, field_key)
+    put_varint(out, value)
+
+
+def put_int64(out: bytearray, field_key: int, value: int) -> None:
+    """Append a signed field; a negative number takes ten bytes, as it always does in protobuf.
+
+    Raises:
+        LocalProtocolError: if the value does not fit into 64 bits.
+    """
+    put_varint(out, field_key)
+    put_varint(out, _unsigned(value))
+
+
+def put_int64s(out: bytearray, number: int, values: Iterable[int], *, packed: bool) -> None:
+    """Append a repeated signed field: one field holding all (packed), or one field a value.
+
+    Raises:
+        LocalProtocolError: if a value does not fit into 64 bits.
+    """
+    if not packed:
+        for value in values:
+            put_int64(out, key(number, VARINT), value)
+        return
+    body = bytearray()
+    for value in values:
+        put_varint(body, _unsigned(value))
+    if body:
+        put_bytes(out, key(number, BYTES), body)
+
+
+def put_bool(out: bytearray, field_key: int, *, value: bool) -> None:
+    """Append a field of one bit, also when it is false: presence is part of the message."""
+    put_varint(out, field_key)
+    out.append(value)
+
+
+def put_bytes(out: bytearray, field_key: int, body: bytes | bytearray) -> None:
+    """Append a length-delimited field: a byte string or a nested message."""
+    put_varint(out, field_key)
+    put_varint(out, len(body))
+    out += body
+
+
+def _unsigned(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise LocalProtocolError(f"{value} does not fit into a signed 64-bit field")
+    return value % 2**64
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield (key, value) of each varint and length-delimited field, in order.
+
+    A varint's value is the unsigned number, a length-delimited field's its bytes.  Fields of fixed
+    width are skipped: the protocol has none.
+
+    Raises:
+        RemoteProtocolError: if the bytes end inside a field, or hold what is no field.
+    """
+    position = 0
+    while position < len(data):
+        field_key, position = _varint(data, position)
+        if not 8 <= field_key <= _MAX_KEY:
+            raise RemoteProtocolError(f"{field_key} is no protobuf field key")
+        wire_type = field_key & 7
+        if wire_type == VARINT:
+            value, position = _varint(data, position)
+            yield field_key, value
+        elif wire_type == BYTES:
+            length, position = _varint(data, position)
+            body = data[position : position + length]
+            if len(body) != length:
+                raise RemoteProtocolError(
+                    f"field {field_key >> 3} claims {length} bytes where {len(body)} are left"
+                )
+            position += length
+            yield field_key, body
+        elif wire_type in _FIXED_SIZES:
+            position += _FIXED_SIZES[wire_type]
+            if position > len(data):
+                raise RemoteProtocolError(f"the message ends inside field {field_key >> 3}")
+        else:
+            raise RemoteProtocolError(f"field {field_key >> 3} has the wire type {wire_type}")
+
+
+def varints(data: bytes) -> Iterator[int]:
+    """Yield the numbers of a packed field.
+
+    Raises:
+        RemoteProtocolError: if the bytes end inside a number.
+    """
+    position = 0
+    while position < len(data):
+        value, position = _varint(data, position)
+        yield value
+
+
+def signed64(value: int) -> int:
+    """Return the signed number that an unsigned 64-bit varint stands for."""
+    return value - 2**64 if value >= 2**63 else value
+
+
+def signed32(value: int) -> int:
+    """Return the signed number in the low 32 bits: what a reader of an int32 or enum field sees."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    chunk = data[position : position + _MAX_VARINT_BYTES]
+    value = 0
+    for index, byte in enumerate(chunk):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if value < 2**64:
+                return value, position + index + 1
+            break
+    else:
+        if len(chunk) < _MAX_VARINT_BYTES:
+            raise RemoteProtocolError("the message ends inside a number")
+    raise RemoteProtocolError("a number has more than 64 bits")
