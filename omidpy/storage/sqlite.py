@@ -1,0 +1,477 @@
+"""The embedded default: one SQLite file that many processes write.
+
+Each table's cells are one SQLite table clustered in HBase's order, so that a page of a scan is one
+range of one index.  A call reads in one short view of the file and keeps none: a scan is pages by
+key, because a reader that pinned an old view would not see a shadow cell when it reads it afresh.
+
+Durability: the write-ahead log is one log, so the sync of a durable write makes every earlier write
+durable too, and only durable writes pay for one.
+
+What is remembered between calls is a table's id and families, which never change; ids are never
+used again, so that what is remembered of a dropped table fails and is looked up afresh.
+
+Around `fork` every connection is closed, on both sides opened again when needed; a child does not
+hold its parent's process locks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from omidpy.errors import NoSuchTable, StorageError, TableExists
+from omidpy.model import (
+    MAX_VERSION,
+    Cell,
+    Column,
+    ColumnSpec,
+    FamilySchema,
+    KeyRange,
+    TableSchema,
+)
+from omidpy.storage import forking, rules
+from omidpy.storage.base import (
+    WHOLE_TABLE,
+    Capabilities,
+    Condition,
+    GuardedMutation,
+    ProcessLock,
+    Row,
+    RowMutation,
+)
+from omidpy.storage.sqlite_cells import (
+    Bounds,
+    Check,
+    Prepared,
+    apply_effects,
+    apply_guarded,
+    create_cells,
+    find_qualifier,
+    in_one_view,
+    read_page,
+    read_row,
+    scan_query,
+)
+from omidpy.storage.sqlite_file import Database, StaleTable
+from omidpy.storage.sqlite_lock import FileLock
+
+T = TypeVar("T")
+
+
+class _Physical(NamedTuple):
+    """What never changes of a table while it exists."""
+
+    cells: str
+    families: frozenset[bytes]
+
+
+class SqliteStore:
+    """A store in one file.  Safe to share among threads and around `fork`.
+
+    A write waits at most `lock_timeout_s` seconds for the writers of other threads and processes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        must_exist: bool = False,
+        lock_timeout_s: float = 10.0,
+    ) -> None:
+        self._path = os.fspath(path)
+        self._file = Database(self._path, must_exist=must_exist, lock_timeout_s=lock_timeout_s)
+        self._known: dict[str, _Physical] = {}
+        self._locks: list[FileLock] = []
+        self._locks_mutex = threading.Lock()
+        forking.register(self)
+        try:
+            self._store_id = self._file.prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The address the store was opened with."""
+        return f"sqlite:///{self._path}"
+
+    @property
+    def store_id(self) -> str:
+        """An id made when the file was."""
+        return self._store_id
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but being remote."""
+        return Capabilities()
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+        """Create a table; see `Store`."""
+        rules.check_schema(schema, splits)
+        families = {family.name.hex(): dict(family.attributes) for family in schema.families}
+        values = (
+            schema.name,
+            _families_json(families),
+            json.dumps(dict(schema.attributes)),
+            _splits_json(sorted(splits)),
+        )
+
+        def create(connection: sqlite3.Connection) -> None:
+            if _find(connection, schema.name, "id") is not None:
+                raise TableExists(f"table {schema.name!r} exists already in {self.url}")
+            cursor = connection.execute(
+                "INSERT INTO omidpy_tables (name, families, attributes, splits)"
+                " VALUES (?, ?, ?, ?)",
+                values,
+            )
+            create_cells(connection, f"cells_{cursor.lastrowid}")
+
+        self._file.write(create, durable=True)
+
+    def drop_table(self, table: str) -> None:
+        """Remove a table, its cells and its regions."""
+
+        def drop(connection: sqlite3.Connection) -> None:
+            (number,) = self._entry(connection, table, "id")
+            connection.execute("DELETE FROM omidpy_tables WHERE id = ?", (number,))
+            connection.execute(f"DROP TABLE cells_{number}")
+
+        self._file.write(drop, durable=True)
+        self._known.pop(table, None)
+
+    def schema(self, table: str) -> TableSchema:
+        """Return a table's families and attributes."""
+        row = self._file.read(lambda conn: self._entry(conn, table, "name, families, attributes"))
+        return _schema(row)
+
+    def tables(self) -> list[TableSchema]:
+        """List every table by name."""
+        query = "SELECT name, families, attributes FROM omidpy_tables"
+        rows = self._file.read(lambda connection: connection.execute(query).fetchall())
+        return sorted(map(_schema, rows), key=lambda schema: schema.name)
+
+    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+        """Set attributes of a table; None removes one."""
+        rules.check_attributes(attributes)
+        self._update(
+            table,
+            "attributes",
+            lambda old: json.dumps(rules.changed(json.loads(old), attributes)),
+        )
+
+    def set_family_attributes(
+        self, table: str, family: bytes, attributes: Mapping[str, str | None]
+    ) -> None:
+        """Set attributes of a family; None removes one."""
+        rules.check_attributes(attributes)
+
+        def change(old: str) -> str:
+            families = json.loads(old)
+            rules.check_family(table, family, [bytes.fromhex(name) for name in families])
+            families[family.hex()] = rules.changed(families[family.hex()], attributes)
+            return _families_json(families)
+
+        self._update(table, "families", change)
+
+    def regions(self, table: str) -> list[KeyRange]:
+        """Return the table's regions; see `Store`."""
+        (text,) = self._file.read(lambda connection: self._entry(connection, table, "splits"))
+        return rules.regions_between(_splits(text))
+
+    def split_region(self, table: str, at: bytes) -> None:
+        """Split the region that holds `at`; no-op where one starts there."""
+        self._update(table, "splits", lambda old: _splits_json(rules.splits_with(_splits(old), at)))
+
+    def merge_regions(self, table: str, at: bytes) -> None:
+        """Merge the two regions that meet at `at`."""
+        self._update(
+            table,
+            "splits",
+            lambda old: _splits_json(rules.splits_without(_splits(old), at, table=table)),
+        )
+
+    def _update(self, table: str, column: str, change: Callable[[str], str]) -> None:
+        def update(connection: sqlite3.Connection) -> None:
+            (old,) = self._entry(connection, table, column)
+            if (new := change(old)) != old:
+                query = f"UPDATE omidpy_tables SET {column} = ? WHERE name = ?"  # noqa: S608  ours
+                connection.execute(query, (new, table))
+
+        self._file.write(update, durable=True)
+
+    def _entry(self, connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, ...]:
+        row = _find(connection, table, columns)
+        if row is None:
+            raise NoSuchTable(
+                f"there is no table {table!r} in {self.url}; create it with create_table"
+            )
+        return row
+
+    def _physical(self, table: str) -> _Physical:
+        known = self._known.get(table)
+        if known is None:
+            number, families = self._file.read(
+                lambda connection: self._entry(connection, table, "id, families")
+            )
+            names = frozenset(map(bytes.fromhex, json.loads(families)))
+            known = self._known[table] = _Physical(f"cells_{number}", names)
+        return known
+
+    def _afresh(self, call: Callable[[], T]) -> T:
+        """Run `call`, which uses what is remembered of tables; again if a table was replaced."""
+        last_stale: StaleTable | None = None
+        while True:
+            try:
+                return call()
+            except StaleTable as stale:
+                # A name looked up after it failed cannot fail again unless the file is damaged.
+                if last_stale is not None and str(stale) == str(last_stale):
+                    raise StorageError(
+                        f"{self.url} is damaged ({stale}); restore it from a backup"
+                    ) from stale
+                last_stale = stale
+                self._known.clear()
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows; see `Store`."""
+        bounds = Bounds(min_version, max_version, max_versions)
+        rules.check_bounds(*bounds)
+        for row in rows:
+            rules.check_row(row)
+
+        def call() -> list[Row]:
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+
+            def read(connection: sqlite3.Connection) -> list[Row]:
+                return [read_row(connection, cells, row, specs, bounds) for row in rows]
+
+            is_one_statement = len(rows) == 1 and (specs is None or len(specs) == 1)
+            return self._file.read(read if is_one_statement else partial(in_one_view, read))
+
+        return self._afresh(call)
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange = WHOLE_TABLE,
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+        reverse: bool = False,
+        page_rows: int = 1000,
+    ) -> Iterator[list[Row]]:
+        """Yield pages of rows; see `Store`."""
+        bounds = Bounds(min_version, max_version, max_versions)
+        rules.check_bounds(*bounds)
+        rules.check_page_rows(page_rows)
+        rules.check_range(key_range)
+        rules.selection(table, columns, self._physical(table).families)
+        return self._pages(table, key_range, columns, bounds, reverse=reverse, limit=page_rows)
+
+    def _pages(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        bounds: Bounds,
+        *,
+        reverse: bool,
+        limit: int,
+    ) -> Iterator[list[Row]]:
+        start, end = key_range
+
+        def call() -> tuple[list[Row], bool]:
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+            if specs is not None and not specs:
+                return [], True
+            query, values = scan_query(cells, KeyRange(start, end), specs, bounds, reverse=reverse)
+            return self._file.read(
+                lambda connection: read_page(connection.execute(query, values), limit)
+            )
+
+        is_last = False
+        while not is_last:
+            page, is_last = self._afresh(call)
+            if not page:
+                return
+            if reverse:
+                end = page[-1][0].row
+                page = [row[::-1] for row in page]
+            else:
+                start = page[-1][0].row + b"\x00"
+            if bounds.max_versions is not None:
+                page = [rules.newest(row, bounds.max_versions) for row in page]
+            yield page
+
+    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
+        """Return some cell whose qualifier starts with `prefix`, or None."""
+
+        def call() -> Cell | None:
+            cells = self._physical(table).cells
+            return self._file.read(lambda connection: find_qualifier(connection, cells, prefix))
+
+        return self._afresh(call)
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Apply row mutations, all in one transaction; see `Store`."""
+
+        def call() -> None:
+            changes: list[tuple[str, rules.Effects]] = []
+            for table, mutations in batch.items():
+                cells, families = self._physical(table)
+                effects: rules.Effects = {}
+                for mutation in mutations:
+                    rules.add_effects(effects, table, mutation, families)
+                changes.append((cells, effects))
+
+            def apply(connection: sqlite3.Connection) -> None:
+                before = connection.total_changes
+                for cells, effects in changes:
+                    apply_effects(connection, cells, effects)
+                if durable and connection.total_changes == before:
+                    # SQLite syncs nothing for a transaction without changes, but this call also
+                    # answers for the writes before it.
+                    connection.execute("UPDATE omidpy_meta SET value = value")
+
+            self._file.write(apply, durable=durable)
+
+        self._afresh(call)
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Apply `mutation` if the newest version of `column` has the value `expected`."""
+        rules.check_same_row(row, mutation)
+        condition = Condition(table, row, column, expected)
+        result = self.write_guarded([GuardedMutation(table, mutation, condition)], durable=durable)
+        return result == [True]
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Apply mutations in one transaction; each sees what those before it did."""
+
+        def call() -> list[bool] | None:
+            prepared: list[Prepared] = []
+            for table, mutation, condition in mutations:
+                cells, families = self._physical(table)
+                effects: rules.Effects = {}
+                rules.add_effects(effects, table, mutation, families)
+                prepared.append(Prepared(cells, effects, self._check(condition)))
+            first = self._check(guard)
+
+            def apply(connection: sqlite3.Connection) -> list[bool] | None:
+                return apply_guarded(connection, prepared, first)
+
+            return self._file.write(apply, durable=durable)
+
+        return self._afresh(call)
+
+    def _check(self, condition: Condition | None) -> Check | None:
+        if condition is None:
+            return None
+        cells, families = self._physical(condition.table)
+        rules.check_condition(condition, families)
+        return Check(cells, condition.row, condition.column, condition.expected)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def lock(self, name: str, *, purpose: str) -> ProcessLock:
+        """Take an exclusive lock among all processes that opened this file, without waiting."""
+        rules.check_lock_name(name)
+        with self._locks_mutex:
+            self._locks = [lock for lock in self._locks if lock.is_held]
+            lock = FileLock(f"{self._file.path}-{name}.lock", purpose=purpose)
+            self._locks.append(lock)
+            return lock
+
+    def close(self) -> None:
+        """Free every resource, locks included; a second call does nothing."""
+        self._file.close()
+        with self._locks_mutex:
+            for lock in self._locks:
+                lock.release()
+            self._locks.clear()
+
+    def before_fork(self) -> None:
+        """Close every connection; see `forking.ForkAware`."""
+        self._locks_mutex.acquire()
+        self._file.suspend()
+
+    def after_fork_in_parent(self) -> None:
+        """Let callers in again; connections are opened when needed."""
+        self._file.resume()
+        self._locks_mutex.release()
+
+    def after_fork_in_child(self) -> None:
+        """Start afresh, without the parent's process locks."""
+        self._locks_mutex = threading.Lock()
+        for lock in self._locks:
+            lock.forget_in_child()
+        self._locks.clear()
+        self._file.resume_in_child()
+
+
+# -- the catalog ----------------------------------------------------------------------------------
+
+
+def _find(connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, ...] | None:
+    query = f"SELECT {columns} FROM omidpy_tables WHERE name = ?"  # noqa: S608  ours
+    row: tuple[str, ...] | None = connection.execute(query, (table,)).fetchone()
+    return row
+
+
+def _schema(row: Sequence[str]) -> TableSchema:
+    name, families, attributes = row
+    return TableSchema(
+        name,
+        tuple(FamilySchema(bytes.fromhex(key), of) for key, of in json.loads(families).items()),
+        json.loads(attributes),
+    )
+
+
+def _families_json(families: Mapping[str, Mapping[str, str]]) -> str:
+    return json.dumps(families, sort_keys=True)
+
+
+def _splits(text: str) -> list[bytes]:
+    return [bytes.fromhex(key) for key in json.loads(text)]
+
+
+def _splits_json(splits: Sequence[bytes]) -> str:
+    return json.dumps([split.hex() for split in splits])

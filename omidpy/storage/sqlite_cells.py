@@ -1,0 +1,254 @@
+"""The SQL over one table's cells: rows, pages, conditions, batches.
+
+Functions from a connection to cells and back.  The table `cells_<id>` is clustered by (row_key,
+family, qualifier, version DESC), which is HBase's order, so that each query reads one range of one
+index and sorts nothing.  Whoever calls owns the transaction.
+"""
+
+# ruff: noqa: S608  the one name put into a statement is cells_<id>, made from an integer
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Final, NamedTuple, TypeVar, cast
+
+from omidpy.model import Cell, Column, ColumnSpec, KeyRange
+from omidpy.storage import rules
+from omidpy.storage.base import Row
+
+T = TypeVar("T")
+
+PAGE_BYTES: Final = 4 << 20
+"""About how much of a scan is in memory at a time, past which a page ends with its row."""
+
+to_cell: Callable[[tuple[object, ...]], Cell] = cast(
+    "Callable[[tuple[object, ...]], Cell]", partial(tuple.__new__, Cell)
+)
+"""Make a Cell of a tuple of its fields, in C: scans make millions."""
+
+
+class Bounds(NamedTuple):
+    """Which versions to read."""
+
+    min_version: int
+    max_version: int
+    max_versions: int | None
+
+
+def create_cells(connection: sqlite3.Connection, cells: str) -> None:
+    """Create the table of cells."""
+    connection.execute(
+        f"CREATE TABLE {cells} (row_key BLOB NOT NULL, family BLOB NOT NULL,"
+        " qualifier BLOB NOT NULL, version INTEGER NOT NULL, value BLOB NOT NULL,"
+        " PRIMARY KEY (row_key, family, qualifier, version DESC)) WITHOUT ROWID"
+    )
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def in_one_view(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
+    """Run several statements on one view of the file: a row must not change between two of them."""
+    connection.execute("BEGIN")
+    try:
+        return read(connection)
+    finally:
+        if connection.in_transaction:  # an error may have ended it
+            connection.execute("COMMIT")
+
+
+def read_row(
+    connection: sqlite3.Connection,
+    cells: str,
+    row: bytes,
+    specs: list[ColumnSpec] | None,
+    bounds: Bounds,
+) -> Row:
+    """Read one row; `specs` are disjoint and in order, so their cells come in order too."""
+    low, high, count = bounds
+    if specs is None:
+        found = connection.execute(_row_query(cells, 0), (row, low, high)).fetchall()
+        result = list(map(to_cell, found))
+        return result if count is None else rules.newest(result, count)
+    result = []
+    for family, qualifier in specs:
+        if qualifier is None:
+            values: tuple[object, ...] = (row, family, low, high)
+            found = connection.execute(_row_query(cells, 1), values).fetchall()
+            family_cells = map(to_cell, found)
+            result += family_cells if count is None else rules.newest(family_cells, count)
+        else:
+            values = (row, family, qualifier, low, high, -1 if count is None else count)
+            found = connection.execute(_row_query(cells, 2), values).fetchall()
+            result += map(to_cell, found)
+    return result
+
+
+@lru_cache(maxsize=1024)
+def _row_query(cells: str, column_parts: int) -> str:
+    """Return the query for a row, a family of it, or a column of it; the last one takes a limit."""
+    columns = ("", " AND family = ?", " AND family = ? AND qualifier = ?")[column_parts]
+    return (
+        f"SELECT row_key, family, qualifier, version, value FROM {cells} WHERE row_key = ?"
+        f"{columns} AND version >= ? AND version < ?"
+        " ORDER BY row_key, family, qualifier, version DESC" + (" LIMIT ?" * (column_parts == 2))
+    )
+
+
+def scan_query(
+    cells: str,
+    key_range: KeyRange,
+    specs: list[ColumnSpec] | None,
+    bounds: Bounds,
+    *,
+    reverse: bool,
+) -> tuple[str, list[object]]:
+    """Return a query that reads a range in key order, or in its exact reverse."""
+    where = "version >= ? AND version < ? AND row_key >= ?"
+    values: list[object] = [bounds.min_version, bounds.max_version, key_range.start]
+    if key_range.end:
+        where += " AND row_key < ?"
+        values.append(key_range.end)
+    if specs is not None:
+        # One JSON value in place of a parameter for each column, of which SQLite has a limit.
+        where += (
+            " AND (hex(family) IN (SELECT value FROM json_each(?))"
+            " OR hex(family) || '/' || hex(qualifier) IN (SELECT value FROM json_each(?)))"
+        )
+        hexes = [(f.hex().upper(), None if q is None else q.hex().upper()) for f, q in specs]
+        values.append(json.dumps([family for family, qualifier in hexes if qualifier is None]))
+        values.append(json.dumps([f"{f}/{q}" for f, q in hexes if q is not None]))
+    order = (
+        "row_key DESC, family DESC, qualifier DESC, version"
+        if reverse
+        else "row_key, family, qualifier, version DESC"
+    )
+    query = (
+        f"SELECT row_key, family, qualifier, version, value FROM {cells} WHERE {where}"
+        f" ORDER BY {order}"
+    )
+    return query, values
+
+
+def read_page(cursor: sqlite3.Cursor, limit: int) -> tuple[list[Row], bool]:
+    """Read at most `limit` whole rows, and say whether they were the last ones.
+
+    The cursor is closed here: an open one would pin its view of the file.
+    """
+    page: list[Row] = []
+    current: bytes | None = None
+    row: Row = []
+    size_bytes = 0
+    try:
+        for fields in cursor:
+            if fields[0] != current:
+                if len(page) == limit or size_bytes >= PAGE_BYTES:
+                    return page, False
+                current = fields[0]
+                row = []
+                page.append(row)
+            row.append(to_cell(fields))
+            size_bytes += len(fields[4]) + len(fields[2]) + len(fields[0])
+        return page, True
+    finally:
+        cursor.close()
+
+
+def find_qualifier(connection: sqlite3.Connection, cells: str, prefix: bytes) -> Cell | None:
+    """Return some cell whose qualifier starts with `prefix`; without an index for it, so slow."""
+    query = (
+        f"SELECT row_key, family, qualifier, version, value FROM {cells}"
+        " WHERE substr(qualifier, 1, ?) = ? LIMIT 1"
+    )
+    fields = connection.execute(query, (len(prefix), prefix)).fetchone()
+    return None if fields is None else to_cell(fields)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+class Check(NamedTuple):
+    """A condition on a table that was looked up."""
+
+    cells: str
+    row: bytes
+    column: Column
+    expected: bytes | None
+
+
+class Prepared(NamedTuple):
+    """A guarded mutation on a table that was looked up."""
+
+    cells: str
+    effects: rules.Effects
+    check: Check | None
+
+
+def apply_effects(connection: sqlite3.Connection, cells: str, effects: rules.Effects) -> None:
+    """Write and delete the cells of a batch."""
+    puts = [(*key, value) for key, value in effects.items() if value is not None]
+    if puts:
+        connection.executemany(_insert(cells), puts)
+    if len(puts) < len(effects):
+        deleted = [key for key, value in effects.items() if value is None]
+        connection.executemany(_delete(cells), deleted)
+
+
+@lru_cache(maxsize=1024)
+def _insert(cells: str) -> str:
+    return f"INSERT OR REPLACE INTO {cells} VALUES (?, ?, ?, ?, ?)"
+
+
+@lru_cache(maxsize=1024)
+def _delete(cells: str) -> str:
+    return f"DELETE FROM {cells} WHERE row_key = ? AND family = ? AND qualifier = ? AND version = ?"
+
+
+def apply_guarded(
+    connection: sqlite3.Connection, prepared: Sequence[Prepared], guard: Check | None
+) -> list[bool] | None:
+    """Apply what its checks allow, in order; None, and nothing applied, if the guard fails.
+
+    Changes are kept back and sent in one go.  A check that asks for a row among them has them sent
+    first.
+    """
+    if not _holds(connection, guard):
+        return None
+    applied: list[bool] = []
+    pending: dict[str, rules.Effects] = {}
+    pending_rows: set[tuple[str, bytes]] = set()
+
+    def send() -> None:
+        for cells, effects in pending.items():
+            apply_effects(connection, cells, effects)
+        pending.clear()
+        pending_rows.clear()
+
+    for cells, effects, check in prepared:
+        if check is not None and (check.cells, check.row) in pending_rows:
+            send()
+        holds = _holds(connection, check)
+        if holds:
+            pending.setdefault(cells, {}).update(effects)
+            pending_rows.update((cells, key[0]) for key in effects)
+        applied.append(holds)
+    send()
+    return applied
+
+
+def _holds(connection: sqlite3.Connection, check: Check | None) -> bool:
+    if check is None:
+        return True
+    found = connection.execute(_newest_query(check.cells), (check.row, *check.column)).fetchone()
+    return (None if found is None else found[0]) == check.expected
+
+
+@lru_cache(maxsize=1024)
+def _newest_query(cells: str) -> str:
+    return (
+        f"SELECT value FROM {cells} WHERE row_key = ? AND family = ? AND qualifier = ?"
+        " ORDER BY version DESC LIMIT 1"
+    )

@@ -1,0 +1,345 @@
+"""What is inside the file, and how is it opened?  Format, connections, and errors in our words.
+
+Invariants: a connection is used by one call at a time; none exists while the process forks; a file
+of another program, or of a newer format, is never written; no descriptor of SQLite's own files is
+opened or closed by us, since closing one drops the locks SQLite holds through the others.
+
+    omidpy_meta     format_version, store_id
+    omidpy_tables   one row a table: id, never reused; name; schema as JSON; split points
+    cells_<id>      the cells of table <id>, clustered in HBase's order
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from omidpy.errors import ConfigError, StorageError, StorageUnavailable
+from omidpy.storage.sqlite_lock import WriteLock
+
+T = TypeVar("T")
+
+FORMAT_VERSION: Final = 1
+APPLICATION_ID: Final = 0x4F4D4944
+"""`OMID` in the file's header, for `file` and for us."""
+CHECKPOINT_PAGES: Final = 4096
+"""Pages in the write-ahead log, 16 MiB, at which a writer moves them into the file."""
+LOG_LIMIT_BYTES: Final = 64 << 20
+"""To what the log is cut when it starts over."""
+CACHE_KIB: Final = 8192
+"""Page cache of a connection."""
+
+_CREATE: Final = (
+    "CREATE TABLE omidpy_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE omidpy_tables (id INTEGER PRIMARY KEY AUTOINCREMENT,
+       name TEXT NOT NULL UNIQUE, families TEXT NOT NULL, attributes TEXT NOT NULL,
+       splits TEXT NOT NULL)""",
+)
+
+
+class StaleTable(Exception):
+    """A remembered `cells_<id>` is gone: its table was dropped, perhaps by another process."""
+
+
+def translated(error: sqlite3.Error, path: str) -> Exception:
+    """Return what to raise for an error of SQLite, in words that name the remedy."""
+    text = str(error)
+    if text.startswith("no such table: cells_"):
+        return StaleTable(text)
+    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if name == "SQLITE_NOTADB":
+        return ConfigError(f"{path} is not a store: {text}; give the path of a store, or a new one")
+    if name.startswith("SQLITE_CORRUPT"):
+        return StorageError(f"{path} is damaged ({text}); restore it from a backup")
+    return StorageUnavailable(f"{path}: {_remedy(name)} ({name}: {text})")
+
+
+def _remedy(name: str) -> str:
+    if name == "SQLITE_FULL":
+        return "the disk or quota is full; free space, then try again"
+    if name.startswith("SQLITE_READONLY"):
+        return "the file or its directory is read-only; make both writable for this user"
+    if name.startswith("SQLITE_CANTOPEN"):
+        return (
+            "the file cannot be opened; make it and its directory, where SQLite keeps -wal and "
+            "-shm, writable for this user"
+        )
+    if name.startswith("SQLITE_BUSY"):
+        return "another program keeps the file locked; end its transaction (a sqlite3 shell?)"
+    if name.startswith("SQLITE_IOERR"):
+        return (
+            "the system refused to read or write; look for a full disk, a file size limit "
+            "(ulimit -f) or a failing device"
+        )
+    return "the store failed"
+
+
+class Database:
+    """The open file: connections to lend for reads, and one writer for each kind of durability.
+
+    Safe to share among threads.  Reads run in parallel, each on a connection of its own.
+    """
+
+    def __init__(self, path: str, *, must_exist: bool, lock_timeout_s: float) -> None:
+        self.path: Final = os.path.realpath(path)
+        self._check_path(path, must_exist=must_exist)
+        self._lock_timeout_s = lock_timeout_s
+        self.write_lock: Final = WriteLock(f"{self.path}-lock", timeout_s=lock_timeout_s)
+        self._idle: list[sqlite3.Connection] = []
+        self._lent_count = 0
+        self._mutex = threading.Lock()
+        self._has_changed = threading.Condition(self._mutex)
+        self._is_suspending = False
+        self._writers: dict[bool, sqlite3.Connection] = {}
+        self._is_closed = False
+
+    def _check_path(self, path: str, *, must_exist: bool) -> None:
+        folder = Path(self.path).parent
+        if not folder.is_dir():
+            raise ConfigError(
+                f"there is no directory {folder} for the store {path}; make it, or correct the path"
+            )
+        if Path(self.path).is_dir():
+            raise ConfigError(
+                f"{path} is a directory; give the path of a file in it, such as {path}/store.db"
+            )
+        if must_exist and not Path(self.path).exists():
+            raise ConfigError(f"there is no store {path}; correct the path, or make it first")
+
+    # -- format -----------------------------------------------------------------------------------
+
+    def prepare(self) -> str:
+        """Create the format in an empty file, or check it; return the store's id.
+
+        Raises:
+            ConfigError: the file is of another program, or of a newer format.
+        """
+        meta = self.read(_meta)
+        if meta is None or meta.get("journal_mode") != "wal":
+            if meta is not None:
+                self._check_version(meta)
+            meta = self._create()
+        self._check_version(meta)
+        return str(meta["store_id"])
+
+    def _check_version(self, meta: dict[str, object]) -> None:
+        version = meta.get("format_version")
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise ConfigError(
+                f"{self.path} has format version {version}, and this omidpy reads up to "
+                f"{FORMAT_VERSION}; upgrade omidpy to the version that wrote it"
+            )
+
+    def _create(self) -> dict[str, object]:
+        """Make what is missing: all, or the log, which another program may have turned off."""
+        with self.write_lock:
+            try:
+                connection = self._writer(durable=True)
+                self._check_is_ours(connection)
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                if mode != "wal":
+                    raise ConfigError(
+                        f"{self.path} is where SQLite cannot share memory (journal mode {mode}); "
+                        "put the store on a local disk"
+                    )
+                self._transact(connection, _create_format)
+                meta = _meta(connection)
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+        assert meta is not None, "the format was created in the transaction before"
+        return meta
+
+    def _check_is_ours(self, connection: sqlite3.Connection) -> None:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master LIMIT 3")]
+        if application_id not in (0, APPLICATION_ID) or (names and "omidpy_meta" not in names):
+            raise ConfigError(
+                f"{self.path} is a SQLite database of another program (tables {names!r}); "
+                "give the path of a store, or a new one"
+            )
+
+    # -- use --------------------------------------------------------------------------------------
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on a connection of its own; the view it reads ends with it."""
+        connection = self._borrow()
+        try:
+            return work(connection)
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+        finally:
+            self._give_back(connection)
+
+    def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
+        """Run `work` in one write transaction: all that it did, or nothing."""
+        with self.write_lock:
+            try:
+                return self._transact(self._writer(durable=durable), work)
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+
+    def _transact(
+        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        return result
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            # A connection that cannot roll back is of no more use; closing it rolls back.
+            self._writers = {
+                durable: other
+                for durable, other in self._writers.items()
+                if other is not connection
+            }
+            connection.close()
+
+    def _writer(self, *, durable: bool) -> sqlite3.Connection:
+        """Return the connection for writes; the caller holds the write lock."""
+        if self._is_closed:
+            raise self._closed_error()
+        connection = self._writers.get(durable)
+        if connection is None:
+            connection = self._connect(synchronous="FULL" if durable else "NORMAL")
+            self._writers[durable] = connection
+            if durable:
+                self._sync_directory(connection)
+        return connection
+
+    def _sync_directory(self, connection: sqlite3.Connection) -> None:
+        """Make the names of the file and of its log durable: `fsync` of a file need not."""
+        # A read makes SQLite create the log, which then stays while this connection is open.
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        folder = os.open(Path(self.path).parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system without directories to sync
+                raise
+        finally:
+            os.close(folder)
+
+    def _borrow(self) -> sqlite3.Connection:
+        with self._mutex:
+            while self._is_suspending:
+                self._has_changed.wait()
+            if self._is_closed:
+                raise self._closed_error()
+            self._lent_count += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return self._connect(synchronous="NORMAL")
+        except BaseException as error:
+            self._give_back(None)
+            if isinstance(error, sqlite3.Error):
+                raise translated(error, self.path) from error
+            raise
+
+    def _give_back(self, connection: sqlite3.Connection | None) -> None:
+        with self._mutex:
+            self._lent_count -= 1
+            if connection is not None:
+                self._idle.append(connection)
+            if self._is_suspending:
+                self._has_changed.notify_all()
+
+    def _connect(self, *, synchronous: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self._lock_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            for pragma in (
+                f"synchronous = {synchronous}",
+                f"cache_size = -{CACHE_KIB}",
+                f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+                f"journal_size_limit = {LOG_LIMIT_BYTES}",
+            ):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _closed_error(self) -> StorageUnavailable:
+        return StorageUnavailable(f"the store {self.path} is closed; open it again")
+
+    # -- fork and close ---------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Wait for every call in flight, keep others out, and close every connection."""
+        self.write_lock.suspend()
+        self._mutex.acquire()
+        self._is_suspending = True
+        while self._lent_count:
+            self._has_changed.wait()
+        self._close_connections()
+
+    def resume(self) -> None:
+        """Undo `suspend`; connections are opened again by those who need them."""
+        self._is_suspending = False
+        self._has_changed.notify_all()
+        self._mutex.release()
+        self.write_lock.resume()
+
+    def resume_in_child(self) -> None:
+        """Undo `suspend` in a forked child, where threads that waited do not exist."""
+        self._mutex = threading.Lock()
+        self._has_changed = threading.Condition(self._mutex)
+        self._is_suspending = False
+        self.write_lock.resume_in_child()
+
+    def close(self) -> None:
+        """Wait for every call in flight and close; later calls are refused."""
+        self.suspend()
+        self._is_closed = True
+        self.resume()
+
+    def _close_connections(self) -> None:
+        for connection in (*self._idle, *self._writers.values()):
+            connection.close()
+        self._idle.clear()
+        self._writers.clear()
+
+
+def _meta(connection: sqlite3.Connection) -> dict[str, object] | None:
+    """Return the contents of omidpy_meta, and the journal mode; None if there is no such table."""
+    try:
+        meta = dict(connection.execute("SELECT name, value FROM omidpy_meta"))
+        (meta["journal_mode"],) = connection.execute("PRAGMA journal_mode").fetchone()
+        return meta
+    except sqlite3.OperationalError as error:
+        if str(error) == "no such table: omidpy_meta":
+            return None
+        raise
+
+
+def _create_format(connection: sqlite3.Connection) -> None:
+    if _meta(connection) is not None:
+        return  # another process was faster
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    for statement in _CREATE:
+        connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO omidpy_meta VALUES (?, ?)",
+        [("format_version", FORMAT_VERSION), ("store_id", uuid.uuid4().hex)],
+    )
