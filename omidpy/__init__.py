@@ -1,1 +1,56 @@
-"""Transactions for HBase and for one file, from Python."""
+"""Transactions for HBase and for one file, from Python.
+
+    import omidpy
+
+    tm = omidpy.connect("sqlite:///bank.db")
+    tm.create_table("accounts", families=["cf"])
+    with tm.begin() as tx:
+        tx.table("accounts").put(b"alice", {b"cf:balance": b"100"})
+
+The oracle is the package `tso`, the nightly job the package `compactor`; neither is imported here.
+"""
+
+from __future__ import annotations
+
+from omidpy import errors
+from omidpy.connect import connect
+from omidpy.errors import (
+    CommitOutcomeUnknown,
+    ConfigError,
+    OmidError,
+    TransactionAborted,
+    UsageError,
+    WriteConflict,
+)
+from omidpy.manager import TransactionManager
+from omidpy.model import (
+    Aborted,
+    Committed,
+    Forgotten,
+    Outcome,
+    TransactionStatus,
+    Undecided,
+)
+from omidpy.transaction import Transaction
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted",
+    "CommitOutcomeUnknown",
+    "Committed",
+    "ConfigError",
+    "Forgotten",
+    "OmidError",
+    "Outcome",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionManager",
+    "TransactionStatus",
+    "Undecided",
+    "UsageError",
+    "WriteConflict",
+    "__version__",
+    "connect",
+    "errors",
+]

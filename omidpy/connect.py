@@ -6,19 +6,111 @@ for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import atexit
+import weakref
+from typing import Final
 from urllib.parse import unquote
 
-from omidpy.errors import ConfigError
-
-if TYPE_CHECKING:
-    from omidpy.storage.base import Store
+from omidpy.control import CONTROL_TABLE
+from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable
+from omidpy.manager import TransactionManager
+from omidpy.oracle.base import Oracle
+from omidpy.storage.base import Store
 
 _STORES: Final = (
     "sqlite:///relative.db",
     "sqlite:////absolute.db",
     "memory:",
 )
+
+
+_open_managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
+
+
+def connect(
+    url: str,
+    tso: str | None = None,
+    *,
+    conflict_level: str = "cell",
+    post_commit: str = "async",
+) -> TransactionManager:
+    """Open a store and its oracle, and return the manager over both.
+
+    Args:
+        url: The store, see `open_store`.
+        tso: `HOST:PORT` of a `tso-server`, or `store:` to find it through its lease in the store.  None runs
+            the oracle in this process, which then has the store to itself.
+        conflict_level: `cell` or `row`: what a write conflicts on in tables made here.
+        post_commit: When shadow cells are written: `async`, `sync` or `none`.
+
+    Raises:
+        ConfigError: an address does not fit, the oracle serves another store, or another process already
+            runs the oracle of this one.
+        OracleUnavailable: nobody answers at `tso`.
+        StorageUnavailable: the store cannot be opened.
+    """
+    if tso is not None and url == "memory:":
+        raise ConfigError(
+            f"tso={tso!r}: the store memory: lives in this process, where no tso-server can reach it; "
+            "leave tso out, or use sqlite:///file.db"
+        )
+    store = open_store(url, must_exist=tso is not None)
+    try:
+        oracle = _embedded_oracle(store) if tso is None else _remote_oracle(store, tso)
+        manager = TransactionManager(
+            store, oracle, conflict_level=conflict_level, post_commit=post_commit
+        )
+    except BaseException:
+        store.close()
+        raise
+    _open_managers.add(manager)
+    return manager
+
+
+def _embedded_oracle(store: Store) -> Oracle:
+    from tso.embedded import EmbeddedOracle  # noqa: PLC0415 - only this layer may import it
+
+    return EmbeddedOracle(store)
+
+
+def _remote_oracle(store: Store, tso: str) -> Oracle:
+    from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - not needed by an embedded oracle
+
+    if tso == "store:":
+        from omidpy.oracle.discovery import lease_address  # noqa: PLC0415 - only for its address
+
+        oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id)
+    elif tso.startswith("zk://"):
+        raise ConfigError(
+            f"tso={tso!r}: finding the oracle through ZooKeeper is not supported by this version; "
+            "write HOST:PORT, or store: to find it through the store"
+        )
+    else:
+        oracle = TcpOracle(tso, store_id=store.store_id)
+    try:
+        oracle.ping()
+    except BaseException:
+        oracle.close()
+        raise
+    try:
+        store.schema(CONTROL_TABLE)
+    except NoSuchTable as error:
+        oracle.close()
+        raise ConfigError(
+            f"the store {store.url} has not been set up; run `omidpy init --store {store.url}`, or "
+            f"start `tso-server --store {store.url}`"
+        ) from error
+    return oracle
+
+
+@atexit.register
+def _drain_at_exit() -> None:
+    """Finish post-commit work of managers that nobody closed; what is left would be healed later."""
+    for manager in list(_open_managers):
+        try:
+            manager.post_committer.drain()
+        except StorageUnavailable:
+            continue
 
 
 def open_store(url: str, *, must_exist: bool = False) -> Store:

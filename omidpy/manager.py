@@ -1,0 +1,382 @@
+"""Begins transactions, makes tables, and answers what became of a transaction.
+
+A manager joins a store and an oracle, which it takes by argument and never picks.  It is shared by many threads.
+What it adds to them is small: cached table layouts, the retry loop, and the way across `fork`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+
+from omidpy.arguments import check_bytes, check_family_name, check_table_name
+from omidpy.cells import table_id
+from omidpy.clock import Clock, SystemClock
+from omidpy.commit_table import COMMIT_TABLE, CommitTable, read_low_watermark
+from omidpy.control import (
+    COMMIT_TABLE_ATTRIBUTE,
+    CONFLICT_LEVEL_ATTRIBUTE,
+    OMID_ENABLED,
+    ControlTable,
+    is_system_table,
+)
+from omidpy.errors import (
+    CommitOutcomeUnknown,
+    ConfigError,
+    NotTransactional,
+    UsageError,
+)
+from omidpy.model import (
+    Aborted,
+    Committed,
+    FamilySchema,
+    Outcome,
+    TableSchema,
+    Timestamp,
+    TransactionStatus,
+    Undecided,
+)
+from omidpy.oracle.base import Oracle
+from omidpy.outcome import OutcomeFinder
+from omidpy.post_commit import (
+    AsyncPostCommitter,
+    Completer,
+    NoPostCommitter,
+    PostCommitter,
+    SyncPostCommitter,
+)
+from omidpy.resolution import CellResolver
+from omidpy.retry import Attempts
+from omidpy.snapshot import SnapshotReader
+from omidpy.storage.base import Store
+from omidpy.table import TableLayout
+from omidpy.transaction import Transaction
+from omidpy.watermarks import Watermarks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CONFLICT_LEVELS: Final = ("cell", "row")
+POST_COMMIT_MODES: Final = ("async", "sync", "none")
+DEFAULT_RETRY_BUDGET_S: Final = 30.0
+
+LAYOUT_AGE_S: Final = 5.0
+"""How long a table's layout is trusted; a table dropped meanwhile fails in the store, not here."""
+
+_managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
+
+
+class TransactionManager:
+    """Transactions over one store and one oracle.  Safe to share among threads.
+
+    Use `omidpy.connect` to get one from addresses.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        oracle: Oracle,
+        *,
+        conflict_level: str = "cell",
+        post_commit: str = "async",
+        clock: Clock | None = None,
+        on_step: Callable[[str], None] | None = None,
+    ) -> None:
+        """Join a store and an oracle; `close` closes both.
+
+        Args:
+            store: Where the tables are.
+            oracle: The oracle of that store.
+            conflict_level: `cell` or `row`, for tables made here; a table of the other level is refused.
+            post_commit: When shadow cells are written: `async`, `sync` or `none`.
+            clock: For ages and retry budgets.
+            on_step: Called with the name of each step of the commit protocol, for fault injection.
+        """
+        if conflict_level not in CONFLICT_LEVELS:
+            raise UsageError(f"conflict_level={conflict_level!r} is none of {CONFLICT_LEVELS}")
+        if post_commit not in POST_COMMIT_MODES:
+            raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
+        self.store = store
+        self.oracle = oracle
+        self.clock = clock or SystemClock()
+        self.on_step: Callable[[str], None] = on_step or _no_step
+        self.generation = 0
+        self._conflict_level = conflict_level
+        commit_table = CommitTable(store)
+        resolver = CellResolver(store, commit_table)
+        watermarks = Watermarks(ControlTable(store))
+        self.reader = SnapshotReader(store, resolver, watermarks, self.clock)
+        self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
+        completer = Completer(store, commit_table, lambda step: self.on_step(step))
+        self.post_committer: PostCommitter = _post_committer(post_commit, completer)
+        self._layouts: dict[str, tuple[float, TableLayout]] = {}
+        self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
+        self._is_closed = False
+        self._close_lock = threading.Lock()
+        _managers.add(self)
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def begin(self, *, read_only: bool = False, hold_s: float | None = None) -> Transaction:
+        """Begin a transaction at a fresh snapshot, which holds every commit acknowledged so far.
+
+        Args:
+            read_only: Refuse writes; the commit asks nobody.
+            hold_s: Keep age alone from aborting the transaction for so many seconds.
+
+        Raises:
+            OracleUnavailable: no start timestamp could be had.
+
+        Cost: 1 oracle round trip.
+        """
+        self._check_usable()
+        return Transaction(self, self.oracle.begin(hold_s=hold_s), read_only=read_only)
+
+    @overload
+    def transactional(
+        self, function: Callable[Concatenate[Transaction, P], R], /
+    ) -> Callable[..., R]: ...
+
+    @overload
+    def transactional(
+        self, function: None = None, /, *, retry_budget_s: float = DEFAULT_RETRY_BUDGET_S
+    ) -> Callable[[Callable[Concatenate[Transaction, P], R]], Callable[..., R]]: ...
+
+    def transactional(
+        self,
+        function: Callable[Concatenate[Transaction, P], R] | None = None,
+        /,
+        *,
+        retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+    ) -> Any:
+        """Decorate a function whose first argument is a transaction.
+
+        Called without one, the function runs in a new transaction, and is run again from `begin` on retryable errors
+        until `retry_budget_s` seconds have passed; so it must have no effect outside the transaction.  Called with
+        one as first argument, or inside a `with` block of one, it joins it and retries nothing.
+        """
+
+        def decorate(function: Callable[Concatenate[Transaction, P], R]) -> Callable[..., R]:
+            @functools.wraps(function)
+            def call(*args: Any, **kwargs: Any) -> R:
+                if args and isinstance(args[0], Transaction):
+                    return function(*args, **kwargs)
+                ambient = self._ambient.get()
+                if ambient and ambient[-1].status is TransactionStatus.RUNNING:
+                    return function(ambient[-1], *args, **kwargs)
+                for attempt in self.attempts(budget_s=retry_budget_s):
+                    with attempt as tx:
+                        result = function(tx, *args, **kwargs)
+                    if attempt.succeeded:
+                        break
+                return result
+
+            return call
+
+        return decorate if function is None else decorate(function)
+
+    def attempts(self, *, budget_s: float = DEFAULT_RETRY_BUDGET_S) -> Attempts:
+        """Iterate over tries of one transaction: `for attempt in tm.attempts(): with attempt as tx:`.
+
+        The loop ends when a try commits; it raises the last error once `budget_s` seconds have passed, and any
+        error that is not retryable at once.
+        """
+        self._check_usable()
+        return Attempts(self.begin, self.clock, budget_s)
+
+    def push_ambient(self, transaction: Transaction) -> None:
+        """Let `transactional` functions called from here on join `transaction`."""
+        self._ambient.set((*self._ambient.get(), transaction))
+
+    def pop_ambient(self, transaction: Transaction) -> None:
+        """End what `push_ambient` began."""
+        self._ambient.set(tuple(tx for tx in self._ambient.get() if tx is not transaction))
+
+    def outcome(self, what: Transaction | CommitOutcomeUnknown | int) -> Outcome:
+        """Find out what became of a transaction.
+
+        Args:
+            what: A transaction, the error its commit raised, or a bare start_ts.  The first two name a cell whose
+                shadow cell is evidence; a commit that has not happened is then forbidden.  A bare start_ts
+                asks the commit table alone and writes nothing.
+        """
+        self._check_usable()
+        match what:
+            case Transaction(status=TransactionStatus.COMMITTED):
+                return Committed(what.commit_ts)
+            case Transaction(status=TransactionStatus.ROLLED_BACK):
+                return Aborted()
+            case Transaction(status=TransactionStatus.RUNNING):
+                return Undecided()
+            case Transaction():
+                return self.outcomes.settle(what.start_ts, what.witness())
+            case CommitOutcomeUnknown():
+                return self.outcomes.settle(what.start_ts, what.witness)
+            case bool():
+                pass
+            case int():
+                return self.outcomes.of_number(Timestamp(what))
+        raise TypeError(f"outcome() takes a transaction, its error or a start_ts, not {what!r}")
+
+    # -- tables --------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        families: Iterable[str | bytes] | Mapping[str, object],
+        splits: Sequence[bytes] = (),
+    ) -> None:
+        """Create a transactional table, all versions kept.
+
+        Args:
+            name: Letters, digits, `_`, `-` and `.`, with an optional namespace and `:` before.
+            families: Names of its column families.
+            splits: Row keys at which its regions meet.
+
+        Raises:
+            TableExists: nothing was changed.
+        """
+        self._check_usable()
+        check_table_name(name)
+        if isinstance(families, (str, bytes)):
+            raise TypeError(f"families must be a list of names, not {families!r}")
+        names = sorted({check_family_name(family) for family in families})
+        if not names:
+            raise UsageError(f"table {name!r} needs at least one column family")
+        for split in splits:
+            if not check_bytes("a split point", split):
+                raise UsageError("a split point must not be empty")
+        schema = TableSchema(
+            name,
+            [FamilySchema(family, {OMID_ENABLED: "true"}) for family in names],
+            {
+                COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
+                CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
+            },
+        )
+        self.store.create_table(schema, splits=sorted(set(splits)))
+        self._layouts.pop(name, None)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table with everything in it; transactions that wrote it may still commit elsewhere."""
+        self._check_usable()
+        check_table_name(name)
+        self.store.drop_table(name)
+        self._layouts.pop(name, None)
+
+    def tables(self) -> list[str]:
+        """Return the names of the transactional tables, sorted."""
+        self._check_usable()
+        return sorted(
+            schema.name
+            for schema in self.store.tables()
+            if not is_system_table(schema.name) and _transactional_families(schema)
+        )
+
+    def fence(self, table: str) -> int:
+        """Make every transaction that wrote `table` and began before now abort; return the fence."""
+        self._check_usable()
+        self.layout(table)
+        return self.oracle.fence(table_id(table))
+
+    def low_watermark(self) -> int:
+        """Return the oracle's durable low watermark: what began at or below it cannot commit."""
+        self._check_usable()
+        return read_low_watermark(self.store)
+
+    def layout(self, name: str) -> TableLayout:
+        """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""
+        now_s = self.clock.monotonic_s()
+        known = self._layouts.get(name)
+        if known is not None and now_s - known[0] < LAYOUT_AGE_S:
+            return known[1]
+        check_table_name(name)
+        layout = self._layout_of(self.store.schema(name))
+        self._layouts[name] = (now_s, layout)
+        return layout
+
+    def _layout_of(self, schema: TableSchema) -> TableLayout:
+        families = _transactional_families(schema)
+        owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
+        if not families or owner != COMMIT_TABLE:
+            reason = (
+                f"belongs to the commit table {owner!r}"
+                if owner not in (None, COMMIT_TABLE)
+                else "is not marked for transactions"
+            )
+            raise NotTransactional(
+                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one over "
+                f"with `omidpy table adopt {schema.name}`"
+            )
+        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
+        if level != self._conflict_level:
+            raise ConfigError(
+                f"table {schema.name!r} detects conflicts by {level}, this client by "
+                f"{self._conflict_level}; connect with conflict_level={level!r}"
+            )
+        return TableLayout(schema.name, frozenset(families), level)
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Finish the post-commit work, then close the oracle and the store; a second call does nothing."""
+        with self._close_lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self.post_committer.close()
+        self.oracle.close()
+        self.store.close()
+
+    def __enter__(self) -> TransactionManager:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise UsageError("this manager is closed; connect again")
+
+    def _after_fork_in_child(self) -> None:
+        self.generation += 1
+        self._close_lock = threading.Lock()
+        if isinstance(self.post_committer, AsyncPostCommitter):
+            self.post_committer.after_fork_in_child()
+
+
+def _no_step(_: str) -> None:
+    """Let every step pass."""
+
+
+def _post_committer(mode: str, completer: Completer) -> PostCommitter:
+    if mode == "sync":
+        return SyncPostCommitter(completer)
+    if mode == "async":
+        return AsyncPostCommitter(completer)
+    return NoPostCommitter()
+
+
+def _transactional_families(schema: TableSchema) -> list[bytes]:
+    return [
+        family.name for family in schema.families if family.attributes.get(OMID_ENABLED) == "true"
+    ]
+
+
+def _after_fork_in_child() -> None:
+    for manager in list(_managers):
+        manager._after_fork_in_child()  # noqa: SLF001 - this module's own class
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,177 @@
+"""Did it commit?  Finds the answer after a reply was lost.
+
+Evidence, and nothing else, decides: a commit entry or a shadow cell proves a commit; an invalidation, or an own cell
+without a shadow cell where no commit entry can appear any more, proves an abort.  Absence alone proves nothing, because
+an entry goes once its transaction is complete.
+
+The shadow cell is read before and after the commit table: it appears before the entry goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Collection
+from typing import Final
+
+from omidpy.cells import decode_long
+from omidpy.clock import Clock
+from omidpy.commit_facts import INVALID
+from omidpy.commit_table import CommitTable, read_low_watermark
+from omidpy.errors import NoSuchTable, OracleUnavailable, StorageError
+from omidpy.model import (
+    Aborted,
+    Cell,
+    CellId,
+    Committed,
+    Forgotten,
+    Outcome,
+    TableId,
+    Timestamp,
+    Undecided,
+    base,
+)
+from omidpy.oracle.base import CommitGranted, InvalidationVerdict, Oracle
+from omidpy.storage.base import Store
+from omidpy.visibility import shadow_column
+
+log = logging.getLogger(__name__)
+
+SETTLE_BUDGET_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 1.0
+
+Witness = tuple[str, Cell]
+"""A cell that the transaction wrote, and its table."""
+
+
+class OutcomeFinder:
+    """Finds out what became of transactions.  Safe to share among threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        commit_table: CommitTable,
+        oracle: Oracle,
+        clock: Clock,
+        *,
+        budget_s: float = SETTLE_BUDGET_S,
+    ) -> None:
+        self._store = store
+        self._commit_table = commit_table
+        self._oracle = oracle
+        self._clock = clock
+        self._budget_s = budget_s
+        self._pause = threading.Event()
+
+    def settle(
+        self,
+        start_ts: Timestamp,
+        witness: Witness | None,
+        cell_ids: Collection[CellId] = (),
+        table_ids: Collection[TableId] = (),
+    ) -> Outcome:
+        """Find the outcome of a commit that got no answer, forbidding it if it has not happened.
+
+        Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's cannot; it is asked
+        again for the commit, if the write set is given.
+
+        Returns:
+            `Undecided` if the oracle did not answer within the budget and the tables hold no evidence.
+        """
+        deadline_s = self._clock.monotonic_s() + self._budget_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                outcome = self._evidence(start_ts, witness)
+                if not isinstance(outcome, Undecided):
+                    return outcome
+                return self._ask(start_ts, witness, cell_ids, table_ids)
+            except (OracleUnavailable, StorageError) as error:
+                remaining_s = deadline_s - self._clock.monotonic_s()
+                if remaining_s <= 0:
+                    log.warning("the outcome of %d stays unknown for now: %s", start_ts, error)
+                    return Undecided()
+                self._pause.wait(min(remaining_s, pause_s * (0.5 + random.random() / 2)))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def of_number(self, start_ts: Timestamp) -> Outcome:
+        """Say what the commit table alone knows of a transaction; writes nothing.
+
+        Cost: 1 commit table get, 1 more where there is no entry.
+        """
+        start_ts = base(start_ts)
+        entry = self._commit_table.read((start_ts,))[start_ts]
+        if entry is INVALID:
+            return Aborted()
+        if isinstance(entry, int):
+            return Committed(Timestamp(entry))
+        return Forgotten() if start_ts <= read_low_watermark(self._store) else Undecided()
+
+    def _evidence(self, start_ts: Timestamp, witness: Witness | None) -> Outcome:
+        """Read the witness's shadow cell, the commit table, and the shadow cell again."""
+        for _ in range(2):
+            shadow, _ = self._witness_state(witness)
+            if shadow is not None:
+                return Committed(shadow)
+            entry = self._commit_table.read((start_ts,))[start_ts]
+            if isinstance(entry, int):
+                return Committed(Timestamp(entry))
+            if entry is INVALID:
+                # A shadow cell outranks an invalidation; it is durable before the entry goes.
+                shadow, _ = self._witness_state(witness)
+                return Aborted() if shadow is None else Committed(shadow)
+        return Undecided()
+
+    def _ask(
+        self,
+        start_ts: Timestamp,
+        witness: Witness | None,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+    ) -> Outcome:
+        if not self._oracle.can_invalidate:
+            if not cell_ids:
+                return Undecided()
+            verdict = self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=True)
+            if isinstance(verdict, CommitGranted):
+                return Committed(verdict.commit_ts)
+            return Aborted()
+        answer = self._oracle.invalidate(start_ts)
+        if isinstance(answer, CommitGranted):
+            return Committed(answer.commit_ts)
+        if answer is InvalidationVerdict.INVALIDATED:
+            return Aborted()
+        # Decided, forgotten, and no entry left.  An entry goes only after all shadow cells are
+        # there, so an own cell without one was not committed.
+        outcome = self._evidence(start_ts, witness)
+        if not isinstance(outcome, Undecided):
+            return outcome
+        _, is_present = self._witness_state(witness)
+        return Aborted() if is_present else Forgotten()
+
+    def _witness_state(self, witness: Witness | None) -> tuple[Timestamp | None, bool]:
+        """Return the witness's commit_ts by its shadow cell, and whether the cell is there at all."""
+        if witness is None:
+            return None, False
+        table, cell = witness
+        shadow = shadow_column(cell)
+        try:
+            found = self._store.get(
+                table,
+                (cell.row,),
+                columns=((cell.family, cell.qualifier), shadow),
+                min_version=cell.version,
+                max_version=cell.version + 1,
+            )[0]
+        except NoSuchTable:
+            return None, False
+        commit_ts = None
+        is_present = False
+        for seen in found:
+            if seen.qualifier == shadow[1]:
+                commit_ts = decode_long(seen.value, what=f"the shadow cell {seen[:4]!r}")
+            else:
+                is_present = True
+        return commit_ts, is_present

@@ -1,0 +1,190 @@
+"""What follows a commit: shadow cells, and then the removal of the commit entry.
+
+The transaction is committed and visible before any of this happens; readers and the compactor do the same work for
+a client that died.  The order is what matters: the entry goes only after every shadow cell is acknowledged
+(I5).  A failure leaves the entry where it is.
+
+    sync    before `commit` returns
+    async   soon after, in batches across transactions, by one thread per process; `close` drains
+    none    never: readers and the compactor do it
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from omidpy.commit_table import CommitTable
+from omidpy.errors import OmidError
+from omidpy.model import Timestamp
+from omidpy.storage.base import RowMutation, Store
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH_TRANSACTIONS: Final = 256
+MAX_WAITING_TRANSACTIONS: Final = 4096
+"""Past this many, a commit waits for room: memory stays bounded when the store is slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What is left to do for one committed transaction."""
+
+    start_ts: Timestamp
+    shadow_cells: Mapping[str, Sequence[RowMutation]]
+
+
+class PostCommitter(Protocol):
+    """Takes over a transaction once it has committed."""
+
+    def submit(self, completion: Completion) -> None:
+        """Do the rest of a commit, now or later.  Never raises: the transaction has committed."""
+        ...
+
+    def drain(self) -> None:
+        """Return when everything submitted so far is done or has failed."""
+        ...
+
+    def close(self) -> None:
+        """Drain and stop."""
+        ...
+
+
+class Completer:
+    """Writes shadow cells and removes commit entries for a batch of transactions."""
+
+    def __init__(
+        self, store: Store, commit_table: CommitTable, on_step: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._commit_table = commit_table
+        self._on_step = on_step
+
+    def complete(self, batch: Sequence[Completion]) -> None:
+        """Complete transactions; a failure is logged and leaves their commit entries."""
+        shadow_cells: dict[str, list[RowMutation]] = {}
+        for completion in batch:
+            for table, mutations in completion.shadow_cells.items():
+                shadow_cells.setdefault(table, []).extend(mutations)
+        try:
+            self._store.write(shadow_cells)
+            self._on_step("shadow-cells-written")
+            self._commit_table.complete([completion.start_ts for completion in batch])
+            self._on_step("completed")
+        except OmidError as error:
+            if len(batch) > 1:
+                # One dropped table must not keep the others' entries.
+                for completion in batch:
+                    self.complete((completion,))
+                return
+            log.warning(
+                "the shadow cells of transaction %d were not all written; readers or the compactor "
+                "will heal it: %s",
+                batch[0].start_ts,
+                error,
+            )
+
+
+class SyncPostCommitter:
+    """Completes each transaction before `commit` returns."""
+
+    def __init__(self, completer: Completer) -> None:
+        self._completer = completer
+
+    def submit(self, completion: Completion) -> None:
+        """Complete the transaction."""
+        self._completer.complete((completion,))
+
+    def drain(self) -> None:
+        """Do nothing: nothing waits."""
+
+    def close(self) -> None:
+        """Do nothing: nothing waits."""
+
+
+class NoPostCommitter:
+    """Leaves the rest to readers and to the compactor."""
+
+    def submit(self, completion: Completion) -> None:
+        """Do nothing."""
+
+    def drain(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class AsyncPostCommitter:
+    """Completes transactions in one background thread, as many in a batch as are waiting."""
+
+    def __init__(self, completer: Completer) -> None:
+        self._completer = completer
+        self._reset()
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[Completion] = deque()
+        self._busy = False
+        self._closed = False
+        self._worker: threading.Thread | None = None
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's queue: its own thread is at work on it."""
+        self._reset()
+
+    def submit(self, completion: Completion) -> None:
+        """Queue the transaction; waits for room if the queue is full."""
+        with self._changed:
+            if not self._closed:
+                self._changed.wait_for(
+                    lambda: len(self._waiting) < MAX_WAITING_TRANSACTIONS or self._closed
+                )
+            if not self._closed:
+                self._waiting.append(completion)
+                if self._worker is None:
+                    self._worker = threading.Thread(
+                        target=self._run, name="omidpy-post-commit", daemon=True
+                    )
+                    self._worker.start()
+                self._changed.notify_all()
+                return
+        self._completer.complete((completion,))
+
+    def drain(self) -> None:
+        """Return when the queue is empty and the last batch is done."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting and not self._busy)
+
+    def close(self) -> None:
+        """Drain, stop the thread, and complete later submissions in the caller's."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            worker = self._worker
+        if worker is not None and worker is not threading.current_thread():
+            worker.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+                size = min(len(self._waiting), MAX_BATCH_TRANSACTIONS)
+                batch = [self._waiting.popleft() for _ in range(size)]
+                self._busy = True
+                self._changed.notify_all()
+            try:
+                self._completer.complete(batch)
+            except Exception:
+                # The queue must go on, whatever a backend raises; these entries are healed later.
+                log.exception("post-commit of %d transactions failed", len(batch))
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()

@@ -1,0 +1,99 @@
+"""Running a transaction again: which errors, how often, how long in between.
+
+Only errors that are `retryable` are retried, and always the whole transaction from `begin`; an unknown outcome never
+is.  The pause is drawn from [0, cap] with a cap that doubles (full jitter), so that transactions in conflict spread out.
+
+Source: Brooker, "Exponential Backoff And Jitter".
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from omidpy.clock import Clock
+from omidpy.errors import OmidError, UsageError
+
+if TYPE_CHECKING:
+    from omidpy.transaction import Transaction
+
+FIRST_PAUSE_S: Final = 0.005
+LONGEST_PAUSE_S: Final = 1.0
+
+
+class Attempt:
+    """One try: `with attempt as tx:` commits, rolls back, or makes room for the next try."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self.succeeded = False
+        self.error: OmidError | None = None
+
+    def __enter__(self) -> Transaction:
+        return self._transaction.__enter__()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        try:
+            self._transaction.__exit__(exc_type, exc, traceback)
+        except OmidError as error:
+            if not error.retryable:
+                raise
+            self.error = error
+            return True
+        if isinstance(exc, OmidError) and exc.retryable:
+            self.error = exc
+            return True
+        self.succeeded = exc_type is None
+        return False
+
+
+class Attempts:
+    """Tries until one commits, an error is not retryable, or the budget is spent."""
+
+    def __init__(
+        self,
+        begin: Callable[[], Transaction],
+        clock: Clock,
+        budget_s: float,
+        *,
+        pause: Callable[[float], object] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        if budget_s < 0:
+            raise UsageError(f"a retry budget must not be negative, but is {budget_s} seconds")
+        self._begin = begin
+        self._clock = clock
+        self._deadline_s = clock.monotonic_s() + budget_s
+        self._pause = pause or threading.Event().wait
+        self._rng = rng or random.Random()
+        self._cap_s = FIRST_PAUSE_S
+
+    def __iter__(self) -> Iterator[Attempt]:
+        while True:
+            try:
+                transaction = self._begin()
+            except OmidError as error:
+                if not error.retryable:
+                    raise
+                self._wait_or_raise(error)
+                continue
+            attempt = Attempt(transaction)
+            yield attempt
+            if attempt.error is None:
+                return
+            self._wait_or_raise(attempt.error)
+
+    def _wait_or_raise(self, error: OmidError) -> None:
+        remaining_s = self._deadline_s - self._clock.monotonic_s()
+        if remaining_s <= 0:
+            raise error
+        self._pause(min(remaining_s, self._rng.uniform(0, self._cap_s)))
+        self._cap_s = min(self._cap_s * 2, LONGEST_PAUSE_S)

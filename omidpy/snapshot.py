@@ -1,0 +1,243 @@
+"""Reads tables as they were at one start timestamp.
+
+Drives `visibility.visible_row` over pages of a store: reads the newest few versions of each column, finds the fate of
+cells without a shadow cell in batches, heals those that had committed, and reads deeper only where the newest few
+are all too new.
+
+It lacks the transaction's buffer (`transaction.py` lays it over) and knows no writes but its own cells' versions.
+
+    I10  a batch is released only after the collection horizon was read, begun after the batch arrived,
+         and found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S` need not look
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from omidpy.cells import FAMILY_MARKER_QUALIFIER, shadow_qualifier
+from omidpy.clock import Clock
+from omidpy.errors import NoSuchTable, SnapshotTooOld, StorageError
+from omidpy.model import TIMESTAMP_STEP, Cell, ColumnSpec, KeyRange, Timestamp, base
+from omidpy.oracle.base import Begun
+from omidpy.resolution import CellResolver, TableCell, healing
+from omidpy.storage.base import Row, Store
+from omidpy.visibility import (
+    SortedRow,
+    Truncated,
+    Unresolved,
+    VisibleRow,
+    sort_row,
+    visible_row,
+)
+from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSIONS: Final = 3
+"""Versions of a column in the first read; older ones are fetched only where none of these is seen."""
+
+
+class SnapshotReader:
+    """What every snapshot of one manager shares: the store, the resolver and the horizon."""
+
+    def __init__(
+        self, store: Store, resolver: CellResolver, watermarks: Watermarks, clock: Clock
+    ) -> None:
+        self.store = store
+        self.resolver = resolver
+        self.watermarks = watermarks
+        self.clock = clock
+
+    def open(self, begun: Begun) -> Snapshot:
+        """Return the snapshot at a start timestamp that the oracle has just handed out."""
+        return Snapshot(self, begun)
+
+
+class Snapshot:
+    """The committed state below `start_ts`, and the transaction's own cells."""
+
+    def __init__(self, reader: SnapshotReader, begun: Begun) -> None:
+        self.start_ts = begun.start_ts
+        self._reader = reader
+        self._epoch = max(begun.epoch, begun.low_watermark)
+        self._opened_s = reader.clock.monotonic_s()
+
+    def read(
+        self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None = None
+    ) -> list[VisibleRow]:
+        """Read rows in the order asked for.
+
+        Raises:
+            SnapshotTooOld: versions that this snapshot needs may have been collected.
+
+        Cost: 1 get; 1 or 2 more where a cell has no shadow cell, 1 more where the newest versions are
+        too new, 1 more for the horizon once the snapshot is older than `HORIZON_FREE_AGE_S`.
+        """
+        found = self._reader.store.get(
+            table,
+            rows,
+            columns=physical_columns(columns),
+            max_version=self.start_ts + TIMESTAMP_STEP,
+            max_versions=FIRST_VERSIONS,
+        )
+        return self._select(table, rows, found, columns)
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None = None,
+        *,
+        reverse: bool = False,
+        page_rows: int = 1000,
+    ) -> Iterator[list[tuple[bytes, VisibleRow]]]:
+        """Yield pages of (row, what is seen of it); rows of which nothing is seen are left out.
+
+        Cost: 1 RPC a page, and what `read` says for the page as a whole.
+        """
+        for page in self._reader.store.scan(
+            table,
+            key_range,
+            columns=physical_columns(columns),
+            max_version=self.start_ts + TIMESTAMP_STEP,
+            max_versions=FIRST_VERSIONS,
+            reverse=reverse,
+            page_rows=page_rows,
+        ):
+            keys = [cells[0].row for cells in page]
+            selected = self._select(table, keys, page, columns)
+            yield [(key, row) for key, row in zip(keys, selected, strict=True) if row.cells]
+
+    # -- deciding a batch of rows --------------------------------------------------------------
+
+    def _select(
+        self,
+        table: str,
+        keys: Sequence[bytes],
+        found: Sequence[Row],
+        columns: Sequence[ColumnSpec] | None,
+    ) -> list[VisibleRow]:
+        results, truncated = self._decide(table, found, versions_read=FIRST_VERSIONS)
+        if truncated:
+            deeper = self._reader.store.get(
+                table,
+                [keys[index] for index in truncated],
+                columns=physical_columns(columns),
+                max_version=self.start_ts + TIMESTAMP_STEP,
+            )
+            decided, _ = self._decide(table, deeper, versions_read=None)
+            for position, index in enumerate(truncated):
+                results[index] = decided[position]
+        self._check_horizon()
+        ordered = [results[index] for index in range(len(found))]
+        if columns is None or not _reads_more_than_asked(columns):
+            return ordered
+        wanted = frozenset(columns)
+        return [
+            VisibleRow(
+                [
+                    seen
+                    for seen in row.cells
+                    if (seen.cell.family, seen.cell.qualifier) in wanted
+                    or (seen.cell.family, None) in wanted
+                ]
+            )
+            for row in ordered
+        ]
+
+    def _decide(
+        self, table: str, found: Sequence[Row], *, versions_read: int | None
+    ) -> tuple[dict[int, VisibleRow], list[int]]:
+        """Decide rows; return those decided by index, and the indexes that need older versions."""
+        results: dict[int, VisibleRow] = {}
+        truncated: list[int] = []
+        facts: dict[Cell, Timestamp | None] = {}
+        commits: dict[Timestamp, Timestamp] = {}
+        waiting: dict[int, SortedRow] = {}
+        for index, cells in enumerate(found):
+            waiting[index] = row = sort_row(cells)
+            commits.update(row.commits)
+        self._reader.resolver.cache.update(commits)
+        while waiting:
+            missing: list[Cell] = []
+            undecided: dict[int, SortedRow] = {}
+            for index, row in waiting.items():
+                decision = visible_row(
+                    row, self.start_ts, facts, commits, versions_read=versions_read
+                )
+                match decision:
+                    case VisibleRow():
+                        results[index] = decision
+                    case Truncated():
+                        truncated.append(index)
+                    case Unresolved(needed):
+                        missing.extend(needed)
+                        undecided[index] = row
+            waiting = undecided
+            if missing:
+                self._find_fates(table, missing, facts, commits)
+        return results, truncated
+
+    def _find_fates(
+        self,
+        table: str,
+        missing: Iterable[Cell],
+        facts: dict[Cell, Timestamp | None],
+        commits: dict[Timestamp, Timestamp],
+    ) -> None:
+        known = self._reader.resolver.cache.known({base(cell.version) for cell in missing})
+        commits.update(known)
+        asked = [(table, cell) for cell in missing if base(cell.version) not in known]
+        if not asked:
+            return
+        fates = self._reader.resolver.resolve(
+            asked, may_invalidate=lambda start_ts: start_ts < self._epoch
+        )
+        unhealed: dict[TableCell, Timestamp] = {}
+        for key, fate in fates.items():
+            facts[key[1]] = fate.commit_ts
+            if fate.commit_ts is not None and not fate.is_healed:
+                unhealed[key] = fate.commit_ts
+        if unhealed:
+            self._heal(unhealed)
+
+    def _heal(self, cells: dict[TableCell, Timestamp]) -> None:
+        try:
+            self._reader.store.write(healing(cells))
+        except StorageError as error:
+            # The read is right without it; the next reader or the compactor tries again.
+            log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
+
+    def _check_horizon(self) -> None:
+        if self._reader.clock.monotonic_s() - self._opened_s < HORIZON_FREE_AGE_S:
+            return
+        try:
+            horizon = self._reader.watermarks.collection_horizon()
+        except NoSuchTable:
+            return  # A store that only Java ever initialised has never been collected by us.
+        if self.start_ts < horizon:
+            raise SnapshotTooOld(
+                f"the snapshot {self.start_ts} is below the collection horizon {horizon}: versions "
+                "it needs may be gone; begin a new transaction, or compact with a longer --retention"
+            )
+
+
+def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:
+    """Return what must be read to see `columns`: their shadow cells, and the family's markers."""
+    if columns is None:
+        return None
+    whole = {family for family, qualifier in columns if qualifier is None}
+    wanted: dict[ColumnSpec, None] = {(family, None): None for family in whole}
+    for family, qualifier in columns:
+        if qualifier is None or family in whole:
+            continue
+        for name in (qualifier, FAMILY_MARKER_QUALIFIER):
+            wanted[family, name] = None
+            wanted[family, shadow_qualifier(name)] = None
+    return list(wanted)
+
+
+def _reads_more_than_asked(columns: Sequence[ColumnSpec]) -> bool:
+    return any(qualifier is not None for _, qualifier in columns)

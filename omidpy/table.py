@@ -1,0 +1,458 @@
+"""A table inside a transaction: get, put, delete and scan, in happybase's shapes.
+
+Columns are written `b"family:qualifier"`; a row is a dict from column to value.  Reads lay the transaction's buffer
+over its snapshot.  What happybase has and a transaction cannot honour (`timestamp`, `wal`, `filter`) is refused
+rather than ignored.
+
+Source: the method names, arguments and result shapes are those of happybase 1.x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from omidpy.arguments import (
+    check_bytes,
+    check_count,
+    check_row,
+    check_value_size,
+    parse_column,
+    parse_columns,
+    refuse,
+    scan_range,
+)
+from omidpy.cells import cell_id, check_writable, is_tombstone, row_id, tombstone_for
+from omidpy.errors import NoSuchFamily, UsageError
+from omidpy.model import CellId, ColumnSpec, KeyRange
+from omidpy.visibility import VisibleRow
+
+if TYPE_CHECKING:
+    from omidpy.buffer import WriteBuffer
+    from omidpy.snapshot import Snapshot
+
+RowData: TypeAlias = dict[bytes, bytes]
+"""b"family:qualifier" -> value."""
+
+Versioned: TypeAlias = dict[tuple[bytes, bytes], tuple[bytes, int]]
+Overlay: TypeAlias = Mapping[tuple[bytes, bytes], bytes]
+
+DEFAULT_BATCH_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What a client must know of a table to use it."""
+
+    name: str
+    families: frozenset[bytes]
+    """The transactional families; others exist perhaps, but are not ours."""
+    conflict_level: str
+    """`cell` or `row`."""
+
+    def conflict_id(self, row: bytes, family: bytes, qualifier: bytes) -> CellId:
+        """Return what the oracle compares for a write to this cell."""
+        if self.conflict_level == "row":
+            return row_id(self.name, row)
+        return cell_id(self.name, row, family, qualifier)
+
+    def check_family(self, family: bytes) -> None:
+        """Raise `NoSuchFamily` unless the family exists and is transactional."""
+        if family not in self.families:
+            known = ", ".join(sorted(repr(name) for name in self.families))
+            raise NoSuchFamily(
+                f"table {self.name!r} has no transactional family {family!r}; it has {known}"
+            )
+
+
+class Host(Protocol):
+    """The transaction, as its tables see it."""
+
+    def check_open(self) -> None:
+        """Raise unless the transaction is running."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raise unless the transaction is running and may write."""
+        ...
+
+    def wrote(self) -> None:
+        """Note a buffered write."""
+        ...
+
+
+class TransactionalTable:
+    """One table in one transaction."""
+
+    def __init__(
+        self, host: Host, snapshot: Snapshot, buffer: WriteBuffer, layout: TableLayout
+    ) -> None:
+        self._host = host
+        self._snapshot = snapshot
+        self._buffer = buffer
+        self._layout = layout
+        self.name = layout.name
+
+    def __repr__(self) -> str:
+        return f"<TransactionalTable {self.name!r} at {self._snapshot.start_ts}>"
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def row(
+        self,
+        row: bytes,
+        columns: Iterable[bytes] | None = None,
+        timestamp: None = None,
+        include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> dict[bytes, Any]:
+        """Read a row.
+
+        Args:
+            row: Its key.
+            columns: `b"family:qualifier"` or `b"family"` each; None for all.
+            timestamp: Refused; a transaction reads its own snapshot.
+            include_timestamp: Return (value, commit_ts) pairs; for own writes the start_ts.
+
+        Returns:
+            Column -> value, in column order; empty if the row has nothing.
+
+        Cost: 1 get, see `Snapshot.read`.
+        """
+        refuse("timestamp", timestamp)
+        specs = self._column_specs(columns)
+        return self._read((check_row(row),), specs, include_timestamp=include_timestamp)[0]
+
+    def rows(
+        self,
+        rows: Sequence[bytes],
+        columns: Iterable[bytes] | None = None,
+        timestamp: None = None,
+        include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> list[tuple[bytes, dict[bytes, Any]]]:
+        """Read several rows in one request; those that have nothing are left out.
+
+        Arguments as in `row`.
+        """
+        refuse("timestamp", timestamp)
+        if isinstance(rows, (bytes, str)):
+            raise TypeError(f"rows must be a sequence of row keys, not {type(rows).__name__}")
+        specs = self._column_specs(columns)
+        keys = [check_row(row) for row in rows]
+        found = self._read(keys, specs, include_timestamp=include_timestamp)
+        return [(key, data) for key, data in zip(keys, found, strict=True) if data]
+
+    def scan(
+        self,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        columns: Iterable[bytes] | None = None,
+        filter: None = None,  # noqa: A002 - happybase's signature
+        timestamp: None = None,
+        include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+        batch_size: int = DEFAULT_BATCH_ROWS,
+        scan_batching: None = None,
+        limit: int | None = None,
+        sorted_columns: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
+        reverse: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+        """Iterate over the rows of a range, in key order.
+
+        The transaction's own writes are seen as they are when the scan starts; rows that it writes while it
+        iterates may or may not appear.
+
+        Args:
+            row_start: First row, inclusive; with `reverse` the upper end, inclusive.
+            row_stop: Last row, exclusive; with `reverse` the lower end, exclusive.
+            row_prefix: Rows that start with it; not together with the two above.
+            columns: As in `row`.
+            filter: Refused: a filter would judge versions before the snapshot does.
+            timestamp: Refused, as in `row`.
+            include_timestamp: As in `row`.
+            batch_size: Rows a request.
+            scan_batching: Refused: rows come whole.
+            limit: At most so many rows.
+            sorted_columns: Columns come sorted either way.
+            reverse: From the end to the start.
+
+        Cost: 1 RPC for `batch_size` rows, see `Snapshot.scan`.
+        """
+        refuse("filter", filter)
+        refuse("timestamp", timestamp)
+        refuse("scan_batching", scan_batching)
+        del sorted_columns
+        check_count("limit", limit)
+        check_count("batch_size", batch_size)
+        key_range = scan_range(row_start, row_stop, row_prefix, reverse=reverse)
+        specs = self._column_specs(columns)
+        page_rows = batch_size if limit is None else min(batch_size, limit)
+        return self._scan(
+            key_range,
+            specs,
+            include_timestamp=include_timestamp,
+            page_rows=page_rows,
+            limit=limit,
+            reverse=reverse,
+        )
+
+    def _scan(
+        self,
+        key_range: KeyRange,
+        specs: list[ColumnSpec] | None,
+        *,
+        include_timestamp: bool,
+        page_rows: int,
+        limit: int | None,
+        reverse: bool,
+    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+        count = 0
+        for key, versioned in self._merged_rows(
+            key_range, specs, page_rows=page_rows, reverse=reverse
+        ):
+            self._host.check_open()
+            data = _shaped(versioned, include_timestamp=include_timestamp)
+            if data:
+                yield key, data
+                count += 1
+                if count == limit:
+                    return
+
+    def _merged_rows(
+        self,
+        key_range: KeyRange,
+        specs: list[ColumnSpec] | None,
+        *,
+        page_rows: int,
+        reverse: bool,
+    ) -> Iterator[tuple[bytes, Versioned]]:
+        """Yield the rows of the snapshot and of the buffer, merged in key order."""
+        if key_range.is_empty():
+            return
+        written = self._buffer.rows_in(self.name, key_range)
+        waiting = sorted(written, reverse=not reverse)  # the next one is popped from the end
+        for page in self._snapshot.scan(
+            self.name, key_range, specs, reverse=reverse, page_rows=page_rows
+        ):
+            for key, seen in page:
+                while waiting and _comes_first(waiting[-1], key, reverse=reverse):
+                    own = waiting.pop()
+                    yield own, self._overlaid(None, written[own], specs)
+                if waiting and waiting[-1] == key:
+                    waiting.pop()
+                yield key, self._overlaid(seen, written.get(key, {}), specs)
+        while waiting:
+            own = waiting.pop()
+            yield own, self._overlaid(None, written[own], specs)
+
+    def _read(
+        self,
+        keys: Sequence[bytes],
+        specs: list[ColumnSpec] | None,
+        *,
+        include_timestamp: bool,
+    ) -> list[dict[bytes, Any]]:
+        self._host.check_open()
+        found = self._snapshot.read(self.name, keys, specs)
+        return [
+            _shaped(
+                self._overlaid(seen, self._buffer.row(self.name, key), specs),
+                include_timestamp=include_timestamp,
+            )
+            for key, seen in zip(keys, found, strict=True)
+        ]
+
+    def _overlaid(
+        self, seen: VisibleRow | None, own: Overlay, specs: list[ColumnSpec] | None
+    ) -> Versioned:
+        """Lay the transaction's buffered writes of a row over what the snapshot sees of it."""
+        merged: Versioned = {}
+        if seen is not None:
+            merged = {
+                (cell.family, cell.qualifier): (cell.value, commit_ts)
+                for cell, commit_ts in seen.cells
+            }
+        for column, value in own.items():
+            if specs is not None and column not in specs and (column[0], None) not in specs:
+                continue
+            if is_tombstone(value):
+                merged.pop(column, None)
+            else:
+                merged[column] = (value, self._snapshot.start_ts)
+        return dict(sorted(merged.items())) if own else merged
+
+    def _column_specs(self, columns: Iterable[bytes] | None) -> list[ColumnSpec] | None:
+        self._host.check_open()
+        specs = parse_columns(columns)
+        if specs is None:
+            # Families that are not ours are never read: their cells have no transaction.
+            return [(family, None) for family in sorted(self._layout.families)]
+        for family, _ in specs:
+            self._layout.check_family(family)
+        return specs
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def put(
+        self,
+        row: bytes,
+        data: Mapping[bytes, bytes],
+        timestamp: None = None,
+        wal: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> None:
+        """Write columns of a row; visible to others when the transaction commits.
+
+        Args:
+            row: Its key.
+            data: `b"family:qualifier"` -> value.
+            timestamp: Refused; the transaction sets versions.
+            wal: Refused unless True; a commit is durable.
+
+        Raises:
+            UsageError: a value or a qualifier is one that the format reads as something else; nothing
+                of `data` was written.
+        """
+        refuse("timestamp", timestamp)
+        refuse("wal", None if wal is True else wal)
+        self._host.check_writable()
+        check_row(row)
+        writes = []
+        for column, value in data.items():
+            family, qualifier = parse_column(column)
+            self._layout.check_family(family)
+            check_bytes("the value of column " + repr(column), value)
+            check_writable(qualifier, value)
+            check_value_size(column, value)
+            writes.append((family, qualifier, value))
+        for family, qualifier, value in writes:
+            self._buffer.put(self.name, row, family, qualifier, value)
+        self._host.wrote()
+
+    def delete(
+        self,
+        row: bytes,
+        columns: Iterable[bytes] | None = None,
+        timestamp: None = None,
+        wal: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> None:
+        """Delete a row, families of it, or columns of it.
+
+        Args:
+            row: Its key.
+            columns: `b"family:qualifier"` for a column, `b"family"` for a family; None for the row.
+            timestamp: Refused, as in `put`.
+            wal: As in `put`.
+
+        Cost: nothing for columns; 1 get for a row or a family, whose columns are read and deleted.
+        """
+        refuse("timestamp", timestamp)
+        refuse("wal", None if wal is True else wal)
+        self._host.check_writable()
+        check_row(row)
+        specs = self._column_specs(columns)
+        assert specs is not None
+        doomed = {(family, name) for family, name in specs if name is not None}
+        whole: list[ColumnSpec] = [(family, None) for family, name in specs if name is None]
+        for _, name in specs:
+            if name is not None:
+                check_writable(name, b"-")
+        if whole:
+            found = self._snapshot.read(self.name, (row,), whole)[0]
+            own = self._buffer.row(self.name, row)
+            doomed.update(self._overlaid(found, own, whole))
+        for family, qualifier in sorted(doomed):
+            self._buffer.put(self.name, row, family, qualifier, tombstone_for(qualifier))
+        self._host.wrote()
+
+    def batch(
+        self,
+        timestamp: None = None,
+        batch_size: int | None = None,
+        transaction: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+        wal: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> Batch:
+        """Collect puts and deletes and hand them to the transaction together.
+
+        Args:
+            timestamp: Refused, as in `put`.
+            batch_size: Hand over whenever so many were collected; None: at the end.
+            transaction: Discard what was collected if the `with` block raises.
+            wal: As in `put`.
+        """
+        refuse("timestamp", timestamp)
+        refuse("wal", None if wal is True else wal)
+        check_count("batch_size", batch_size)
+        if transaction and batch_size is not None:
+            raise UsageError("batch: transaction=True cannot be combined with batch_size")
+        self._host.check_writable()
+        return Batch(self, batch_size, discard_on_error=transaction)
+
+
+class Batch:
+    """Puts and deletes that reach the transaction in one go.  Source: happybase's Batch."""
+
+    def __init__(
+        self, table: TransactionalTable, batch_size: int | None, *, discard_on_error: bool
+    ) -> None:
+        self._table = table
+        self._batch_size = batch_size
+        self._discard_on_error = discard_on_error
+        self._operations: list[tuple[bytes, Mapping[bytes, bytes] | None, list[bytes] | None]] = []
+
+    def put(self, row: bytes, data: Mapping[bytes, bytes], wal: bool | None = None) -> None:  # noqa: FBT001 - happybase's signature
+        """Collect a put; arguments as in `TransactionalTable.put`."""
+        refuse("wal", None if wal in (None, True) else wal)
+        self._add(row, dict(data), None)
+
+    def delete(
+        self,
+        row: bytes,
+        columns: Iterable[bytes] | None = None,
+        wal: bool | None = None,  # noqa: FBT001 - happybase's signature
+    ) -> None:
+        """Collect a delete; arguments as in `TransactionalTable.delete`."""
+        refuse("wal", None if wal in (None, True) else wal)
+        parse_columns(columns)
+        self._add(row, None, None if columns is None else list(columns))
+
+    def send(self) -> None:
+        """Hand what was collected to the transaction, in the order it was collected."""
+        operations, self._operations = self._operations, []
+        for row, data, columns in operations:
+            if data is None:
+                self._table.delete(row, columns)
+            else:
+                self._table.put(row, data)
+
+    def _add(
+        self, row: bytes, data: Mapping[bytes, bytes] | None, columns: list[bytes] | None
+    ) -> None:
+        check_row(row)
+        self._operations.append((row, data, columns))
+        if self._batch_size is not None and len(self._operations) >= self._batch_size:
+            self.send()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is not None and self._discard_on_error:
+            self._operations = []
+            return
+        self.send()
+
+
+def _shaped(versioned: Versioned, *, include_timestamp: bool) -> dict[bytes, Any]:
+    if include_timestamp:
+        return {family + b":" + name: pair for (family, name), pair in versioned.items()}
+    return {family + b":" + name: pair[0] for (family, name), pair in versioned.items()}
+
+
+def _comes_first(own: bytes, key: bytes, *, reverse: bool) -> bool:
+    return own > key if reverse else own < key
