@@ -165,6 +165,8 @@ def selection(
         if qualifier is not None and not isinstance(qualifier, bytes):
             raise TypeError(f"qualifier {qualifier!r} is {type(qualifier).__name__}; use bytes")
     whole = {family for family, qualifier in columns if qualifier is None}
+    if len(whole) == len(families):
+        return None  # every family: the plain query is the fastest one
     single = {(family, qualifier) for family, qualifier in columns if family not in whole}
     return sorted([*single, *((family, None) for family in whole)], key=_spec_order)
 
