@@ -6,14 +6,17 @@ Pure bookkeeping, no I/O.  Two rules keep a late duplicate of a lost request fro
     only byte-identical cells are ever sent again.
 
 So every cell that may have reached the store stays in `sent`, whether or not it was acknowledged.
+
+Savepoints are layers: each begins with a checkpoint of its own, writes go to the top one, and what an
+undone layer had already sent is named, so that exactly those versions can be deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from omidpy.cells import encode_long, shadow_qualifier
+from omidpy.cells import TOMBSTONE, encode_long, shadow_qualifier
 from omidpy.errors import UsageError
 from omidpy.model import TIMESTAMP_STEP, Cell, KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
@@ -32,76 +35,173 @@ class CellName(NamedTuple):
     qualifier: bytes
 
 
+Columns = dict[tuple[bytes, bytes], bytes]
+"""Column -> value or tombstone."""
+
+
+class _Layer:
+    """The writes since one savepoint; the lowest layer is the transaction itself."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[bytes, Columns]] = {}
+        self.sent: list[tuple[CellName, int]] = []
+        self.size_bytes = 0
+
+    def put(self, name: CellName, value: bytes) -> None:
+        columns = self.rows.setdefault(name.table, {}).setdefault(name.row, {})
+        column = (name.family, name.qualifier)
+        old = columns.get(column)
+        if old is None:
+            self.size_bytes += sum(map(len, name[1:])) + _CELL_OVERHEAD_BYTES
+        else:
+            self.size_bytes -= len(old)
+        self.size_bytes += len(value)
+        columns[column] = value
+
+    def cells(self) -> Iterator[tuple[CellName, bytes]]:
+        for table, rows in self.rows.items():
+            for row, columns in rows.items():
+                for (family, qualifier), value in columns.items():
+                    yield CellName(table, row, family, qualifier), value
+
+    def clear(self) -> None:
+        self.rows = {}
+        self.size_bytes = 0
+
+
 class WriteBuffer:
     """What one transaction has written so far."""
 
     def __init__(self, start_ts: Timestamp) -> None:
         self._start_ts = start_ts
         self._checkpoint = 0
-        self._rows: dict[str, dict[bytes, dict[tuple[bytes, bytes], bytes]]] = {}
+        self._deleted_checkpoint = -1
+        self._layers = [_Layer()]
+        self._taken: list[_Layer] = []
         self._sent: dict[CellName, dict[int, bytes]] = {}
-        self._unacknowledged: dict[CellName, int] = {}
-        self.size_bytes = 0
+        self._unacknowledged: dict[tuple[CellName, int], None] = {}
 
     # -- writing and reading -------------------------------------------------------------------
 
     def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
         """Buffer a value, or a tombstone."""
-        columns = self._rows.setdefault(table, {}).setdefault(row, {})
-        old = columns.get((family, qualifier))
-        if old is None:
-            self.size_bytes += len(row) + len(family) + len(qualifier) + _CELL_OVERHEAD_BYTES
-        else:
-            self.size_bytes -= len(old)
-        self.size_bytes += len(value)
-        columns[family, qualifier] = value
+        self._layers[-1].put(CellName(table, row, family, qualifier), value)
 
-    def row(self, table: str, row: bytes) -> dict[tuple[bytes, bytes], bytes]:
-        """Return what is buffered for a row: column -> value or tombstone.  Not to be changed."""
-        return self._rows.get(table, {}).get(row, {})
+    def row(self, table: str, row: bytes) -> Columns:
+        """Return what is buffered for a row.  Not to be changed."""
+        if len(self._layers) == 1:
+            return self._layers[0].rows.get(table, {}).get(row, {})
+        merged: Columns = {}
+        for layer in self._layers:
+            merged.update(layer.rows.get(table, {}).get(row, {}))
+        return merged
 
-    def rows_in(
-        self, table: str, key_range: KeyRange
-    ) -> dict[bytes, dict[tuple[bytes, bytes], bytes]]:
+    def rows_in(self, table: str, key_range: KeyRange) -> dict[bytes, Columns]:
         """Return a copy of what is buffered for the rows of a range.  Cost: O(buffered rows)."""
-        return {
-            row: dict(columns)
-            for row, columns in self._rows.get(table, {}).items()
-            if key_range.contains(row)
-        }
+        merged: dict[bytes, Columns] = {}
+        for layer in self._layers:
+            for row, columns in layer.rows.get(table, {}).items():
+                if key_range.contains(row):
+                    merged.setdefault(row, {}).update(columns)
+        return merged
 
     @property
     def is_empty(self) -> bool:
         """Whether the transaction has written nothing at all."""
-        return not self._rows and not self._sent
+        return not self._sent and not any(layer.rows for layer in self._layers)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the buffered cells take."""
+        return sum(layer.size_bytes for layer in self._layers)
+
+    # -- savepoints ----------------------------------------------------------------------------
+
+    @property
+    def has_savepoint(self) -> bool:
+        """Whether a savepoint is open."""
+        return len(self._layers) > 1
+
+    def open_savepoint(self) -> None:
+        """Begin a layer, with a checkpoint of its own.
+
+        Raises:
+            UsageError: the transaction has used all of its checkpoints.
+        """
+        self._take_checkpoint("taken savepoints, or flushed and rewritten the same cells,")
+        self._layers.append(_Layer())
+
+    def keep_savepoint(self) -> None:
+        """Make the top layer part of the one below it."""
+        top = self._layers.pop()
+        below = self._layers[-1]
+        for name, value in top.cells():
+            below.put(name, value)
+        below.sent.extend(top.sent)
+
+    def drop_savepoint(self) -> dict[str, list[RowMutation]]:
+        """Forget the top layer; return the exact deletes of what it had sent already.
+
+        Nothing is written again at a deleted version, because HBase's delete markers hide later
+        puts: whatever is flushed next takes a higher one.
+        """
+        top = self._layers.pop()
+        if top.sent:
+            self._deleted_checkpoint = self._checkpoint
+        for sent in top.sent:
+            self._unacknowledged.pop(sent, None)
+        for name, version in top.sent:
+            versions = self._sent[name]
+            del versions[version]
+            if not versions:
+                del self._sent[name]
+        return _deletes(top.sent)
+
+    def restore_savepoint(self, deletes: dict[str, list[RowMutation]]) -> None:
+        """Count cells whose delete was not acknowledged as sent again, so that a rollback has them."""
+        for table, mutations in deletes.items():
+            for mutation in mutations:
+                for family, qualifier, version in mutation.deletes:
+                    name = CellName(table, mutation.row, family, qualifier)
+                    self._sent.setdefault(name, {})[version] = TOMBSTONE
+
+    def _take_checkpoint(self, how: str) -> None:
+        if self._checkpoint == MAX_CHECKPOINTS:
+            raise UsageError(
+                f"transaction {self._start_ts} has {how} {MAX_CHECKPOINTS} times, the most that "
+                "Omid's format allows; use fewer savepoints and flushes, or commit and begin again"
+            )
+        self._checkpoint += 1
 
     # -- sending -------------------------------------------------------------------------------
 
-    def take(self) -> dict[str, list[RowMutation]]:
+    def take(self, *, with_savepoints: bool = False) -> dict[str, list[RowMutation]]:
         """Note the buffered cells as sent and return what must be written, rows in order.
 
         They stay readable here until `acknowledge`.  Cells of an earlier attempt without
         acknowledgement are included, byte for byte the same.
 
+        Args:
+            with_savepoints: Take the cells of open savepoints too, which undoing them must then
+                delete; otherwise they stay.
+
         Raises:
             UsageError: a sent cell would have to be written again and no checkpoint is left;
                 nothing is lost, the cells stay buffered.
         """
-        changed = {name: value for name, value in self._buffered() if self._newest(name) != value}
-        if any(name in self._sent for name in changed):
-            if self._checkpoint == MAX_CHECKPOINTS:
-                raise UsageError(
-                    f"transaction {self._start_ts} has flushed and rewritten the same cells "
-                    f"{MAX_CHECKPOINTS} times, the most that Omid's format allows; "
-                    "flush less often, or commit and begin again"
-                )
-            self._checkpoint += 1
-        version = self._start_ts + self._checkpoint
-        for name, value in changed.items():
-            self._sent.setdefault(name, {})[version] = value
-            self._unacknowledged[name] = version
+        self._taken = self._layers[:] if with_savepoints else self._layers[:1]
+        for layer in self._taken:
+            changed = {name: value for name, value in layer.cells() if self._newest(name) != value}
+            is_rewrite = any(name in self._sent for name in changed)
+            if changed and (is_rewrite or self._checkpoint <= self._deleted_checkpoint):
+                self._take_checkpoint("flushed and rewritten the same cells, or taken savepoints,")
+            version = self._start_ts + self._checkpoint
+            for name, value in changed.items():
+                self._sent.setdefault(name, {})[version] = value
+                self._unacknowledged[name, version] = None
+                layer.sent.append((name, version))
         batch: dict[str, dict[bytes, list[Put]]] = {}
-        for name, sent_version in self._unacknowledged.items():
+        for name, sent_version in self._unacknowledged:
             put = Put(name.family, name.qualifier, sent_version, self._sent[name][sent_version])
             batch.setdefault(name.table, {}).setdefault(name.row, []).append(put)
         return {
@@ -111,21 +211,18 @@ class WriteBuffer:
 
     def can_rewrite(self) -> bool:
         """Whether a flush now would leave a checkpoint for the flush at commit."""
-        return self._checkpoint < MAX_CHECKPOINTS - 1 or not any(
-            name in self._sent for name, _ in self._buffered()
-        )
+        if self._checkpoint < MAX_CHECKPOINTS - len(self._layers):
+            return True
+        if self._checkpoint <= self._deleted_checkpoint:
+            return False
+        return not any(name in self._sent for layer in self._layers for name, _ in layer.cells())
 
     def acknowledge(self) -> None:
         """Note that everything taken is in the store, and now read from there."""
         self._unacknowledged = {}
-        self._rows = {}
-        self.size_bytes = 0
-
-    def _buffered(self) -> Iterator[tuple[CellName, bytes]]:
-        for table, rows in self._rows.items():
-            for row, columns in rows.items():
-                for (family, qualifier), value in columns.items():
-                    yield CellName(table, row, family, qualifier), value
+        for layer in self._taken:
+            layer.clear()
+        self._taken = []
 
     def _newest(self, name: CellName) -> bytes | None:
         versions = self._sent.get(name)
@@ -163,11 +260,17 @@ class WriteBuffer:
 
     def removals(self) -> dict[str, list[RowMutation]]:
         """Return the exact deletes that take back every cell sent."""
-        deletes: dict[str, dict[bytes, list[DeleteVersion]]] = {}
-        for name, versions in self._sent.items():
-            row = deletes.setdefault(name.table, {}).setdefault(name.row, [])
-            row.extend(DeleteVersion(name.family, name.qualifier, version) for version in versions)
-        return {
-            table: [RowMutation(row, deletes=cells) for row, cells in rows.items()]
-            for table, rows in deletes.items()
-        }
+        return _deletes(
+            [(name, version) for name, versions in self._sent.items() for version in versions]
+        )
+
+
+def _deletes(sent: Iterable[tuple[CellName, int]]) -> dict[str, list[RowMutation]]:
+    deletes: dict[str, dict[bytes, list[DeleteVersion]]] = {}
+    for name, version in sent:
+        row = deletes.setdefault(name.table, {}).setdefault(name.row, [])
+        row.append(DeleteVersion(name.family, name.qualifier, version))
+    return {
+        table: [RowMutation(row, deletes=cells) for row, cells in rows.items()]
+        for table, rows in deletes.items()
+    }

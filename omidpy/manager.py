@@ -12,13 +12,19 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
 from omidpy.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.cells import table_id
 from omidpy.clock import Clock, SystemClock
-from omidpy.commit_table import COMMIT_TABLE, CommitTable, read_low_watermark
+from omidpy.commit_table import (
+    COMMIT_TABLE,
+    FIRST_TIMESTAMP_FACT,
+    CommitTable,
+    read_low_watermark,
+)
 from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
@@ -30,8 +36,10 @@ from omidpy.errors import (
     CommitOutcomeUnknown,
     ConfigError,
     NotTransactional,
+    SnapshotTooOld,
     UsageError,
 )
+from omidpy.holds import MAX_HOLD_S, HeldSnapshot
 from omidpy.model import (
     Aborted,
     Committed,
@@ -56,6 +64,7 @@ from omidpy.retry import Attempts
 from omidpy.snapshot import SnapshotReader
 from omidpy.storage.base import Store
 from omidpy.table import TableLayout
+from omidpy.time_travel import FIRST_WORLD_TIMESTAMP, read_timestamp
 from omidpy.transaction import Transaction
 from omidpy.watermarks import Watermarks
 
@@ -110,8 +119,9 @@ class TransactionManager:
         self._conflict_level = conflict_level
         commit_table = CommitTable(store)
         resolver = CellResolver(store, commit_table)
-        watermarks = Watermarks(ControlTable(store))
-        self.reader = SnapshotReader(store, resolver, watermarks, self.clock)
+        self._control = ControlTable(store)
+        self._watermarks = Watermarks(self._control)
+        self.reader = SnapshotReader(store, resolver, self._watermarks, self.clock)
         self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
         completer = Completer(store, commit_table, lambda step: self.on_step(step))
         self.post_committer: PostCommitter = _post_committer(post_commit, completer)
@@ -137,6 +147,63 @@ class TransactionManager:
         """
         self._check_usable()
         return Transaction(self, self.oracle.begin(hold_s=hold_s), read_only=read_only)
+
+    def snapshot(self, at: int | datetime | timedelta | None = None) -> Transaction:
+        """Return a read-only transaction over the committed state of now, or of an earlier moment.
+
+        Args:
+            at: A timestamp (it sees what was committed below it), an aware datetime, or how long ago.  Up to 5 s
+                ahead of the oracle reads the present.
+
+        Raises:
+            UsageError: a naive datetime, or a moment further in the future.
+            SnapshotTooOld: versions of that moment may have been collected.
+
+        Cost: 1 oracle round trip; with `at` 2 gets.
+        """
+        self._check_usable()
+        begun = self.oracle.begin()
+        if at is None:
+            return Transaction(self, begun, read_only=True)
+        first_ts = self._control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
+        needs_samples = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
+        read_ts = read_timestamp(
+            at,
+            fresh_ts=begun.start_ts,
+            first_ts=first_ts,
+            samples=self._watermarks.samples() if needs_samples else [],
+        )
+        transaction = Transaction(self, begun, at=read_ts)
+        transaction.check_horizon()
+        return transaction
+
+    def hold(self, snapshot: Transaction | int, *, for_s: float) -> HeldSnapshot:
+        """Keep the versions that a snapshot needs from being collected, for at most `for_s` seconds.
+
+        Returns:
+            A handle; `release()`, or leaving its `with` block, ends the hold earlier.
+
+        Raises:
+            SnapshotTooOld: they may be gone already.
+        """
+        self._check_usable()
+        start_ts = snapshot.start_ts if isinstance(snapshot, Transaction) else Timestamp(snapshot)
+        if not 0 < for_s <= MAX_HOLD_S:
+            raise UsageError(
+                f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds"
+            )
+        held = HeldSnapshot(self._watermarks, start_ts)
+        held.write(expires_ms=self.clock.wall_ms() + round(for_s * 1000))
+        # The hold is written, then the horizon is read; the compactor publishes the horizon, then
+        # reads the holds.  One of the two sees the other.
+        horizon = self._watermarks.collection_horizon()
+        if start_ts < horizon:
+            held.release()
+            raise SnapshotTooOld(
+                f"the snapshot {start_ts} is below the collection horizon {horizon}: versions it "
+                "needs may be gone; hold a younger one, or compact with a longer --retention"
+            )
+        return held
 
     @overload
     def transactional(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Final
 
 from omidpy.cells import FAMILY_MARKER_QUALIFIER, shadow_qualifier
@@ -50,19 +51,29 @@ class SnapshotReader:
         self.watermarks = watermarks
         self.clock = clock
 
-    def open(self, begun: Begun) -> Snapshot:
-        """Return the snapshot at a start timestamp that the oracle has just handed out."""
-        return Snapshot(self, begun)
+    def open(self, begun: Begun, *, at: Timestamp | None = None) -> Snapshot:
+        """Return the snapshot at a start timestamp that the oracle has just handed out.
+
+        Args:
+            begun: What the oracle answered.
+            at: Read at this earlier moment instead.
+        """
+        return Snapshot(self, begun, at=at)
 
 
 class Snapshot:
-    """The committed state below `start_ts`, and the transaction's own cells."""
+    """The committed state below `start_ts`, and the transaction's own cells.
 
-    def __init__(self, reader: SnapshotReader, begun: Begun) -> None:
-        self.start_ts = begun.start_ts
+    One that was opened at an earlier moment has no own cells, and always looks at the horizon.
+    """
+
+    def __init__(self, reader: SnapshotReader, begun: Begun, *, at: Timestamp | None) -> None:
+        self.start_ts = begun.start_ts if at is None else at
         self._reader = reader
         self._epoch = max(begun.epoch, begun.low_watermark)
-        self._opened_s = reader.clock.monotonic_s()
+        self._has_own_cells = at is None
+        self._opened_s = reader.clock.monotonic_s() if at is None else -inf
+        self._max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
 
     def read(
         self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None = None
@@ -79,7 +90,7 @@ class Snapshot:
             table,
             rows,
             columns=physical_columns(columns),
-            max_version=self.start_ts + TIMESTAMP_STEP,
+            max_version=self._max_version,
             max_versions=FIRST_VERSIONS,
         )
         return self._select(table, rows, found, columns)
@@ -101,7 +112,7 @@ class Snapshot:
             table,
             key_range,
             columns=physical_columns(columns),
-            max_version=self.start_ts + TIMESTAMP_STEP,
+            max_version=self._max_version,
             max_versions=FIRST_VERSIONS,
             reverse=reverse,
             page_rows=page_rows,
@@ -125,12 +136,12 @@ class Snapshot:
                 table,
                 [keys[index] for index in truncated],
                 columns=physical_columns(columns),
-                max_version=self.start_ts + TIMESTAMP_STEP,
+                max_version=self._max_version,
             )
             decided, _ = self._decide(table, deeper, versions_read=None)
             for position, index in enumerate(truncated):
                 results[index] = decided[position]
-        self._check_horizon()
+        self.check_horizon()
         ordered = [results[index] for index in range(len(found))]
         if columns is None or not _reads_more_than_asked(columns):
             return ordered
@@ -165,7 +176,12 @@ class Snapshot:
             undecided: dict[int, SortedRow] = {}
             for index, row in waiting.items():
                 decision = visible_row(
-                    row, self.start_ts, facts, commits, versions_read=versions_read
+                    row,
+                    self.start_ts,
+                    facts,
+                    commits,
+                    versions_read=versions_read,
+                    has_own_cells=self._has_own_cells,
                 )
                 match decision:
                     case VisibleRow():
@@ -210,7 +226,8 @@ class Snapshot:
             # The read is right without it; the next reader or the compactor tries again.
             log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
 
-    def _check_horizon(self) -> None:
+    def check_horizon(self) -> None:
+        """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""
         if self._reader.clock.monotonic_s() - self._opened_s < HORIZON_FREE_AGE_S:
             return
         try:

@@ -45,6 +45,29 @@ log = logging.getLogger(__name__)
 FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
 
 
+class Savepoint:
+    """A part of a transaction that is undone alone: `with tx.savepoint(): ...`."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._is_entered = False
+
+    def __enter__(self) -> None:
+        if self._is_entered:
+            raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
+        self._is_entered = True
+        self._transaction.open_savepoint()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._transaction.is_running:
+            self._transaction.close_savepoint(keep=exc_type is None)
+
+
 class Transaction:
     """Reads one snapshot and buffers writes until `commit`.  Belongs to one thread.
 
@@ -54,15 +77,22 @@ class Transaction:
         status: `running`, `committed`, `rolled_back` or `unknown`.
     """
 
-    def __init__(self, manager: TransactionManager, begun: Begun, *, read_only: bool) -> None:
-        self.start_ts = begun.start_ts
+    def __init__(
+        self,
+        manager: TransactionManager,
+        begun: Begun,
+        *,
+        read_only: bool = False,
+        at: Timestamp | None = None,
+    ) -> None:
+        self._snapshot = manager.reader.open(begun, at=at)
+        self.start_ts = self._snapshot.start_ts
         self.commit_ts: Timestamp | None = None
         self.status = TransactionStatus.RUNNING
-        self.is_read_only = read_only
+        self.is_read_only = read_only or at is not None
         self._manager = manager
         self._generation = manager.generation
-        self._snapshot = manager.reader.open(begun)
-        self._buffer = WriteBuffer(begun.start_ts)
+        self._buffer = WriteBuffer(self.start_ts)
         self._tables: dict[str, TransactionalTable] = {}
         self._rollback_reason: str | None = None
         self._is_entered = False
@@ -88,6 +118,10 @@ class Transaction:
             self._tables[name] = table
         return table
 
+    def check_horizon(self) -> None:
+        """Raise `SnapshotTooOld` if versions that this snapshot needs may be gone."""
+        self._snapshot.check_horizon()
+
     def after_commit(self, callback: Callable[[Transaction], object]) -> None:
         """Call `callback(tx)` once, after this transaction has committed; its exception is logged."""
         self.check_open()
@@ -98,8 +132,22 @@ class Transaction:
         self.check_open()
         self._rollback_reason = "set_rollback_only was called"
 
+    def savepoint(self) -> Savepoint:
+        """Return a context manager whose block is undone alone if it raises; the exception goes on.
+
+        Savepoints nest.  One transaction can take 49 of them, the checkpoints of Omid's format, less those that
+        flushing and rewriting cells has used.
+
+        Raises:
+            UsageError: on entering the 50th.
+        """
+        self.check_open()
+        return Savepoint(self)
+
     def flush(self) -> None:
         """Write the buffered cells to the store, tentative: only this transaction sees them.
+
+        Cells written in an open savepoint stay buffered.
 
         Raises:
             StorageError: some cells may have been written; nothing is committed, and flushing again or
@@ -111,15 +159,49 @@ class Transaction:
     def wrote(self) -> None:
         """Note a buffered write: flushes past the limit."""
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES and self._buffer.can_rewrite():
-            self._flush()
+            self._flush(with_savepoints=True)
 
-    def _flush(self) -> None:
-        batch = self._buffer.take()
+    def _flush(self, *, with_savepoints: bool = False) -> None:
+        batch = self._buffer.take(with_savepoints=with_savepoints)
         if batch:
             self._manager.on_step("before-flush")
             self._manager.store.write(batch)
             self._manager.on_step("flushed")
         self._buffer.acknowledge()
+
+    # -- savepoints ----------------------------------------------------------------------------
+
+    def open_savepoint(self) -> None:
+        """Begin a savepoint; `Savepoint` calls it."""
+        self.check_writable()
+        self._buffer.open_savepoint()
+
+    def close_savepoint(self, *, keep: bool) -> None:
+        """End the innermost savepoint; what an undone one had flushed is deleted, or nothing commits.
+
+        A delete that is not acknowledged may leave a cell that a commit would make visible, so the transaction
+        can only be rolled back then (D12).
+        """
+        if keep:
+            self._buffer.keep_savepoint()
+            return
+        deletes = self._buffer.drop_savepoint()
+        if not deletes:
+            return
+        if not self._manager.store.capabilities.exact_delete:
+            self._buffer.restore_savepoint(deletes)
+            self._rollback_reason = (
+                "a savepoint was undone after some of its cells had been flushed, and this store "
+                "cannot delete single versions"
+            )
+            return
+        try:
+            self._manager.store.write(deletes)
+        except StorageError as error:
+            self._buffer.restore_savepoint(deletes)
+            self._rollback_reason = (
+                f"the flushed cells of an undone savepoint could not be deleted: {error}"
+            )
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -134,6 +216,10 @@ class Transaction:
         Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow (`post_commit`).
         """
         self.check_open()
+        if self._buffer.has_savepoint:
+            raise UsageError(
+                f"transaction {self.start_ts} has an open savepoint; leave its `with` block first"
+            )
         if self._rollback_reason is not None:
             reason = self._rollback_reason
             self._roll_back()
@@ -317,6 +403,11 @@ class Transaction:
                 log.exception("rolling back transaction %d failed", self.start_ts)
 
     @property
+    def is_running(self) -> bool:
+        """Whether the transaction can still be used here."""
+        return self.status is TransactionStatus.RUNNING and not self.is_inherited
+
+    @property
     def is_inherited(self) -> bool:
         """Whether this is a copy that came into a child process by `fork`."""
         return self._generation != self._manager.generation
@@ -337,6 +428,4 @@ class Transaction:
         """Raise unless the transaction is running and may write."""
         self.check_open()
         if self.is_read_only:
-            raise UsageError(
-                f"transaction {self.start_ts} was begun with read_only=True; use tm.begin() to write"
-            )
+            raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")

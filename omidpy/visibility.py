@@ -197,6 +197,7 @@ def visible_row(
     commits: Mapping[Timestamp, Timestamp],
     *,
     versions_read: int | None,
+    has_own_cells: bool = True,
 ) -> VisibleRow | Unresolved | Truncated:
     """Pick the versions that the snapshot at `start_ts` sees.
 
@@ -210,6 +211,8 @@ def visible_row(
         facts: Fates found for single cells; None means not committed for this snapshot.
         commits: Commit timestamps known for whole transactions.
         versions_read: How many versions of each column were asked for; None: all.
+        has_own_cells: Whether versions from `start_ts` on are the reader's own; not in time travel, where they
+            are another transaction's.
     """
     by_column = _columns(row.data)
     decided: dict[tuple[bytes, bytes], tuple[Cell, int]] = {}
@@ -221,7 +224,8 @@ def visible_row(
         """Return the commit_ts if the snapshot sees the cell, `NOT_SEEN`, or None if unresolved."""
         version = cell.version
         if version >= start_ts:
-            return start_ts if version < start_ts + TIMESTAMP_STEP else NOT_SEEN
+            is_own = has_own_cells and version < start_ts + TIMESTAMP_STEP
+            return start_ts if is_own else NOT_SEEN
         commit_ts = row.shadows.get((cell.family, cell.qualifier, version))
         if commit_ts is None:
             start = base(version)
