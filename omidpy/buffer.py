@@ -6,6 +6,7 @@ Pure bookkeeping, no I/O.  Two rules keep a late duplicate of a lost request fro
     only byte-identical cells are ever sent again.
 
 So every cell that may have reached the store stays in `sent`, whether or not it was acknowledged.
+Its value there is None if this buffer does not know it: a cell of another process's part.
 
 Savepoints are layers: each begins with a checkpoint of its own, writes go to the top one, and what an
 undone layer had already sent is named, so that exactly those versions can be deleted.
@@ -13,10 +14,10 @@ undone layer had already sent is named, so that exactly those versions can be de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from omidpy.cells import TOMBSTONE, encode_long, shadow_qualifier
+from omidpy.cells import encode_long, shadow_qualifier
 from omidpy.errors import UsageError
 from omidpy.model import TIMESTAMP_STEP, Cell, KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
@@ -24,6 +25,10 @@ from omidpy.storage.base import DeleteVersion, Put, RowMutation
 MAX_CHECKPOINTS: Final = TIMESTAMP_STEP - 1
 
 _CELL_OVERHEAD_BYTES: Final = 64
+
+
+class ContradictingPart(UsageError):
+    """Two parts of a transaction cannot both be true."""
 
 
 class CellName(NamedTuple):
@@ -72,13 +77,22 @@ class _Layer:
 class WriteBuffer:
     """What one transaction has written so far."""
 
-    def __init__(self, start_ts: Timestamp) -> None:
+    def __init__(self, start_ts: Timestamp, *, fixed_version: int | None = None) -> None:
+        """Start empty.
+
+        Args:
+            start_ts: The transaction.
+            fixed_version: Send everything at this version, and refuse to send a cell twice.
+        """
         self._start_ts = start_ts
+        self._fixed_version = fixed_version
+        self._merged: dict[CellName, str] = {}
+        self._digests: dict[str, str | None] = {}
         self._checkpoint = 0
-        self._deleted_checkpoint = -1
+        self._used_checkpoint = -1
         self._layers = [_Layer()]
         self._taken: list[_Layer] = []
-        self._sent: dict[CellName, dict[int, bytes]] = {}
+        self._sent: dict[CellName, dict[int, bytes | None]] = {}
         self._unacknowledged: dict[tuple[CellName, int], None] = {}
 
     # -- writing and reading -------------------------------------------------------------------
@@ -147,7 +161,7 @@ class WriteBuffer:
         """
         top = self._layers.pop()
         if top.sent:
-            self._deleted_checkpoint = self._checkpoint
+            self._used_checkpoint = self._checkpoint
         for sent in top.sent:
             self._unacknowledged.pop(sent, None)
         for name, version in top.sent:
@@ -163,7 +177,7 @@ class WriteBuffer:
             for mutation in mutations:
                 for family, qualifier, version in mutation.deletes:
                     name = CellName(table, mutation.row, family, qualifier)
-                    self._sent.setdefault(name, {})[version] = TOMBSTONE
+                    self._sent.setdefault(name, {})[version] = None
 
     def _take_checkpoint(self, how: str) -> None:
         if self._checkpoint == MAX_CHECKPOINTS:
@@ -192,17 +206,24 @@ class WriteBuffer:
         self._taken = self._layers[:] if with_savepoints else self._layers[:1]
         for layer in self._taken:
             changed = {name: value for name, value in layer.cells() if self._newest(name) != value}
-            is_rewrite = any(name in self._sent for name in changed)
-            if changed and (is_rewrite or self._checkpoint <= self._deleted_checkpoint):
+            rewritten = next((name for name in changed if name in self._sent), None)
+            if self._fixed_version is not None and rewritten is not None:
+                raise UsageError(
+                    f"{rewritten} was flushed already, and a worker of transaction {self._start_ts} "
+                    "cannot write it again; write each cell once, or less than 2 MiB in all"
+                )
+            if changed and (rewritten or self._checkpoint <= self._used_checkpoint):
                 self._take_checkpoint("flushed and rewritten the same cells, or taken savepoints,")
-            version = self._start_ts + self._checkpoint
+            version = self._fixed_version or self._start_ts + self._checkpoint
             for name, value in changed.items():
                 self._sent.setdefault(name, {})[version] = value
                 self._unacknowledged[name, version] = None
                 layer.sent.append((name, version))
         batch: dict[str, dict[bytes, list[Put]]] = {}
         for name, sent_version in self._unacknowledged:
-            put = Put(name.family, name.qualifier, sent_version, self._sent[name][sent_version])
+            value = self._sent[name][sent_version]
+            assert value is not None, "only cells of this buffer wait for an acknowledgement"
+            put = Put(name.family, name.qualifier, sent_version, value)
             batch.setdefault(name.table, {}).setdefault(name.row, []).append(put)
         return {
             table: [RowMutation(row, puts=rows[row]) for row in sorted(rows)]
@@ -213,7 +234,7 @@ class WriteBuffer:
         """Whether a flush now would leave a checkpoint for the flush at commit."""
         if self._checkpoint < MAX_CHECKPOINTS - len(self._layers):
             return True
-        if self._checkpoint <= self._deleted_checkpoint:
+        if self._checkpoint <= self._used_checkpoint:
             return False
         return not any(name in self._sent for layer in self._layers for name, _ in layer.cells())
 
@@ -227,6 +248,50 @@ class WriteBuffer:
     def _newest(self, name: CellName) -> bytes | None:
         versions = self._sent.get(name)
         return None if versions is None else versions[max(versions)]
+
+    # -- parts of other processes --------------------------------------------------------------
+
+    def reserve_version(self) -> int:
+        """Return a version for workers, which this buffer will not use again."""
+        if self._checkpoint != self._used_checkpoint or self._sent_at(self._checkpoint):
+            self._take_checkpoint("handed out tokens, taken savepoints or rewritten flushed cells")
+            self._used_checkpoint = self._checkpoint
+        return self._start_ts + self._checkpoint
+
+    def _sent_at(self, checkpoint: int) -> bool:
+        version = self._start_ts + checkpoint
+        return any(
+            version in versions for name, versions in self._sent.items() if name not in self._merged
+        )
+
+    def merge(
+        self, names: Sequence[CellName], version: int, *, digest: str, task: str | None
+    ) -> None:
+        """Count the cells of a part as sent by this transaction.
+
+        Raises:
+            UsageError: the part was merged before, differs from an earlier one of its task, or holds a cell that
+                another part holds too.
+        """
+        if digest in self._digests and self._digests[digest] == task:
+            raise UsageError(f"a part with the digest {digest} was merged already; merge each once")
+        if task is not None and task in self._digests.values():
+            raise ContradictingPart(
+                f"another part of task {task!r} with a different digest was merged already: attempts "
+                "of a task must write identical cells; materialise their input first"
+            )
+        twice = next((name for name in names if name in self._merged), None)
+        if twice is not None:
+            raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
+        self._digests[digest] = task
+        for name in names:
+            self._merged[name] = digest
+            self._sent.setdefault(name, {})[version] = None
+
+    def written(self) -> list[tuple[CellName, bytes]]:
+        """Return every cell that this buffer itself sent, with its newest value."""
+        newest = ((name, versions[max(versions)]) for name, versions in self._sent.items())
+        return [(name, value) for name, value in newest if value is not None]
 
     # -- after the decision --------------------------------------------------------------------
 
@@ -242,7 +307,9 @@ class WriteBuffer:
         """Return one cell that was sent, with its table: its shadow cell proves a commit."""
         for name, versions in self._sent.items():
             version = max(versions)
-            return name.table, Cell(*name[1:], version, versions[version])
+            return name.table, Cell(
+                name.row, name.family, name.qualifier, version, versions[version] or b""
+            )
         return None
 
     def shadow_cells(self, commit_ts: Timestamp) -> dict[str, list[RowMutation]]:

@@ -65,6 +65,7 @@ from omidpy.snapshot import SnapshotReader
 from omidpy.storage.base import Store
 from omidpy.table import TableLayout
 from omidpy.time_travel import FIRST_WORLD_TIMESTAMP, read_timestamp
+from omidpy.tokens import Worker, decode_token
 from omidpy.transaction import Transaction
 from omidpy.watermarks import Watermarks
 
@@ -177,6 +178,20 @@ class TransactionManager:
         transaction.check_horizon()
         return transaction
 
+    def resume(self, token: bytes, *, task: str | None = None) -> Worker:
+        """Take part in a transaction of another process, whose owner made the token with `tx.token()`.
+
+        Args:
+            token: The bytes of the token.
+            task: Names the task of which this is an attempt: two attempts that wrote different cells are then
+                found out by `tx.merge`.
+
+        Raises:
+            UsageError: the token is of another store, or none.
+        """
+        self._check_usable()
+        return Worker(self, decode_token(token, store_id=self.store.store_id), task)
+
     def hold(self, snapshot: Transaction | int, *, for_s: float) -> HeldSnapshot:
         """Keep the versions that a snapshot needs from being collected, for at most `for_s` seconds.
 
@@ -265,13 +280,14 @@ class TransactionManager:
         """End what `push_ambient` began."""
         self._ambient.set(tuple(tx for tx in self._ambient.get() if tx is not transaction))
 
-    def outcome(self, what: Transaction | CommitOutcomeUnknown | int) -> Outcome:
+    def outcome(self, what: Transaction | CommitOutcomeUnknown | bytes | int) -> Outcome:
         """Find out what became of a transaction.
 
         Args:
-            what: A transaction, the error its commit raised, or a bare start_ts.  The first two name a cell whose
-                shadow cell is evidence; a commit that has not happened is then forbidden.  A bare start_ts
-                asks the commit table alone and writes nothing.
+            what: A transaction, the error its commit raised, its token, or a bare start_ts.  All but the last name a cell whose
+                shadow cell is evidence.  For an unknown outcome a commit that has not happened is then forbidden;
+                a token may be of a running transaction, which is left alone.  A bare start_ts asks the commit
+                table alone and writes nothing.
         """
         self._check_usable()
         match what:
@@ -285,6 +301,10 @@ class TransactionManager:
                 return self.outcomes.settle(what.start_ts, what.witness())
             case CommitOutcomeUnknown():
                 return self.outcomes.settle(what.start_ts, what.witness)
+            case bytes():
+                token = decode_token(what, store_id=self.store.store_id)
+                witness = None if token.witness is None else token.witness.cell()
+                return self.outcomes.of_running(Timestamp(token.start_ts), witness)
             case bool():
                 pass
             case int():

@@ -96,6 +96,16 @@ class OutcomeFinder:
                 self._pause.wait(min(remaining_s, pause_s * (0.5 + random.random() / 2)))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
+    def of_running(self, start_ts: Timestamp, witness: Witness | None) -> Outcome:
+        """Find the outcome of a transaction that may be running, without ending it.
+
+        Only below the low watermark, where it cannot commit any more, is a missing commit forbidden.
+        """
+        outcome = self._evidence(start_ts, witness)
+        if isinstance(outcome, Undecided) and start_ts <= read_low_watermark(self._store):
+            return self.settle(start_ts, witness)
+        return outcome
+
     def of_number(self, start_ts: Timestamp) -> Outcome:
         """Say what the commit table alone knows of a transaction; writes nothing.
 

@@ -51,14 +51,15 @@ class SnapshotReader:
         self.watermarks = watermarks
         self.clock = clock
 
-    def open(self, begun: Begun, *, at: Timestamp | None = None) -> Snapshot:
-        """Return the snapshot at a start timestamp that the oracle has just handed out.
+    def open(self, begun: Begun, *, at: Timestamp | None = None, is_young: bool = True) -> Snapshot:
+        """Return the snapshot at a start timestamp.
 
         Args:
             begun: What the oracle answered.
             at: Read at this earlier moment instead.
+            is_young: The oracle has just answered, so that the horizon needs no look for a while.
         """
-        return Snapshot(self, begun, at=at)
+        return Snapshot(self, begun, at=at, is_young=is_young)
 
 
 class Snapshot:
@@ -67,12 +68,14 @@ class Snapshot:
     One that was opened at an earlier moment has no own cells, and always looks at the horizon.
     """
 
-    def __init__(self, reader: SnapshotReader, begun: Begun, *, at: Timestamp | None) -> None:
+    def __init__(
+        self, reader: SnapshotReader, begun: Begun, *, at: Timestamp | None, is_young: bool
+    ) -> None:
         self.start_ts = begun.start_ts if at is None else at
         self._reader = reader
         self._epoch = max(begun.epoch, begun.low_watermark)
         self._has_own_cells = at is None
-        self._opened_s = reader.clock.monotonic_s() if at is None else -inf
+        self._opened_s = reader.clock.monotonic_s() if is_young and at is None else -inf
         self._max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
 
     def read(

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from omidpy.buffer import WriteBuffer
+import msgspec
+
+from omidpy.buffer import ContradictingPart, WriteBuffer
 from omidpy.cells import table_id
 from omidpy.errors import (
     CommitOutcomeUnknown,
@@ -36,6 +38,7 @@ from omidpy.model import Aborted, Cell, CellId, Committed, Timestamp, Transactio
 from omidpy.oracle.base import AbortReason, Begun, CommitGranted, CommitRefused
 from omidpy.post_commit import Completion
 from omidpy.table import TransactionalTable
+from omidpy.tokens import Token, Witness, decode_part
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -91,6 +94,8 @@ class Transaction:
         self.status = TransactionStatus.RUNNING
         self.is_read_only = read_only or at is not None
         self._manager = manager
+        self._begun = begun
+        self._has_token = False
         self._generation = manager.generation
         self._buffer = WriteBuffer(self.start_ts)
         self._tables: dict[str, TransactionalTable] = {}
@@ -203,6 +208,58 @@ class Transaction:
                 f"the flushed cells of an undone savepoint could not be deleted: {error}"
             )
 
+    # -- parts of other processes --------------------------------------------------------------
+
+    def token(self) -> bytes:
+        """Flush, and return what another process needs to write in this transaction (`tm.resume`).
+
+        Raises:
+            StorageError: as `flush`.
+            UsageError: a savepoint is open, or no checkpoint is left.
+        """
+        self.check_writable()
+        self._check_no_savepoint()
+        self._flush()
+        witness = self._buffer.witness()
+        token = Token(
+            store_id=self._manager.store.store_id,
+            start_ts=self.start_ts,
+            version=self._buffer.reserve_version(),
+            epoch=self._begun.epoch,
+            low_watermark=self._begun.low_watermark,
+            witness=None if witness is None else Witness(witness[0], *witness[1][:4]),
+        )
+        self._has_token = True
+        return msgspec.json.encode(token)
+
+    def merge(self, part: bytes) -> None:
+        """Make what a worker wrote part of this transaction, one part a task.
+
+        Raises:
+            UsageError: the part is of another transaction, or was merged already; or it contradicts another one,
+                and the transaction can only be rolled back now.
+        """
+        self.check_writable()
+        decoded = decode_part(part)
+        if decoded.start_ts != self.start_ts or decoded.store_id != self._manager.store.store_id:
+            raise UsageError(
+                f"the part belongs to transaction {decoded.start_ts} of the store {decoded.store_id}, "
+                f"not to transaction {self.start_ts}"
+            )
+        try:
+            self._buffer.merge(
+                decoded.names(), decoded.version, digest=decoded.digest, task=decoded.task
+            )
+        except ContradictingPart as error:
+            self._rollback_reason = str(error)
+            raise
+
+    def _check_no_savepoint(self) -> None:
+        if self._buffer.has_savepoint:
+            raise UsageError(
+                f"transaction {self.start_ts} has an open savepoint; leave its `with` block first"
+            )
+
     # -- ending --------------------------------------------------------------------------------
 
     def commit(self) -> None:
@@ -216,10 +273,7 @@ class Transaction:
         Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow (`post_commit`).
         """
         self.check_open()
-        if self._buffer.has_savepoint:
-            raise UsageError(
-                f"transaction {self.start_ts} has an open savepoint; leave its `with` block first"
-            )
+        self._check_no_savepoint()
         if self._rollback_reason is not None:
             reason = self._rollback_reason
             self._roll_back()
@@ -310,6 +364,8 @@ class Transaction:
         """Take the cells back.  A failure is logged: readers ignore tentative cells anyway."""
         self.status = TransactionStatus.ROLLED_BACK
         self._callbacks = []
+        if self._has_token:
+            self._invalidate_for_workers()
         removals = self._buffer.removals()
         if not removals or not self._manager.store.capabilities.exact_delete:
             return
@@ -321,6 +377,17 @@ class Transaction:
                 "cells of the aborted transaction %d were not all removed; the compactor will: %s",
                 self.start_ts,
                 error,
+            )
+
+    def _invalidate_for_workers(self) -> None:
+        """Make the end durable first: workers may still be writing cells of this transaction."""
+        if not self._manager.oracle.can_invalidate:
+            return
+        try:
+            self._manager.oracle.invalidate(self.start_ts)
+        except OmidError as error:
+            log.warning(
+                "transaction %d was rolled back without an invalidation: %s", self.start_ts, error
             )
 
     def _cell_ids(self) -> set[CellId]:

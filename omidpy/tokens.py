@@ -1,0 +1,203 @@
+"""One transaction, written by several processes.
+
+The owner hands out a token; a worker resumes it elsewhere, reads the owner's snapshot and flushed writes, and writes
+tentative cells at a version of the transaction that the owner will not use again.  What it wrote comes back as a
+part, which the owner merges, so that the one commit covers it.
+
+A worker can neither commit nor roll back.  Attempts of one task must write identical cells, because a failed one may
+have written some of them: a second part of a task with another digest makes the transaction rollback-only, and so
+do two parts that hold the same cell.
+
+Tokens and parts are JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from omidpy.buffer import CellName, WriteBuffer
+from omidpy.errors import TransactionClosed, UsageError
+from omidpy.model import Cell, Timestamp
+from omidpy.oracle.base import Begun
+from omidpy.table import TransactionalTable
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+
+FORMAT = "omidpy-token-1"
+PART_FORMAT = "omidpy-part-1"
+FLUSH_LIMIT_BYTES = 2 * 1024 * 1024
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """A cell that the owner has flushed: its shadow cell proves the commit."""
+
+    table: str
+    row: bytes
+    family: bytes
+    qualifier: bytes
+    version: int
+
+    def cell(self) -> tuple[str, Cell]:
+        """Return it as the outcome finder takes it."""
+        return self.table, Cell(self.row, self.family, self.qualifier, self.version, b"")
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What a worker must know of a transaction."""
+
+    store_id: str
+    start_ts: int
+    version: int
+    """The version that workers write at."""
+    epoch: int
+    low_watermark: int
+    witness: Witness | None = None
+    format: str = FORMAT
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one worker wrote."""
+
+    store_id: str
+    start_ts: int
+    version: int
+    task: str | None
+    digest: str
+    cells: list[tuple[str, bytes, bytes, bytes]]
+    format: str = PART_FORMAT
+
+    def names(self) -> list[CellName]:
+        """Return the written cells."""
+        return [CellName(*cell) for cell in self.cells]
+
+
+def decode_token(token: object, *, store_id: str) -> Token:
+    """Return a token of this store.
+
+    Raises:
+        UsageError: it is none, or one of another store.
+    """
+    if not isinstance(token, bytes):
+        raise TypeError(f"a token is bytes from tx.token(), not {type(token).__name__}")
+    try:
+        decoded = msgspec.json.decode(token, type=Token)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{token[:40]!r} is no token of tx.token(): {error}") from error
+    if decoded.format != FORMAT:
+        raise UsageError(
+            f"the token has the format {decoded.format!r}; this version reads {FORMAT}"
+        )
+    if decoded.store_id != store_id:
+        raise UsageError(
+            f"the token belongs to the store {decoded.store_id}, this manager is connected to "
+            f"{store_id}; connect to the store where the transaction began"
+        )
+    return decoded
+
+
+def decode_part(part: object) -> Part:
+    """Return a part.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(part, bytes):
+        raise TypeError(f"a part is bytes from worker.finish(), not {type(part).__name__}")
+    try:
+        decoded = msgspec.json.decode(part, type=Part)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{part[:40]!r} is no part of worker.finish(): {error}") from error
+    if decoded.format != PART_FORMAT:
+        raise UsageError(
+            f"the part has the format {decoded.format!r}; this version reads {PART_FORMAT}"
+        )
+    return decoded
+
+
+class Worker:
+    """A transaction of another process, resumed here: reads and writes, and `finish`.
+
+    Belongs to one thread.  Writing a cell again after it was flushed (past 2 MiB of writes) is refused: there is one
+    version for all workers.
+    """
+
+    def __init__(self, manager: TransactionManager, token: Token, task: str | None) -> None:
+        self.start_ts = Timestamp(token.start_ts)
+        self._manager = manager
+        self._token = token
+        self._task = task
+        begun = Begun(self.start_ts, Timestamp(token.epoch), Timestamp(token.low_watermark))
+        self._snapshot = manager.reader.open(begun, is_young=False)
+        self._buffer = WriteBuffer(self.start_ts, fixed_version=token.version)
+        self._generation = manager.generation
+        self._is_finished = False
+
+    def __repr__(self) -> str:
+        return f"<Worker of transaction {self.start_ts}>"
+
+    def table(self, name: str) -> TransactionalTable:
+        """Return a table to read and write in the owner's transaction."""
+        self.check_open()
+        return TransactionalTable(self, self._snapshot, self._buffer, self._manager.layout(name))
+
+    def finish(self) -> bytes:
+        """Flush, and return what was written for `tx.merge` in the owner.
+
+        Raises:
+            StorageError: some cells may have been written; call it again.
+        """
+        self.check_open()
+        self._flush()
+        self._is_finished = True
+        written = sorted(self._buffer.written())
+        part = Part(
+            store_id=self._token.store_id,
+            start_ts=self.start_ts,
+            version=self._token.version,
+            task=self._task,
+            digest=_digest(written),
+            cells=[(name.table, name.row, name.family, name.qualifier) for name, _ in written],
+        )
+        return msgspec.json.encode(part)
+
+    def check_open(self) -> None:
+        """Raise `TransactionClosed` once the part was handed out, or in a forked child."""
+        if self._is_finished:
+            raise TransactionClosed(
+                f"this worker of transaction {self.start_ts} has finished; resume the token again"
+            )
+        if self._generation != self._manager.generation:
+            raise TransactionClosed(
+                f"this worker of transaction {self.start_ts} was resumed before fork and belongs to "
+                "the parent process"
+            )
+
+    def check_writable(self) -> None:
+        """Raise unless the worker may write."""
+        self.check_open()
+
+    def wrote(self) -> None:
+        """Note a buffered write: flushes past the limit."""
+        if self._buffer.size_bytes > FLUSH_LIMIT_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        batch = self._buffer.take()
+        if batch:
+            self._manager.store.write(batch)
+        self._buffer.acknowledge()
+
+
+def _digest(written: Iterable[tuple[CellName, bytes]]) -> str:
+    """Hash names and values, each with its length, so that no two write sets look alike."""
+    digest = hashlib.sha256()
+    for name, value in written:
+        for field in (name.table.encode(), name.row, name.family, name.qualifier, value):
+            digest.update(len(field).to_bytes(8, "big"))
+            digest.update(field)
+    return digest.hexdigest()
