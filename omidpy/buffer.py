@@ -221,9 +221,9 @@ class WriteBuffer:
                 layer.sent.append((name, version))
         batch: dict[str, dict[bytes, list[Put]]] = {}
         for name, sent_version in self._unacknowledged:
-            value = self._sent[name][sent_version]
-            assert value is not None, "only cells of this buffer wait for an acknowledgement"
-            put = Put(name.family, name.qualifier, sent_version, value)
+            sent = self._sent[name][sent_version]
+            assert sent is not None, "only cells of this buffer wait for an acknowledgement"
+            put = Put(name.family, name.qualifier, sent_version, sent)
             batch.setdefault(name.table, {}).setdefault(name.row, []).append(put)
         return {
             table: [RowMutation(row, puts=rows[row]) for row in sorted(rows)]
