@@ -1,7 +1,8 @@
 """Begins transactions, makes tables, and answers what became of a transaction.
 
-A manager joins a store and an oracle, which it takes by argument and never picks.  It is shared by many threads.
-What it adds to them is small: cached table layouts, the retry loop, and the way across `fork`.
+A manager joins a store and an oracle, which it takes by argument and never picks.  It is shared by
+many threads.  What it adds to them is small: cached table layouts, the retry loop, and the way
+across `fork`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.cells import table_id
@@ -93,7 +94,8 @@ class TransactionManager:
         Args:
             store: Where the tables are.
             oracle: The oracle of that store.
-            conflict_level: `cell` or `row`, for tables made here; a table of the other level is refused.
+            conflict_level: `cell` or `row`, for tables made here; a table of the other level is
+                refused.
             post_commit: When shadow cells are written: `async`, `sync` or `none`.
             clock: For ages and retry budgets.
             on_step: Called with the name of each step of the commit protocol, for fault injection.
@@ -113,7 +115,7 @@ class TransactionManager:
         watermarks = Watermarks(ControlTable(store))
         self.reader = SnapshotReader(store, resolver, watermarks, self.clock)
         self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
-        completer = Completer(store, commit_table, lambda step: self.on_step(step))
+        completer = Completer(store, commit_table, self._reach_step)
         self.post_committer: PostCommitter = _post_committer(post_commit, completer)
         self._layouts: dict[str, tuple[float, TableLayout]] = {}
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
@@ -157,9 +159,10 @@ class TransactionManager:
     ) -> Any:
         """Decorate a function whose first argument is a transaction.
 
-        Called without one, the function runs in a new transaction, and is run again from `begin` on retryable errors
-        until `retry_budget_s` seconds have passed; so it must have no effect outside the transaction.  Called with
-        one as first argument, or inside a `with` block of one, it joins it and retries nothing.
+        Called without one, the function runs in a new transaction, and is run again from `begin` on
+        retryable errors until `retry_budget_s` seconds have passed; so it must have no effect
+        outside the transaction.  Called with one as first argument, or inside a `with` block of
+        one, it joins it and retries nothing.
         """
 
         def decorate(function: Callable[Concatenate[Transaction, P], R]) -> Callable[..., R]:
@@ -182,10 +185,14 @@ class TransactionManager:
         return decorate if function is None else decorate(function)
 
     def attempts(self, *, budget_s: float = DEFAULT_RETRY_BUDGET_S) -> Attempts:
-        """Iterate over tries of one transaction: `for attempt in tm.attempts(): with attempt as tx:`.
+        """Iterate over tries of one transaction.
 
-        The loop ends when a try commits; it raises the last error once `budget_s` seconds have passed, and any
-        error that is not retryable at once.
+            for attempt in tm.attempts(budget_s=5):
+                with attempt as tx:
+                    ...
+
+        The loop ends when a try commits; it raises the last error once `budget_s` seconds have
+        passed, and any error that is not retryable at once.
         """
         self._check_usable()
         return Attempts(self.begin, self.clock, budget_s)
@@ -202,9 +209,9 @@ class TransactionManager:
         """Find out what became of a transaction.
 
         Args:
-            what: A transaction, the error its commit raised, or a bare start_ts.  The first two name a cell whose
-                shadow cell is evidence; a commit that has not happened is then forbidden.  A bare start_ts
-                asks the commit table alone and writes nothing.
+            what: A transaction, the error its commit raised, or a bare start_ts.  The first two
+                name a cell whose shadow cell is evidence; a commit that has not happened is then
+                forbidden.  A bare start_ts asks the commit table alone and writes nothing.
         """
         self._check_usable()
         match what:
@@ -264,7 +271,10 @@ class TransactionManager:
         self._layouts.pop(name, None)
 
     def drop_table(self, name: str) -> None:
-        """Remove a table with everything in it; transactions that wrote it may still commit elsewhere."""
+        """Remove a table with everything in it.
+
+        A transaction that wrote it may still commit what it wrote elsewhere.
+        """
         self._check_usable()
         check_table_name(name)
         self.store.drop_table(name)
@@ -280,7 +290,7 @@ class TransactionManager:
         )
 
     def fence(self, table: str) -> int:
-        """Make every transaction that wrote `table` and began before now abort; return the fence."""
+        """Abort every transaction that wrote `table` and began before now; return the fence."""
         self._check_usable()
         self.layout(table)
         return self.oracle.fence(table_id(table))
@@ -311,8 +321,8 @@ class TransactionManager:
                 else "is not marked for transactions"
             )
             raise NotTransactional(
-                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one over "
-                f"with `omidpy table adopt {schema.name}`"
+                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one "
+                f"over with `omidpy table adopt {schema.name}`"
             )
         level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
         if level != self._conflict_level:
@@ -325,7 +335,10 @@ class TransactionManager:
     # -- life ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Finish the post-commit work, then close the oracle and the store; a second call does nothing."""
+        """Finish the post-commit work, then close the oracle and the store.
+
+        A second call does nothing.
+        """
         with self._close_lock:
             if self._is_closed:
                 return
@@ -334,7 +347,7 @@ class TransactionManager:
         self.oracle.close()
         self.store.close()
 
-    def __enter__(self) -> TransactionManager:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -344,6 +357,9 @@ class TransactionManager:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _reach_step(self, step: str) -> None:
+        self.on_step(step)
 
     def _check_usable(self) -> None:
         if self._is_closed:

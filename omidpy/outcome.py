@@ -1,8 +1,8 @@
 """Did it commit?  Finds the answer after a reply was lost.
 
-Evidence, and nothing else, decides: a commit entry or a shadow cell proves a commit; an invalidation, or an own cell
-without a shadow cell where no commit entry can appear any more, proves an abort.  Absence alone proves nothing, because
-an entry goes once its transaction is complete.
+Evidence, and nothing else, decides: a commit entry or a shadow cell proves a commit; an
+invalidation, or an own cell without a shadow cell where no commit entry can appear any more, proves
+an abort.  Absence alone proves nothing, because an entry goes once its transaction is complete.
 
 The shadow cell is read before and after the commit table: it appears before the entry goes.
 """
@@ -74,11 +74,12 @@ class OutcomeFinder:
     ) -> Outcome:
         """Find the outcome of a commit that got no answer, forbidding it if it has not happened.
 
-        Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's cannot; it is asked
-        again for the commit, if the write set is given.
+        Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's
+        cannot; it is asked again for the commit, if the write set is given.
 
         Returns:
-            `Undecided` if the oracle did not answer within the budget and the tables hold no evidence.
+            `Undecided` if the oracle did not answer within the budget and the tables hold no
+            evidence.
         """
         deadline_s = self._clock.monotonic_s() + self._budget_s
         pause_s = _FIRST_PAUSE_S
@@ -152,7 +153,7 @@ class OutcomeFinder:
         return Aborted() if is_present else Forgotten()
 
     def _witness_state(self, witness: Witness | None) -> tuple[Timestamp | None, bool]:
-        """Return the witness's commit_ts by its shadow cell, and whether the cell is there at all."""
+        """Return the witness's commit_ts by its shadow cell, and whether the cell is there."""
         if witness is None:
             return None, False
         table, cell = witness

@@ -1,12 +1,13 @@
 """The life of one transaction, from begin to outcome.
 
     running -> committed      `commit` got a commit timestamp, or there was nothing to commit
-            -> rolled_back    `rollback`, an abort by the oracle, or a failure before the oracle was asked
+            -> rolled_back    `rollback`, an abort by the oracle, or a failure before it was asked
             -> unknown        no answer, and no evidence either way: `tm.outcome` finds out later
 
-The order of a commit is the protocol: every cell acknowledged, then the oracle's decision with its durable entry, then
-shadow cells, then the entry goes (I5).  Until the oracle was asked the transaction cannot have committed, so its
-cells may be taken back; once it was asked they may be only after a certain abort (I8, I9).
+The order of a commit is the protocol: every cell acknowledged, then the oracle's decision with its
+durable entry, then shadow cells, then the entry goes (I5).  Until the oracle was asked the
+transaction cannot have committed, so its cells may be taken back; once it was asked they may be
+only after a certain abort (I8, I9).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from omidpy.buffer import WriteBuffer
 from omidpy.cells import table_id
@@ -89,7 +90,7 @@ class Transaction:
         return table
 
     def after_commit(self, callback: Callable[[Transaction], object]) -> None:
-        """Call `callback(tx)` once, after this transaction has committed; its exception is logged."""
+        """Call `callback(tx)` once, after the commit; its exception is logged."""
         self.check_open()
         self._callbacks.append(callback)
 
@@ -102,8 +103,8 @@ class Transaction:
         """Write the buffered cells to the store, tentative: only this transaction sees them.
 
         Raises:
-            StorageError: some cells may have been written; nothing is committed, and flushing again or
-                committing sends the same bytes again.
+            StorageError: some cells may have been written; nothing is committed, and flushing again
+                or committing sends the same bytes again.
         """
         self.check_open()
         self._flush()
@@ -127,11 +128,13 @@ class Transaction:
         """Make the writes visible to every later snapshot, all at once.
 
         Raises:
-            TransactionAborted: certainly not committed; its subclass says why.  Also when the cells could not be
-                written, or after `set_rollback_only`.
-            CommitOutcomeUnknown: no answer, and no evidence; the cells stay until the outcome is known.
+            TransactionAborted: certainly not committed; its subclass says why.  Also when the cells
+                could not be written, or after `set_rollback_only`.
+            CommitOutcomeUnknown: no answer, and no evidence; the cells stay until the outcome is
+                known.
 
-        Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow (`post_commit`).
+        Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow
+        (`post_commit`).
         """
         self.check_open()
         if self._rollback_reason is not None:
@@ -260,7 +263,8 @@ class Transaction:
             case AbortReason.INVALIDATED:
                 return Invalidated(
                     f"transaction {start_ts} was aborted: its commit was forbidden by an "
-                    "invalidation, after the oracle could not be reached or was replaced; run it again"
+                    "invalidation, after the oracle could not be reached or was replaced; run it "
+                    "again"
                 )
             case AbortReason.CONFLICT | AbortReason.UNSTATED:
                 return self._conflict(verdict)
@@ -288,7 +292,7 @@ class Transaction:
 
     # -- `with` and guards ---------------------------------------------------------------------
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         self.check_open()
         if self._is_entered:
             raise TransactionClosed(
@@ -322,7 +326,7 @@ class Transaction:
         return self._generation != self._manager.generation
 
     def check_open(self) -> None:
-        """Raise `TransactionClosed` unless the transaction is running, in the process that began it."""
+        """Raise `TransactionClosed` unless it is running, in the process that began it."""
         if self.is_inherited:
             raise TransactionClosed(
                 f"transaction {self.start_ts} was begun before fork and belongs to the parent "
@@ -338,5 +342,6 @@ class Transaction:
         self.check_open()
         if self.is_read_only:
             raise UsageError(
-                f"transaction {self.start_ts} was begun with read_only=True; use tm.begin() to write"
+                f"transaction {self.start_ts} was begun with read_only=True; use tm.begin() to "
+                "write"
             )
