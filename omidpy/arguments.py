@@ -1,7 +1,7 @@
 """Is this a row key, a column, a range?  Clear refusals of what is not, before anything is sent.
 
-A `str` where bytes belong is a TypeError, as Python's own bytes methods have it; a wrong value of the right type is a
-`UsageError`.
+A `str` where bytes belong is a TypeError, as Python's own bytes methods have it; a wrong value of
+the right type is a `UsageError`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def check_value_size(column: bytes, value: bytes) -> None:
     """Refuse a value that HBase would not take."""
     if len(value) > MAX_VALUE_BYTES:
         raise UsageError(
-            f"the value of column {column!r} has {len(value)} bytes, more than the {MAX_VALUE_BYTES} "
-            "that one cell holds; split it over several columns or rows"
+            f"the value of column {column!r} has {len(value)} bytes, more than the "
+            f"{MAX_VALUE_BYTES} that one cell holds; split it over several columns or rows"
         )
 
 
@@ -91,8 +91,8 @@ def refuse(name: str, value: object) -> None:
     """Refuse an argument that happybase has and a transaction cannot honour."""
     if value is not None:
         raise UsageError(
-            f"{name}={value!r} cannot be honoured inside a transaction, which reads one snapshot and "
-            "sets versions itself; leave it out"
+            f"{name}={value!r} cannot be honoured inside a transaction, which reads one snapshot "
+            "and sets versions itself; leave it out"
         )
 
 
@@ -101,7 +101,8 @@ def scan_range(
 ) -> KeyRange:
     """Return the rows that a scan covers, lower end first.
 
-    With `reverse` the upper end is `row_start` and belongs to the range, the lower is `row_stop` and does not.
+    With `reverse` the upper end is `row_start` and belongs to the range, the lower is `row_stop`
+    and does not.
     """
     for name, bound in (
         ("row_start", row_start),
@@ -125,7 +126,7 @@ def _after(row: bytes | None) -> bytes:
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """Return the first key behind every key that starts with `prefix`; empty where there is none."""
+    """Return the first key behind every key with `prefix`; empty where there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b""
 

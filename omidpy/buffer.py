@@ -8,8 +8,8 @@ Pure bookkeeping, no I/O.  Two rules keep a late duplicate of a lost request fro
 So every cell that may have reached the store stays in `sent`, whether or not it was acknowledged.
 Its value there is None if this buffer does not know it: a cell of another process's part.
 
-Savepoints are layers: each begins with a checkpoint of its own, writes go to the top one, and what an
-undone layer had already sent is named, so that exactly those versions can be deleted.
+Savepoints are layers: each begins with a checkpoint of its own, writes go to the top one, and what
+an undone layer had already sent is named, so that exactly those versions can be deleted.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ class WriteBuffer:
         return _deletes(top.sent)
 
     def restore_savepoint(self, deletes: dict[str, list[RowMutation]]) -> None:
-        """Count cells whose delete was not acknowledged as sent again, so that a rollback has them."""
+        """Count cells whose delete was not acknowledged as sent again, so that a rollback has
+        them."""
         for table, mutations in deletes.items():
             for mutation in mutations:
                 for family, qualifier, version in mutation.deletes:
@@ -270,8 +271,8 @@ class WriteBuffer:
         """Count the cells of a part as sent by this transaction.
 
         Raises:
-            UsageError: the part was merged before, differs from an earlier one of its task, or holds a cell that
-                another part holds too.
+            UsageError: the part was merged before, differs from an earlier one of its task, or
+                holds a cell that another part holds too.
         """
         if digest in self._digests and self._digests[digest] == task:
             raise UsageError(f"a part with the digest {digest} was merged already; merge each once")

@@ -35,8 +35,7 @@ _BUCKET_COUNT: Final = 16
 _MAX_VARINT_BYTES: Final = 10
 
 
-# -- shadow cells
-# ----------------------------------------------------------------------------------------------
+# -- shadow cells ----------------------------------------------------------------------------------
 
 
 def shadow_qualifier(qualifier: bytes) -> bytes:
@@ -45,8 +44,10 @@ def shadow_qualifier(qualifier: bytes) -> bytes:
 
 
 def is_shadow_qualifier(qualifier: bytes) -> bool:
-    """Say whether `qualifier` names a shadow cell; a bare `C2 80` does not, a suffix without the
-    prefix does."""
+    """Say whether `qualifier` names a shadow cell.
+
+    A bare `C2 80` does not, a suffix without the prefix does.
+    """
     return len(qualifier) > len(SHADOW_SUFFIX) and qualifier.endswith(SHADOW_SUFFIX)
 
 
@@ -57,8 +58,10 @@ def data_qualifier(qualifier: bytes) -> bytes:
 
 
 def encode_long(value: int) -> bytes:
-    """Return `value` as 8 bytes, big endian: shadow cells, the low watermark and the timestamp
-    ceiling."""
+    """Return `value` as 8 bytes, big endian.
+
+    Shadow cells, the low watermark and the timestamp ceiling are written so.
+    """
     return _LONG.pack(value)
 
 
@@ -73,8 +76,7 @@ def decode_long(value: bytes, *, what: str) -> Timestamp:
     return Timestamp(_LONG.unpack(value)[0])
 
 
-# -- deletes
-# ---------------------------------------------------------------------------------------------------
+# -- deletes ---------------------------------------------------------------------------------------
 
 
 def is_tombstone(value: bytes) -> bool:
@@ -104,28 +106,26 @@ def check_writable(qualifier: bytes, value: bytes) -> None:
     """
     if qualifier.endswith(SHADOW_SUFFIX):
         raise UsageError(
-            f"qualifier {qualifier!r} ends with the bytes C2 80, which Omid's format reserves for shadow cells; "
-            "choose another qualifier"
+            f"qualifier {qualifier!r} ends with the bytes C2 80, which Omid's format "
+            "reserves for shadow cells; choose another qualifier"
         )
     if value == TOMBSTONE:
         raise UsageError(
-            f"the value for qualifier {qualifier!r} is empty, which Omid's format reads as a delete; "
-            "call delete() to remove the column, or store a one-byte placeholder"
+            f"the value for qualifier {qualifier!r} is empty, which Omid's format reads as a "
+            "delete; call delete() to remove the column, or store a one-byte placeholder"
         )
     if value == LEGACY_TOMBSTONE:
         raise UsageError(
-            f"the value for qualifier {qualifier!r} is {LEGACY_TOMBSTONE!r}, which Omid's format reads as a delete; "
-            "call delete() to remove the column, or store another value"
+            f"the value for qualifier {qualifier!r} is {LEGACY_TOMBSTONE!r}, which Omid's "
+            "format reads as a delete; call delete() to remove the column, or store another value"
         )
 
 
-# -- commit table
-# ----------------------------------------------------------------------------------------------
+# -- commit table ----------------------------------------------------------------------------------
 
 
 def commit_row(start_ts: int) -> bytes:
-    """Return the commit table's row key: the low four bits as a bucket byte, then 8 bytes big
-    endian."""
+    """Return the row key of a commit entry: start_ts % 16 as a byte, then 8 bytes big endian."""
     return bytes((start_ts % _BUCKET_COUNT,)) + _LONG.pack(start_ts)
 
 
@@ -138,8 +138,7 @@ def start_ts_of_commit_row(row: bytes) -> Timestamp | None:
 
 
 def commit_bucket_rows(below_ts: int) -> list[tuple[bytes, bytes]]:
-    """Return, per bucket, the row range [first, last) that holds every start_ts with 0 <= start_ts
-    < `below_ts`."""
+    """Return, per bucket, the row range [first, last) of every start_ts in [0, `below_ts`)."""
     return [
         (bytes((bucket,)) + _LONG.pack(0), bytes((bucket,)) + _LONG.pack(below_ts))
         for bucket in range(_BUCKET_COUNT)
@@ -175,12 +174,14 @@ def decode_commit(start_ts: int, value: bytes) -> Timestamp:
     )
 
 
-# -- ids
-# -------------------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 def cell_id(table: str, row: bytes, family: bytes, qualifier: bytes) -> CellId:
-    """Return the conflict id of a cell.  Source: Omid's Guava murmur3_128, seed 0, first half, signed."""
+    """Return the conflict id of a cell.
+
+    Source: Omid's Guava murmur3_128, seed 0, first half, signed.
+    """
     data = table.encode() + row + family + qualifier
     return CellId(mmh3.hash64(data, 0, signed=True)[0])
 

@@ -1,5 +1,7 @@
-"""What a commit entry can say, as values: shared by the pure rules and by the commit table's
-reader."""
+"""What a commit entry can say, as values.
+
+Shared by the pure rules and by the commit table's reader.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Did this transaction commit?  Omid's commit table, its schema and bytes untouched.
 
 A transaction's row holds `C` (it committed, and when) or `IT` (invalidated: it never will), and
-`IT` wins
-where both stand.  The row is the instant of commit: `C` is durable before the client hears of it, and
-it goes once every cell of the transaction has its shadow cell.
+`IT` wins where both stand.  The row is the instant of commit: `C` is durable before the client
+hears of it, and it goes once every cell of the transaction has its shadow cell.
 
 What this module deliberately lacks: writing `C`.  Only the oracle does that (`tso/persist.py`).
 
@@ -91,9 +90,9 @@ class CommitTable:
         """Forbid the commit of a transaction that has no commit entry; durable on return.
 
         Returns:
-            True if the invalidation stands, also where it stood before; False if a commit was first.  On
-            HBase a delete marker may hide it, so that the caller must read the shadow cell once
-            more.
+            True if the invalidation stands, also where it stood before; False if a commit was
+            first.  On HBase a delete marker may hide it, so that the caller must read the shadow
+            cell once more.
         """
         start_ts = base(start_ts)
         row = commit_row(start_ts)
@@ -120,8 +119,10 @@ class CommitTable:
         self._store.write({self.name: [_completion(start_ts) for start_ts in start_timestamps]})
 
     def remove_commit(self, row: EntryRow) -> bool:
-        """Remove the commit of `row` if it still says what was read; an invalidation beside it
-        stays."""
+        """Remove the commit of `row` if it still says what was read.
+
+        An invalidation beside it stays.
+        """
         if row.raw_commit is None:
             return False
         mutation = _completion(row.start_ts)
@@ -163,8 +164,7 @@ class CommitTable:
 
 
 def read_low_watermark(store: Store) -> Timestamp:
-    """Return the oracle's low watermark, durably true: no start_ts at or below it can commit any
-    more.
+    """Return the oracle's low watermark: durably, no start_ts at or below it can commit.
 
     Ours is kept in `OMIDPY_COMPACTION` (D14); where only a Java oracle ever ran, it is Omid's own
     row.

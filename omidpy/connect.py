@@ -1,7 +1,7 @@
 """From an address to a store, an oracle and the manager over both.
 
-This is the one place that knows every backend by name, and it imports each only when its address asks
-for it.
+This is the one place that knows every backend by name, and it imports each only when its address
+asks for it.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ def connect(
 
     Args:
         url: The store, see `open_store`.
-        tso: `HOST:PORT` of a `tso-server`, or `store:` to find it through its lease in the store.  None runs
-            the oracle in this process, which then has the store to itself.
+        tso: `HOST:PORT` of a `tso-server`, or `store:` to find it through its lease in the store.
+            None runs the oracle in this process, which then has the store to itself.
         conflict_level: `cell` or `row`: what a write conflicts on in tables made here.
         post_commit: When shadow cells are written: `async`, `sync` or `none`.
 
     Raises:
-        ConfigError: an address does not fit, the oracle serves another store, or another process already
-            runs the oracle of this one.
+        ConfigError: an address does not fit, the oracle serves another store, or another process
+            already runs the oracle of this one.
         OracleUnavailable: nobody answers at `tso`.
         StorageUnavailable: the store cannot be opened.
     """
     if tso is not None and url == "memory:":
         raise ConfigError(
-            f"tso={tso!r}: the store memory: lives in this process, where no tso-server can reach it; "
-            "leave tso out, or use sqlite:///file.db"
+            f"tso={tso!r}: the store memory: lives in this process, where no tso-server can "
+            "reach it; leave tso out, or use sqlite:///file.db"
         )
     store = open_store(url, must_exist=tso is not None)
     try:
@@ -105,7 +105,7 @@ def _remote_oracle(store: Store, tso: str) -> Oracle:
 
 @atexit.register
 def _drain_at_exit() -> None:
-    """Finish post-commit work of managers that nobody closed; what is left would be healed later."""
+    """Finish post-commit work of managers that nobody closed; readers would heal the rest."""
     for manager in list(_open_managers):
         try:
             manager.post_committer.drain()

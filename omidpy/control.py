@@ -1,16 +1,15 @@
 """Small durable facts about a store, one cell each, in our own table `OMIDPY_COMPACTION`.
 
 Apache Omid's tables keep their schema, because its clients delete whole rows there; what we add
-lives
-here.  A fact is either a number that only rises, or a JSON document that is replaced by compare-and-set.
-All of them are written at one fixed version, and none is deleted and written again, because on
-HBase a delete hides later writes at its version.
+lives here.  A fact is either a number that only rises, or a JSON document that is replaced by
+compare-and-set.  All of them are written at one fixed version, and none is deleted and written
+again, because on HBase a delete hides later writes at its version.
 
 The rows, by the module that owns them:
 
     low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
     claim/...  prune-horizon  collection-horizon  hold/...       watermarks.py
-    ignored/...  run/...                                         the compactor and the admin commands
+    ignored/...  run/...                                        the compactor and the admin commands
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Every error omidpy raises, cut along the first question after a failure: did it commit?
+"""Every error omidpy raises, cut along the first question after a failure, "did it commit?".
 
     OmidError
       TransactionAborted            certainly not committed; retryable
         WriteConflict               another transaction committed one of the cells first
-        SnapshotTooOld              the oracle, or the store, no longer keeps what the snapshot needs
+        SnapshotTooOld              the oracle or the store no longer keeps what the snapshot needs
         Invalidated                 somebody forbade the commit, usually a reader after a takeover
         Fenced                      a fence was set on one of the tables after the transaction began
       CommitOutcomeUnknown          perhaps committed; `tm.outcome(error)` finds out
@@ -87,8 +87,9 @@ class Fenced(TransactionAborted):
 class CommitOutcomeUnknown(OmidError):
     """The transaction may or may not have committed; `tm.outcome(error)` finds out.
 
-    Never retried blindly: `retryable` is False.  `start_ts` names the transaction, `witness` one of the cells it wrote
-    as (table, cell), whose shadow cell is evidence that outlives the commit entry.
+    Never retried blindly: `retryable` is False.  `start_ts` names the transaction, `witness` one of
+    the cells it wrote as (table, cell), whose shadow cell is evidence that outlives the commit
+    entry.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class OracleUnavailable(OracleError):
 
 
 class LeaseLost(OracleError):
-    """This oracle instance lost its lease and must not answer any more."""
+    """An oracle instance lost its lease and must not answer any more."""
 
 
 class LocalProtocolError(OracleError):
@@ -135,8 +136,7 @@ class StorageError(OmidError):
 
 
 class StorageUnavailable(StorageError):
-    """The store cannot be reached, is full, read-only, or locked by a process that does not
-    move."""
+    """The store cannot be reached, is full, read-only, or its lock's holder does not move."""
 
 
 class NoSuchTable(StorageError):

@@ -1,7 +1,8 @@
 """Begins transactions, makes tables, and answers what became of a transaction.
 
-A manager joins a store and an oracle, which it takes by argument and never picks.  It is shared by many threads.
-What it adds to them is small: cached table layouts, the retry loop, and the way across `fork`.
+A manager joins a store and an oracle, which it takes by argument and never picks.  It is shared by
+many threads.  What it adds to them is small: cached table layouts, the retry loop, and the way
+across `fork`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.cells import table_id
@@ -103,7 +104,8 @@ class TransactionManager:
         Args:
             store: Where the tables are.
             oracle: The oracle of that store.
-            conflict_level: `cell` or `row`, for tables made here; a table of the other level is refused.
+            conflict_level: `cell` or `row`, for tables made here; a table of the other level is
+                refused.
             post_commit: When shadow cells are written: `async`, `sync` or `none`.
             clock: For ages and retry budgets.
             on_step: Called with the name of each step of the commit protocol, for fault injection.
@@ -124,7 +126,7 @@ class TransactionManager:
         self._watermarks = Watermarks(self._control)
         self.reader = SnapshotReader(store, resolver, self._watermarks, self.clock)
         self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
-        completer = Completer(store, commit_table, lambda step: self.on_step(step))
+        completer = Completer(store, commit_table, self._reach_step)
         self.post_committer: PostCommitter = _post_committer(post_commit, completer)
         self._layouts: dict[str, tuple[float, TableLayout]] = {}
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
@@ -179,12 +181,13 @@ class TransactionManager:
         return transaction
 
     def resume(self, token: bytes, *, task: str | None = None) -> Worker:
-        """Take part in a transaction of another process, whose owner made the token with `tx.token()`.
+        """Take part in a transaction of another process, whose owner made the token with
+        `tx.token()`.
 
         Args:
             token: The bytes of the token.
-            task: Names the task of which this is an attempt: two attempts that wrote different cells are then
-                found out by `tx.merge`.
+            task: Names the task of which this is an attempt: two attempts that wrote different
+                cells are then found out by `tx.merge`.
 
         Raises:
             UsageError: the token is of another store, or none.
@@ -193,7 +196,8 @@ class TransactionManager:
         return Worker(self, decode_token(token, store_id=self.store.store_id), task)
 
     def hold(self, snapshot: Transaction | int, *, for_s: float) -> HeldSnapshot:
-        """Keep the versions that a snapshot needs from being collected, for at most `for_s` seconds.
+        """Keep the versions that a snapshot needs from being collected, for at most `for_s`
+        seconds.
 
         Returns:
             A handle; `release()`, or leaving its `with` block, ends the hold earlier.
@@ -239,9 +243,10 @@ class TransactionManager:
     ) -> Any:
         """Decorate a function whose first argument is a transaction.
 
-        Called without one, the function runs in a new transaction, and is run again from `begin` on retryable errors
-        until `retry_budget_s` seconds have passed; so it must have no effect outside the transaction.  Called with
-        one as first argument, or inside a `with` block of one, it joins it and retries nothing.
+        Called without one, the function runs in a new transaction, and is run again from `begin` on
+        retryable errors until `retry_budget_s` seconds have passed; so it must have no effect
+        outside the transaction.  Called with one as first argument, or inside a `with` block of
+        one, it joins it and retries nothing.
         """
 
         def decorate(function: Callable[Concatenate[Transaction, P], R]) -> Callable[..., R]:
@@ -264,10 +269,14 @@ class TransactionManager:
         return decorate if function is None else decorate(function)
 
     def attempts(self, *, budget_s: float = DEFAULT_RETRY_BUDGET_S) -> Attempts:
-        """Iterate over tries of one transaction: `for attempt in tm.attempts(): with attempt as tx:`.
+        """Iterate over tries of one transaction.
 
-        The loop ends when a try commits; it raises the last error once `budget_s` seconds have passed, and any
-        error that is not retryable at once.
+            for attempt in tm.attempts(budget_s=5):
+                with attempt as tx:
+                    ...
+
+        The loop ends when a try commits; it raises the last error once `budget_s` seconds have
+        passed, and any error that is not retryable at once.
         """
         self._check_usable()
         return Attempts(self.begin, self.clock, budget_s)
@@ -284,10 +293,11 @@ class TransactionManager:
         """Find out what became of a transaction.
 
         Args:
-            what: A transaction, the error its commit raised, its token, or a bare start_ts.  All but the last name a cell whose
-                shadow cell is evidence.  For an unknown outcome a commit that has not happened is then forbidden;
-                a token may be of a running transaction, which is left alone.  A bare start_ts asks the commit
-                table alone and writes nothing.
+            what: A transaction, the error its commit raised, its token, or a bare start_ts.  All
+                but the last name a cell whose shadow cell is evidence.  For an unknown outcome a
+                commit that has not happened is then forbidden; a token may be of a running
+                transaction, which is left alone.  A bare start_ts asks the commit table alone and
+                writes nothing.
         """
         self._check_usable()
         match what:
@@ -351,7 +361,10 @@ class TransactionManager:
         self._layouts.pop(name, None)
 
     def drop_table(self, name: str) -> None:
-        """Remove a table with everything in it; transactions that wrote it may still commit elsewhere."""
+        """Remove a table with everything in it.
+
+        A transaction that wrote it may still commit what it wrote elsewhere.
+        """
         self._check_usable()
         check_table_name(name)
         self.store.drop_table(name)
@@ -367,7 +380,7 @@ class TransactionManager:
         )
 
     def fence(self, table: str) -> int:
-        """Make every transaction that wrote `table` and began before now abort; return the fence."""
+        """Abort every transaction that wrote `table` and began before now; return the fence."""
         self._check_usable()
         self.layout(table)
         return self.oracle.fence(table_id(table))
@@ -398,8 +411,8 @@ class TransactionManager:
                 else "is not marked for transactions"
             )
             raise NotTransactional(
-                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one over "
-                f"with `omidpy table adopt {schema.name}`"
+                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one "
+                f"over with `omidpy table adopt {schema.name}`"
             )
         level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
         if level != self._conflict_level:
@@ -412,7 +425,10 @@ class TransactionManager:
     # -- life ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Finish the post-commit work, then close the oracle and the store; a second call does nothing."""
+        """Finish the post-commit work, then close the oracle and the store.
+
+        A second call does nothing.
+        """
         with self._close_lock:
             if self._is_closed:
                 return
@@ -421,7 +437,7 @@ class TransactionManager:
         self.oracle.close()
         self.store.close()
 
-    def __enter__(self) -> TransactionManager:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -431,6 +447,9 @@ class TransactionManager:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _reach_step(self, step: str) -> None:
+        self.on_step(step)
 
     def _check_usable(self) -> None:
         if self._is_closed:

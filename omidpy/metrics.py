@@ -1,7 +1,7 @@
 """Counters and timings that any part may report, and nobody has to collect.
 
-The library reports to a `Metrics`; the default one does nothing.  An exporter (Prometheus in `tso-server`) is
-another object of the same shape.
+The library reports to a `Metrics`; the default one does nothing.  An exporter (Prometheus in
+`tso-server`) is another object of the same shape.
 """
 
 from __future__ import annotations

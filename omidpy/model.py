@@ -2,9 +2,9 @@
 
 Frozen and without behaviour beyond arithmetic on themselves.  No I/O, no clock.
 
-Rows, families, qualifiers and values are `bytes`; table names are `str`.  A cell's *version* is what HBase calls
-its timestamp: the `start_ts` of the transaction that wrote it plus the number of checkpoints it had
-taken (0 to 49).
+Rows, families, qualifiers and values are `bytes`; table names are `str`.  A cell's *version* is
+what HBase calls its timestamp: the `start_ts` of the transaction that wrote it plus the number of
+checkpoints it had taken (0 to 49).
 
 `Cell` and its kin are named tuples rather than dataclasses: a scan makes millions of them, and a
 tuple is built in C, compares in HBase's own order and unpacks in a loop.
@@ -22,7 +22,8 @@ Timestamp = NewType("Timestamp", int)
 
 CellId = NewType("CellId", int)
 """Signed 64-bit murmur3 of table, row, family and qualifier: what the oracle compares for
-conflicts."""
+conflicts.
+"""
 
 TableId = NewType("TableId", int)
 """Signed 64-bit murmur3 of a table's name: what a fence is set on."""
@@ -119,8 +120,10 @@ class FamilySchema:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table: its name, families in byte order, and free attributes as HBase's descriptors have
-    them."""
+    """A table: its name, its families in byte order, and free attributes.
+
+    Attributes are what HBase's table descriptors have.
+    """
 
     name: str
     families: Sequence[FamilySchema]

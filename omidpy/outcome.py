@@ -1,8 +1,8 @@
 """Did it commit?  Finds the answer after a reply was lost.
 
-Evidence, and nothing else, decides: a commit entry or a shadow cell proves a commit; an invalidation, or an own cell
-without a shadow cell where no commit entry can appear any more, proves an abort.  Absence alone proves nothing, because
-an entry goes once its transaction is complete.
+Evidence, and nothing else, decides: a commit entry or a shadow cell proves a commit; an
+invalidation, or an own cell without a shadow cell where no commit entry can appear any more, proves
+an abort.  Absence alone proves nothing, because an entry goes once its transaction is complete.
 
 The shadow cell is read before and after the commit table: it appears before the entry goes.
 """
@@ -74,11 +74,12 @@ class OutcomeFinder:
     ) -> Outcome:
         """Find the outcome of a commit that got no answer, forbidding it if it has not happened.
 
-        Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's cannot; it is asked
-        again for the commit, if the write set is given.
+        Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's
+        cannot; it is asked again for the commit, if the write set is given.
 
         Returns:
-            `Undecided` if the oracle did not answer within the budget and the tables hold no evidence.
+            `Undecided` if the oracle did not answer within the budget and the tables hold no
+            evidence.
         """
         deadline_s = self._clock.monotonic_s() + self._budget_s
         pause_s = _FIRST_PAUSE_S
@@ -99,7 +100,8 @@ class OutcomeFinder:
     def of_running(self, start_ts: Timestamp, witness: Witness | None) -> Outcome:
         """Find the outcome of a transaction that may be running, without ending it.
 
-        Only below the low watermark, where it cannot commit any more, is a missing commit forbidden.
+        Only below the low watermark, where it cannot commit any more, is a missing commit
+        forbidden.
         """
         outcome = self._evidence(start_ts, witness)
         if isinstance(outcome, Undecided) and start_ts <= read_low_watermark(self._store):
@@ -162,7 +164,7 @@ class OutcomeFinder:
         return Aborted() if is_present else Forgotten()
 
     def _witness_state(self, witness: Witness | None) -> tuple[Timestamp | None, bool]:
-        """Return the witness's commit_ts by its shadow cell, and whether the cell is there at all."""
+        """Return the witness's commit_ts by its shadow cell, and whether the cell is there."""
         if witness is None:
             return None, False
         table, cell = witness

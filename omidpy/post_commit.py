@@ -1,8 +1,8 @@
 """What follows a commit: shadow cells, and then the removal of the commit entry.
 
-The transaction is committed and visible before any of this happens; readers and the compactor do the same work for
-a client that died.  The order is what matters: the entry goes only after every shadow cell is acknowledged
-(I5).  A failure leaves the entry where it is.
+The transaction is committed and visible before any of this happens; readers and the compactor do
+the same work for a client that died.  The order is what matters: the entry goes only after every
+shadow cell is acknowledged (I5).  A failure leaves the entry where it is.
 
     sync    before `commit` returns
     async   soon after, in batches across transactions, by one thread per process; `close` drains

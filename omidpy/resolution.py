@@ -1,10 +1,11 @@
 """Drives the resolver of `visibility.py` over a store: many cells at once, each read batched.
 
-Every reader (client, Spark job, compactor) finds the fate of unresolved cells here, so that there is one order of
-reads.  Cells advance in lockstep: in each round all commit entries that are asked for come from one get, all shadow
-cells of a table from another.
+Every reader (client, Spark job, compactor) finds the fate of unresolved cells here, so that there
+is one order of reads.  Cells advance in lockstep: in each round all commit entries that are asked
+for come from one get, all shadow cells of a table from another.
 
-Only final, positive answers are cached: a commit timestamp stays true for ever, while "not committed" does not.
+Only final, positive answers are cached: a commit timestamp stays true for ever, while "not
+committed" does not.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class CellResolver:
 
         Args:
             cells: Data cells, with their tables; repeats are allowed.
-            may_invalidate: Whether a transaction, by its start_ts, began so long ago that it can only have
-                committed already.
+            may_invalidate: Whether a transaction, by its start_ts, began so long ago that it can
+                only have committed already.
 
         Cost: usually 1 commit table get, and 1 get a table where an entry is absent.
         """

@@ -1,7 +1,8 @@
 """Running a transaction again: which errors, how often, how long in between.
 
-Only errors that are `retryable` are retried, and always the whole transaction from `begin`; an unknown outcome never
-is.  The pause is drawn from [0, cap] with a cap that doubles (full jitter), so that transactions in conflict spread out.
+Only errors that are `retryable` are retried, and always the whole transaction from `begin`; an
+unknown outcome never is.  The pause is drawn from [0, cap] with a cap that doubles (full jitter),
+so that transactions in conflict spread out.
 
 Source: Brooker, "Exponential Backoff And Jitter".
 """

@@ -1,13 +1,15 @@
 """Reads tables as they were at one start timestamp.
 
-Drives `visibility.visible_row` over pages of a store: reads the newest few versions of each column, finds the fate of
-cells without a shadow cell in batches, heals those that had committed, and reads deeper only where the newest few
-are all too new.
+Drives `visibility.visible_row` over pages of a store: reads the newest few versions of each column,
+finds the fate of cells without a shadow cell in batches, heals those that had committed, and reads
+deeper only where the newest few are all too new.
 
-It lacks the transaction's buffer (`transaction.py` lays it over) and knows no writes but its own cells' versions.
+It lacks the transaction's buffer (`transaction.py` lays it over) and knows no writes but its own
+cells' versions.
 
-    I10  a batch is released only after the collection horizon was read, begun after the batch arrived,
-         and found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S` need not look
+    I10  a batch is released only after the collection horizon was read, begun after the batch
+         arrived, and found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S`
+         need not look
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
 log = logging.getLogger(__name__)
 
 FIRST_VERSIONS: Final = 3
-"""Versions of a column in the first read; older ones are fetched only where none of these is seen."""
+"""Versions of a column in the first read; older ones are fetched where none of these is seen."""
 
 
 class SnapshotReader:
@@ -86,8 +88,8 @@ class Snapshot:
         Raises:
             SnapshotTooOld: versions that this snapshot needs may have been collected.
 
-        Cost: 1 get; 1 or 2 more where a cell has no shadow cell, 1 more where the newest versions are
-        too new, 1 more for the horizon once the snapshot is older than `HORIZON_FREE_AGE_S`.
+        Cost: 1 get; 1 or 2 more where a cell has no shadow cell, 1 more where the newest versions
+        are too new, 1 more for the horizon once the snapshot is older than `HORIZON_FREE_AGE_S`.
         """
         found = self._reader.store.get(
             table,
@@ -240,7 +242,7 @@ class Snapshot:
         if self.start_ts < horizon:
             raise SnapshotTooOld(
                 f"the snapshot {self.start_ts} is below the collection horizon {horizon}: versions "
-                "it needs may be gone; begin a new transaction, or compact with a longer --retention"
+                "it needs may be gone; begin a new transaction, or compact with longer --retention"
             )
 
 

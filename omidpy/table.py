@@ -1,8 +1,8 @@
 """A table inside a transaction: get, put, delete and scan, in happybase's shapes.
 
-Columns are written `b"family:qualifier"`; a row is a dict from column to value.  Reads lay the transaction's buffer
-over its snapshot.  What happybase has and a transaction cannot honour (`timestamp`, `wal`, `filter`) is refused
-rather than ignored.
+Columns are written `b"family:qualifier"`; a row is a dict from column to value.  Reads lay the
+transaction's buffer over its snapshot.  What happybase has and a transaction cannot honour
+(`timestamp`, `wal`, `filter`) is refused rather than ignored.
 
 Source: the method names, arguments and result shapes are those of happybase 1.x.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from omidpy.arguments import (
     check_bytes,
@@ -160,8 +160,8 @@ class TransactionalTable:
     ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
         """Iterate over the rows of a range, in key order.
 
-        The transaction's own writes are seen as they are when the scan starts; rows that it writes while it
-        iterates may or may not appear.
+        The transaction's own writes are seen as they are when the scan starts; rows that it writes
+        while it iterates may or may not appear.
 
         Args:
             row_start: First row, inclusive; with `reverse` the upper end, inclusive.
@@ -310,8 +310,8 @@ class TransactionalTable:
             wal: Refused unless True; a commit is durable.
 
         Raises:
-            UsageError: a value or a qualifier is one that the format reads as something else; nothing
-                of `data` was written.
+            UsageError: a value or a qualifier is one that the format reads as something else;
+                nothing of `data` was written.
         """
         refuse("timestamp", timestamp)
         refuse("wal", None if wal is True else wal)
@@ -433,7 +433,7 @@ class Batch:
         if self._batch_size is not None and len(self._operations) >= self._batch_size:
             self.send()
 
-    def __enter__(self) -> Batch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -3,8 +3,8 @@
 World timestamps are nanoseconds since 1970, so a date is a timestamp.  Incremental ones are counted, and only the
 oracle's recorded samples say which had been issued by when, to the minute.
 
-A snapshot in the past reads at an earlier timestamp than the fresh one it draws; a little ahead of it is taken for
-clocks that differ, more is an error.
+A snapshot in the past reads at an earlier timestamp than the fresh one it draws; a little ahead of
+it is taken for clocks that differ, more is an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def read_timestamp(
         at: A timestamp, an aware datetime, or how long ago.
         fresh_ts: A timestamp drawn just now.
         first_ts: The first one the oracle ever issued, which tells world time from counting.
-        samples: The oracle's time samples, oldest first; asked for only where timestamps are counted.
+        samples: The oracle's time samples, oldest first; asked for only where timestamps are
+            counted.
 
     Raises:
         UsageError: a naive datetime, a moment in the future, or a negative age.
@@ -97,7 +98,8 @@ def _newest(samples: list[Sample]) -> Sample:
 def _issued_by(
     samples: list[Sample], *, wall_ms: int | None = None, elapsed_ms: int | None = None
 ) -> int:
-    """Return a snapshot that sees what had been committed when the newest sample in time was taken."""
+    """Return a snapshot that sees what had been committed when the newest sample in time was
+    taken."""
     fitting = [
         sample
         for sample in samples

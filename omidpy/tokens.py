@@ -1,12 +1,13 @@
 """One transaction, written by several processes.
 
-The owner hands out a token; a worker resumes it elsewhere, reads the owner's snapshot and flushed writes, and writes
+The owner hands out a token; a worker resumes it elsewhere, reads the owner's snapshot and flushed
+writes, and writes
 tentative cells at a version of the transaction that the owner will not use again.  What it wrote comes back as a
 part, which the owner merges, so that the one commit covers it.
 
 A worker can neither commit nor roll back.  Attempts of one task must write identical cells, because a failed one may
-have written some of them: a second part of a task with another digest makes the transaction rollback-only, and so
-do two parts that hold the same cell.
+have written some of them: a second part of a task with another digest makes the transaction
+rollback-only, and so do two parts that hold the same cell.
 
 Tokens and parts are JSON.
 """

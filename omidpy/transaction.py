@@ -1,12 +1,13 @@
 """The life of one transaction, from begin to outcome.
 
     running -> committed      `commit` got a commit timestamp, or there was nothing to commit
-            -> rolled_back    `rollback`, an abort by the oracle, or a failure before the oracle was asked
+            -> rolled_back    `rollback`, an abort by the oracle, or a failure before it was asked
             -> unknown        no answer, and no evidence either way: `tm.outcome` finds out later
 
-The order of a commit is the protocol: every cell acknowledged, then the oracle's decision with its durable entry, then
-shadow cells, then the entry goes (I5).  Until the oracle was asked the transaction cannot have committed, so its
-cells may be taken back; once it was asked they may be only after a certain abort (I8, I9).
+The order of a commit is the protocol: every cell acknowledged, then the oracle's decision with its
+durable entry, then shadow cells, then the entry goes (I5).  Until the oracle was asked the
+transaction cannot have committed, so its cells may be taken back; once it was asked they may be
+only after a certain abort (I8, I9).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -128,7 +129,7 @@ class Transaction:
         self._snapshot.check_horizon()
 
     def after_commit(self, callback: Callable[[Transaction], object]) -> None:
-        """Call `callback(tx)` once, after this transaction has committed; its exception is logged."""
+        """Call `callback(tx)` once, after the commit; its exception is logged."""
         self.check_open()
         self._callbacks.append(callback)
 
@@ -155,8 +156,8 @@ class Transaction:
         Cells written in an open savepoint stay buffered.
 
         Raises:
-            StorageError: some cells may have been written; nothing is committed, and flushing again or
-                committing sends the same bytes again.
+            StorageError: some cells may have been written; nothing is committed, and flushing again
+                or committing sends the same bytes again.
         """
         self.check_open()
         self._flush()
@@ -182,10 +183,11 @@ class Transaction:
         self._buffer.open_savepoint()
 
     def close_savepoint(self, *, keep: bool) -> None:
-        """End the innermost savepoint; what an undone one had flushed is deleted, or nothing commits.
+        """End the innermost savepoint; what an undone one had flushed is deleted, or nothing
+        commits.
 
-        A delete that is not acknowledged may leave a cell that a commit would make visible, so the transaction
-        can only be rolled back then (D12).
+        A delete that is not acknowledged may leave a cell that a commit would make visible, so the
+        transaction can only be rolled back then (D12).
         """
         if keep:
             self._buffer.keep_savepoint()
@@ -236,8 +238,8 @@ class Transaction:
         """Make what a worker wrote part of this transaction, one part a task.
 
         Raises:
-            UsageError: the part is of another transaction, or was merged already; or it contradicts another one,
-                and the transaction can only be rolled back now.
+            UsageError: the part is of another transaction, or was merged already; or it contradicts
+                another one, and the transaction can only be rolled back now.
         """
         self.check_writable()
         decoded = decode_part(part)
@@ -266,11 +268,13 @@ class Transaction:
         """Make the writes visible to every later snapshot, all at once.
 
         Raises:
-            TransactionAborted: certainly not committed; its subclass says why.  Also when the cells could not be
-                written, or after `set_rollback_only`.
-            CommitOutcomeUnknown: no answer, and no evidence; the cells stay until the outcome is known.
+            TransactionAborted: certainly not committed; its subclass says why.  Also when the cells
+                could not be written, or after `set_rollback_only`.
+            CommitOutcomeUnknown: no answer, and no evidence; the cells stay until the outcome is
+                known.
 
-        Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow (`post_commit`).
+        Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow
+        (`post_commit`).
         """
         self.check_open()
         self._check_no_savepoint()
@@ -413,7 +417,8 @@ class Transaction:
             case AbortReason.INVALIDATED:
                 return Invalidated(
                     f"transaction {start_ts} was aborted: its commit was forbidden by an "
-                    "invalidation, after the oracle could not be reached or was replaced; run it again"
+                    "invalidation, after the oracle could not be reached or was replaced; run it "
+                    "again"
                 )
             case AbortReason.CONFLICT | AbortReason.UNSTATED:
                 return self._conflict(verdict)
@@ -441,7 +446,7 @@ class Transaction:
 
     # -- `with` and guards ---------------------------------------------------------------------
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         self.check_open()
         if self._is_entered:
             raise TransactionClosed(
@@ -480,7 +485,7 @@ class Transaction:
         return self._generation != self._manager.generation
 
     def check_open(self) -> None:
-        """Raise `TransactionClosed` unless the transaction is running, in the process that began it."""
+        """Raise `TransactionClosed` unless it is running, in the process that began it."""
         if self.is_inherited:
             raise TransactionClosed(
                 f"transaction {self.start_ts} was begun before fork and belongs to the parent "

@@ -1,15 +1,16 @@
-"""Which version of each column does a snapshot see, and did the transaction that wrote it commit?
+"""Which version of each column does a snapshot see, and did its writer commit?  Two pure answers.
 
-Two pure answers.  `visible_row` picks the versions that a snapshot sees out of a row's cells, and names the cells
-whose fate it must know first.  `commit_timestamp` finds that fate: a generator that asks for the reads it needs, in
-the one order that is safe, and does none of them itself.
+`visible_row` picks the versions that a snapshot sees out of a row's cells, and names the cells
+whose fate it must know first.  `commit_timestamp` finds that fate: a generator that asks for the
+reads it needs, in the one order that is safe, and does none of them itself.
 
-The writer's order is: commit entry durable, every shadow cell durable, commit entry removed.  So absence from the
-commit table is evidence only together with a shadow cell read *afterwards* (I5, I8).
+The writer's order is: commit entry durable, every shadow cell durable, commit entry removed.  So
+absence from the commit table is evidence only together with a shadow cell read *afterwards* (I5,
+I8).
 
-Source: Omid's snapshot filter.  Ours differs where it is wrong: an invalidation is never final, a family marker is
-compared by commit order and per row, and versions of a checkpointed transaction resolve by their
-base.
+Source: Omid's snapshot filter.  Ours differs where it is wrong: an invalidation is never final, a
+family marker is compared by commit order and per row, and versions of a checkpointed transaction
+resolve by their base.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ Answer: TypeAlias = "CommitEntry | bool"
 class Fate(NamedTuple):
     """What became of the transaction that wrote a cell.
 
-    `commit_ts` is None if it had not committed.  `is_final` says that it never will (invalidated), or that it did.
-    `is_healed` says that the cell's own shadow cell was seen.
+    `commit_ts` is None if it had not committed.  `is_final` says that it never will (invalidated),
+    or that it did.  `is_healed` says that the cell's own shadow cell was seen.
     """
 
     commit_ts: Timestamp | None
@@ -76,8 +77,7 @@ Resolver: TypeAlias = Generator[Request, Answer, Fate]
 
 
 def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
-    """Find the fate of the transaction that wrote `cell`, which has no shadow cell in its row as
-    read.
+    """Find the fate of the writer of `cell`, which has no shadow cell in its row as read.
 
     Args:
         cell: A data cell.
@@ -134,7 +134,8 @@ class SortedRow(NamedTuple):
     """(family, data qualifier, version) -> commit_ts."""
     commits: Mapping[Timestamp, Timestamp]
     """start_ts -> commit_ts, known from any shadow cell of the row that speaks for its
-    transaction."""
+    transaction.
+    """
 
 
 def sort_row(cells: Sequence[Cell]) -> SortedRow:
@@ -182,8 +183,7 @@ class Unresolved(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """Some column showed only versions that the snapshot does not see: read the row with all of
-    them."""
+    """Some column showed only versions that the snapshot does not see: read all of them."""
 
 
 TRUNCATED: Final = Truncated()
@@ -211,8 +211,8 @@ def visible_row(
         facts: Fates found for single cells; None means not committed for this snapshot.
         commits: Commit timestamps known for whole transactions.
         versions_read: How many versions of each column were asked for; None: all.
-        has_own_cells: Whether versions from `start_ts` on are the reader's own; not in time travel, where they
-            are another transaction's.
+        has_own_cells: Whether versions from `start_ts` on are the reader's own; not in time travel,
+            where they are another transaction's.
     """
     by_column = _columns(row.data)
     decided: dict[tuple[bytes, bytes], tuple[Cell, int]] = {}

@@ -1,11 +1,11 @@
-"""How far has compaction come, what may the commit table forget, and which old versions may go?
+"""How far has compaction come, what may be forgotten, what dropped?  Three durable facts.
 
-Three durable facts, all in the control table.
+All of them are in the control table.
 
-*Claims*: "every cell with base(version) <= watermark in this key range of this table is healed or gone".  A claim
-is proven by the pass that wrote it and stays true, whoever else runs, so claims are immutable rows:
-they need no lock,
-and two jobs at once only add more of them.  They speak of key ranges, so splits and merges of regions do not matter.
+*Claims*: "every cell with base(version) <= watermark in this key range of this table is healed or
+gone".  A claim is proven by the pass that wrote it and stays true, whoever else runs, so claims are
+immutable rows: they need no lock, and two jobs at once only add more of them.  They speak of key
+ranges, so splits and merges of regions do not matter.
 
 *The prune horizon*: the commit table has forgotten everything at or below it (I7).
 
@@ -36,7 +36,8 @@ MIN_COLLECTION_GRACE_S: Final = 2.0
 
 HORIZON_FREE_AGE_S: Final = MIN_COLLECTION_GRACE_S / 2
 """A reader whose snapshot is younger needs not look: what could pass it is not old enough to
-act."""
+act.
+"""
 
 _COLLECTION_LOG_LENGTH: Final = 64
 
@@ -70,8 +71,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The oracle's word that `last_issued_ts` was its newest timestamp at `elapsed_ms` of its own
-    time."""
+    """The oracle's word on its newest timestamp at `elapsed_ms` of its own time."""
 
     elapsed_ms: int
     wall_ms: int
@@ -114,8 +114,7 @@ class Watermarks:
     # -- prune horizon -------------------------------------------------------------------------
 
     def prune_horizon(self) -> Timestamp:
-        """Return the horizon below which commit entries may be gone; 0 if nothing was ever
-        pruned."""
+        """Return the horizon below which commit entries may be gone; 0 if none was pruned."""
         return self._control.read_number(PRUNE_HORIZON) or Timestamp(0)
 
     def raise_prune_horizon(self, to: Timestamp) -> Timestamp:
@@ -175,8 +174,10 @@ class Watermarks:
         ]
 
     def issued_before(self, *, age_s: float) -> Timestamp:
-        """Return a timestamp that the oracle had issued at least `age_s` ago by its own time; 0 if
-        unknown."""
+        """Return a timestamp that the oracle had issued at least `age_s` ago by its own time.
+
+        0 if unknown.
+        """
         samples = self.samples()
         if not samples:
             return Timestamp(0)

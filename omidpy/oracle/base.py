@@ -1,8 +1,8 @@
 """What a client may ask of the timestamp oracle, wherever it runs.
 
-Implemented by `oracle/tcp.py` (a `tso-server`, ours or Java's) and by `tso/embedded.py` (in this process).  Both
-answer in one order: when a start timestamp is handed out, every smaller commit timestamp is already
-durable in the commit table.
+Implemented by `oracle/tcp.py` (a `tso-server`, ours or Java's) and by `tso/embedded.py` (in this
+process).  Both answer in one order: when a start timestamp is handed out, every smaller commit
+timestamp is already durable in the commit table.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ class Begun(NamedTuple):
     """A fresh snapshot.
 
     `epoch` and `low_watermark` are the oracle's at that moment: no transaction that began at or
-    below either can be
-    decided a commit any more.  0 where the oracle does not tell (Java's).
+    below either can be decided a commit any more.  0 where the oracle does not tell (Java's).
     """
 
     start_ts: Timestamp
@@ -68,14 +67,16 @@ class InvalidationVerdict(Enum):
 class Oracle(Protocol):
     """The timestamp oracle, as a client sees it.  Safe to share among threads.
 
-    Every method raises `OracleUnavailable` when no answer came.  For `commit` that leaves the outcome open; the
-    caller asks again with `is_retry`, or reads the commit table.
+    Every method raises `OracleUnavailable` when no answer came.  For `commit` that leaves the
+    outcome open; the caller asks again with `is_retry`, or reads the commit table.
     """
 
     @property
     def store_id(self) -> str | None:
-        """Id of the store the oracle serves; None before the first answer, or where the oracle does
-        not tell."""
+        """Id of the store the oracle serves.
+
+        None before the first answer, or where the oracle does not tell.
+        """
         ...
 
     @property
@@ -115,8 +116,10 @@ class Oracle(Protocol):
         ...
 
     def fence(self, table_id: TableId) -> Timestamp:
-        """Make every transaction that began earlier abort if it wrote the table; return the fence's
-        timestamp."""
+        """Set a fence and return its timestamp.
+
+        Every transaction that began earlier aborts if it wrote the table.
+        """
         ...
 
     def invalidate(self, start_ts: Timestamp) -> CommitGranted | InvalidationVerdict:

@@ -1,15 +1,15 @@
 """What may be asked of a store of cells, in HBase's own terms.
 
-A table has column families; a cell is (row, family, qualifier, version) -> value; every version is kept.  A row
-mutation is atomic to every reader; a batch of rows is not, unless `Capabilities.guarded_batches`
-says otherwise.
-Two puts at one version: the later wins.  Cells of a row come in the order (family, qualifier, version descending).
+A table has column families; a cell is (row, family, qualifier, version) -> value; every version is
+kept.  A row mutation is atomic to every reader; a batch of rows is not, unless
+`Capabilities.guarded_batches` says otherwise.  Two puts at one version: the later wins.  Cells of a
+row come in the order (family, qualifier, version descending).
 
 No method leaves a read transaction open: a scan is a series of pages, each a fresh read, because a
 reader that pins an old view would not see a shadow cell when it reads it afresh.
 
-What must be atomic has no default body here.  `omidpy.testing.contract.StoreContract` holds every backend to the
-same meaning; `storage/memory.py` is that meaning in its shortest form.
+What must be atomic has no default body here.  `omidpy.testing.contract.StoreContract` holds every
+backend to the same meaning; `storage/memory.py` is that meaning in its shortest form.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ class RowMutation(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """Holds if the newest version of a column has the value `expected`; None: if the column is
-    absent."""
+    """Holds if the newest version of a column has the value `expected`.
+
+    None: if the column is absent.
+    """
 
     table: str
     row: bytes
@@ -98,8 +100,8 @@ class Store(Protocol):
     """Cells, tables and regions.  Safe to share among threads.
 
     Every method may raise `StorageUnavailable`; those that name a table raise `NoSuchTable`, those
-    that name a family
-    `NoSuchFamily`.  After an exception from a write, any subset of its rows may have been applied.
+    that name a family `NoSuchFamily`.  After an exception from a write, any subset of its rows may
+    have been applied.
     """
 
     @property
@@ -117,8 +119,7 @@ class Store(Protocol):
         """What this backend can do."""
         ...
 
-    # -- tables
-    # ------------------------------------------------------------------------------------------------
+    # -- tables ------------------------------------------------------------------------------------
 
     def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
         """Create a table whose regions meet at `splits`.
@@ -151,8 +152,10 @@ class Store(Protocol):
         ...
 
     def regions(self, table: str) -> list[KeyRange]:
-        """Return the table's regions as key ranges: in order, without gap or overlap, covering
-        every row."""
+        """Return the table's regions as key ranges.
+
+        They are in order, without gap or overlap, and cover every row.
+        """
         ...
 
     def split_region(self, table: str, at: bytes) -> None:
@@ -167,8 +170,7 @@ class Store(Protocol):
         """
         ...
 
-    # -- reads
-    # -------------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------
 
     def get(
         self,
@@ -210,32 +212,30 @@ class Store(Protocol):
         reverse: bool = False,
         page_rows: int = 1000,
     ) -> Iterator[list[Row]]:
-        """Yield the rows of a range in pages of at most `page_rows` whole rows, in key order or its
-        reverse.
+        """Yield the rows of a range in pages of at most `page_rows` whole rows.
+
+        They come in key order or, with `reverse`, in its reverse.
 
         Pages may hold fewer rows (a backend also bounds them by bytes), are never empty, and each
-        is read when it is
-        asked for.  Versions and columns as in `get`.
+        is read when it is asked for.  Versions and columns as in `get`.
 
         Cost: 1 RPC a page.
         """
         ...
 
     def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
-        """Return some cell whose qualifier starts with `prefix`, or None if the table holds
-        none."""
+        """Return some cell whose qualifier starts with `prefix`, or None if there is none."""
         ...
 
-    # -- writes
-    # ------------------------------------------------------------------------------------------------
+    # -- writes ------------------------------------------------------------------------------------
 
     def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
         """Apply row mutations to some tables, each row atomically.
 
         Args:
             batch: Mutations by table.
-            durable: Return only when a power loss can no longer undo them.  Without it they survive the death of
-                every process, and become durable no later than the next durable write.
+            durable: Return only when a power loss can no longer undo them.  Without it they survive
+                the death of every process, and become durable no later than the next durable write.
 
         Raises:
             UsageError: naming a row or cell that no store can hold.
@@ -252,8 +252,7 @@ class Store(Protocol):
         *,
         durable: bool = False,
     ) -> bool:
-        """Apply `mutation`, a mutation of `row`, if the newest version of `column` has the value
-        `expected`.
+        """Apply `mutation` to `row` if the newest version of `column` has the value `expected`.
 
         Args:
             table: Where `row` is.
@@ -290,8 +289,7 @@ class Store(Protocol):
         """
         ...
 
-    # -- life
-    # --------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def lock(self, name: str, *, purpose: str) -> ProcessLock:
         """Take an exclusive lock among all processes that opened this store, without waiting.

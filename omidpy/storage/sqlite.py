@@ -57,7 +57,7 @@ from omidpy.storage.sqlite_cells import (
     read_row,
     scan_query,
 )
-from omidpy.storage.sqlite_file import Database, StaleTable
+from omidpy.storage.sqlite_file import Database, StaleTable, force_sync
 from omidpy.storage.sqlite_lock import FileLock
 
 T = TypeVar("T")
@@ -349,13 +349,10 @@ class SqliteStore:
                 changes.append((cells, effects))
 
             def apply(connection: sqlite3.Connection) -> None:
-                before = connection.total_changes
                 for cells, effects in changes:
                     apply_effects(connection, cells, effects)
-                if durable and connection.total_changes == before:
-                    # SQLite syncs nothing for a transaction without changes, but this call also
-                    # answers for the writes before it.
-                    connection.execute("UPDATE omidpy_meta SET value = value")
+                if durable:
+                    force_sync(connection)
 
             self._file.write(apply, durable=durable)
 
@@ -396,7 +393,10 @@ class SqliteStore:
             first = self._check(guard)
 
             def apply(connection: sqlite3.Connection) -> list[bool] | None:
-                return apply_guarded(connection, prepared, first)
+                applied = apply_guarded(connection, prepared, first)
+                if durable and applied and any(applied):
+                    force_sync(connection)
+                return applied
 
             return self._file.write(apply, durable=durable)
 

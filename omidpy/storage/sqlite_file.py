@@ -4,7 +4,7 @@ Invariants: a connection is used by one call at a time; none exists while the pr
 of another program, or of a newer format, is never written; no descriptor of SQLite's own files is
 opened or closed by us, since closing one drops the locks SQLite holds through the others.
 
-    omidpy_meta     format_version, store_id
+    omidpy_meta     format_version, store_id, durable_write_count
     omidpy_tables   one row a table: id, never reused; name; schema as JSON; split points
     cells_<id>      the cells of table <id>, clustered in HBase's order
 """
@@ -331,6 +331,18 @@ def _meta(connection: sqlite3.Connection) -> dict[str, object] | None:
         if str(error) == "no such table: omidpy_meta":
             return None
         raise
+
+
+def force_sync(connection: sqlite3.Connection) -> None:
+    """Change a page in the transaction, so that its commit writes to the log and syncs it.
+
+    SQLite neither writes nor syncs a page that a transaction left as it was.  A durable write of
+    cells that are there already, undurably, would then promise what it did not do.
+    """
+    connection.execute(
+        "INSERT INTO omidpy_meta VALUES ('durable_write_count', 1)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+    )
 
 
 def _create_format(connection: sqlite3.Connection) -> None:

@@ -1,0 +1,1 @@
+"""Measurements and the demonstration: run from a checkout, not part of the distribution."""

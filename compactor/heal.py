@@ -1,0 +1,329 @@
+"""What must be written to one row, and what may go from it?  Asked of a row that was read whole.
+
+Pure: a row as read, the fates of its cells and three numbers in; puts and exact deletes out.  It
+neither resolves fates (`visibility.py`) nor writes (`range_pass.py`), and it names single versions
+only, never ranges of them, so that a writer who was faster loses nothing.
+
+    L, the low watermark      cells with base(version) <= L are decided for ever; only they matter
+    H, the drop horizon       H <= L; no snapshot below H is read any more; 0 collects nothing
+    the first timestamp       a cell below it was not written under this oracle: foreign, left alone
+
+What goes, and in which of four writes, each acknowledged before the next begins:
+
+    0  shadow cells for committed cells without one; cells of transactions that never committed
+    1  committed versions that no snapshot at or above H can see
+    2  the top of a column that shows nothing at H, a tombstone or a cell below a family marker, and
+       every family marker but the newest
+    3  the newest family marker, once nothing that it hides is left
+
+Per column the newest version committed below H stays, and also the newest by commit, because
+conflict-free writes overlap: the two may be different cells.  A tombstone goes later than what it
+hides, or a run that died between the two would bring deleted cells back to life.
+
+Source: Omid's CompactorScanner, which compares *start* timestamps and so takes versions away from
+live snapshots; here everything is compared by commit (I10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from omidpy.cells import (
+    SHADOW_PREFIX,
+    encode_long,
+    is_family_marker,
+    is_shadow_qualifier,
+    is_tombstone,
+    shadow_qualifier,
+)
+from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp, base
+from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.visibility import SortedRow, is_hidden, shadow_column, sort_row
+
+PHASE_COUNT: Final = 4
+"""Writes of one row, in order; see the module's docstring."""
+
+
+class Scope(NamedTuple):
+    """Which cells a pass may judge."""
+
+    families: frozenset[bytes]
+    """Families marked as transactional; the others are not ours to change."""
+    low_watermark: int
+    first_timestamp: int
+    drop_horizon: int
+
+    def max_version(self) -> int:
+        """Return the exclusive bound of versions with base(version) <= L, checkpoints included."""
+        return base(self.low_watermark) + TIMESTAMP_STEP
+
+
+class ExaminedRow(NamedTuple):
+    """A row's cells, told apart by what a pass may do with them."""
+
+    row: bytes
+    ours: SortedRow
+    legacy_shadows: Mapping[tuple[bytes, bytes, int], bytes]
+    """(family, data qualifier, version) -> qualifier of a shadow cell in Omid's form without
+    prefix."""
+    has_prefixed: frozenset[tuple[bytes, bytes, int]]
+    """Cells whose shadow cell has the form that every reader looks up; None were looked at if
+    there is no legacy one."""
+    foreign: Sequence[Cell]
+    """Cells of marked families below the first timestamp, shadow cells left out."""
+    strays: Sequence[Cell]
+    """Shadow cells in families without the mark."""
+
+
+def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
+    """Tell the cells of a row apart.
+
+    Args:
+        cells: The row, whole, with versions below `scope.max_version()`.
+        scope: What may be judged.
+
+    Raises:
+        CorruptCell: a shadow cell that does not hold 8 bytes.
+    """
+    families, first, end = scope.families, scope.first_timestamp, scope.max_version()
+    ours = [cell for cell in cells if cell[1] in families and first <= cell[3] < end]
+    foreign: list[Cell] = []
+    strays: list[Cell] = []
+    if len(ours) != len(cells):
+        for cell in cells:
+            if cell.family not in families:
+                if cell.qualifier.startswith(SHADOW_PREFIX):
+                    strays.append(cell)
+            elif cell.version < first and not is_shadow_qualifier(cell.qualifier):
+                foreign.append(cell)
+    legacy: dict[tuple[bytes, bytes, int], bytes] = {}
+    prefixed: set[tuple[bytes, bytes, int]] = set()
+    for cell in ours:
+        qualifier = cell[2]
+        if is_shadow_qualifier(qualifier) and not qualifier.startswith(SHADOW_PREFIX):
+            legacy[cell[1], qualifier[:-2], cell[3]] = qualifier
+    if legacy:
+        present = {cell[1:4] for cell in ours}
+        prefixed = {key for key in legacy if (key[0], shadow_qualifier(key[1]), key[2]) in present}
+    return ExaminedRow(cells[0].row, sort_row(ours), legacy, frozenset(prefixed), foreign, strays)
+
+
+def unresolved(row: ExaminedRow) -> list[Cell]:
+    """Return the cells whose fate no shadow cell of the row tells."""
+    shadows, commits = row.ours.shadows, row.ours.commits
+    return [
+        cell for cell in row.ours.data if cell[1:4] not in shadows and base(cell[3]) not in commits
+    ]
+
+
+class Orphan(NamedTuple):
+    """A shadow cell whose data cell is not in the row as read."""
+
+    family: bytes
+    data_qualifier: bytes
+    version: int
+    qualifier: bytes
+
+
+class RowPlan(NamedTuple):
+    """What is to be done to one row."""
+
+    row: bytes
+    heals: Sequence[Put]
+    garbage: Sequence[Cell]
+    """Cells of transactions that are durably invalidated."""
+    superseded: Sequence[Cell]
+    tops: Sequence[Cell]
+    markers: Sequence[Cell]
+    orphans: Sequence[Orphan]
+    """Shadow cells to drop once a fresh read shows that their data cells are gone indeed."""
+    legacy_shadows: Mapping[tuple[bytes, bytes, int], bytes]
+
+    def is_empty(self) -> bool:
+        """Say whether the row is to be left as it is."""
+        return not any(self[1:7])
+
+    def dropped_count(self) -> int:
+        """Return how many data cells go."""
+        return len(self.garbage) + len(self.superseded) + len(self.tops) + len(self.markers)
+
+    def phases(self) -> list[RowMutation | None]:
+        """Return the writes in order, None where a phase leaves the row alone."""
+        removals = (self.garbage, self.superseded, self.tops, self.markers)
+        mutations: list[RowMutation | None] = []
+        for phase, cells in enumerate(removals):
+            puts = self.heals if phase == 0 else ()
+            deletes = [delete for cell in cells for delete in self._deletes(cell)]
+            is_needed = bool(puts or deletes)
+            mutations.append(RowMutation(self.row, puts, deletes) if is_needed else None)
+        return mutations
+
+    def _deletes(self, cell: Cell) -> Iterable[DeleteVersion]:
+        """Delete exactly one version of a cell, and its shadow cell with it.
+
+        The shadow cell is deleted unseen: another run may have healed the cell since it was read.
+        """
+        yield DeleteVersion(cell.family, cell.qualifier, cell.version)
+        yield DeleteVersion(*shadow_column(cell), cell.version)
+        legacy = self.legacy_shadows.get(cell[1:4])
+        if legacy is not None:
+            yield DeleteVersion(cell.family, legacy, cell.version)
+
+
+def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Scope) -> RowPlan:
+    """Decide what to do to a row.
+
+    Args:
+        row: The row as `examine` told it apart.
+        fates: For every cell that `unresolved` named: when its transaction committed; None means
+            that an invalidation stands durably and no shadow cell was seen after it.
+        scope: What may be judged.
+    """
+    data, shadows, commits = row.ours
+    committed: list[tuple[Cell, int]] = []
+    unhealed: list[tuple[Cell, int]] = []
+    garbage: list[Cell] = []
+    present: set[tuple[bytes, bytes, int]] = set()
+    for cell in data:
+        key = cell[1:4]
+        present.add(key)
+        commit_ts = shadows.get(key)
+        is_healed = commit_ts is not None and not (
+            key in row.legacy_shadows and key not in row.has_prefixed
+        )
+        if commit_ts is None:
+            commit_ts = commits.get(base(cell[3]))
+        if commit_ts is None:
+            commit_ts = fates[cell]
+        if commit_ts is None:
+            garbage.append(cell)
+            continue
+        committed.append((cell, commit_ts))
+        if not is_healed:
+            unhealed.append((cell, commit_ts))
+    superseded, tops, markers = collect(committed, row.foreign, scope.drop_horizon)
+    gone = {*superseded, *tops, *markers}
+    heals = [
+        Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
+        for cell, commit_ts in unhealed
+        if cell not in gone
+    ]
+    orphans = [orphan for key in shadows if key not in present for orphan in _orphans(key, row)]
+    return RowPlan(row.row, heals, garbage, superseded, tops, markers, orphans, row.legacy_shadows)
+
+
+def _orphans(key: tuple[bytes, bytes, int], row: ExaminedRow) -> Iterable[Orphan]:
+    legacy = row.legacy_shadows.get(key)
+    if legacy is not None:
+        yield Orphan(*key, legacy)
+    if legacy is None or key in row.has_prefixed:
+        yield Orphan(*key, shadow_qualifier(key[1]))
+
+
+# -- versions that nobody can see any more ---------------------------------------------------------
+
+
+class Collected(NamedTuple):
+    """Committed cells that may go, by the write that may take them."""
+
+    superseded: Sequence[Cell] = ()
+    tops: Sequence[Cell] = ()
+    markers: Sequence[Cell] = ()
+
+
+NOTHING: Final = Collected()
+
+
+def collect(
+    committed: Iterable[tuple[Cell, int]], foreign: Iterable[Cell], horizon: int
+) -> Collected:
+    """Choose the committed versions of a row that no snapshot at or above `horizon` can see.
+
+    Args:
+        committed: The row's committed cells with their commit_ts, in HBase's order.
+        foreign: Cells that will stay although their fate is not known; they may be visible (by a
+            shadow cell of their own), so that what lies above them must stay too.
+        horizon: H.  What committed at or above it stays: a snapshot exists that sees it, or that
+            does not see it and needs an older one.
+    """
+    if horizon <= 0:
+        return NOTHING
+    columns: dict[tuple[bytes, bytes], list[tuple[Cell, int]]] = {}
+    for cell, commit_ts in committed:
+        if commit_ts < horizon:
+            columns.setdefault(cell[1:3], []).append((cell, commit_ts))
+    if not columns:
+        return NOTHING
+    foreign_columns = {cell[1:3] for cell in foreign}
+    markers = {
+        family: [one for one in versions if is_family_marker(one[0].qualifier, one[0].value)]
+        for (family, qualifier), versions in columns.items()
+        if qualifier == b""
+    }
+    superseded: list[Cell] = []
+    tops: list[Cell] = []
+    kept: list[tuple[Cell, int]] = []
+    for column, versions in columns.items():
+        old, top, rest = _collect_column(
+            versions, markers.get(column[0], ()), may_empty=column not in foreign_columns
+        )
+        superseded += old
+        tops += top
+        kept += rest
+    last_markers: list[Cell] = []
+    for family, family_markers in markers.items():
+        if not family_markers:
+            continue
+        newest, *older = family_markers
+        hides_something = any(cell.family == family for cell in foreign) or any(
+            cell.family == family and is_hidden(cell, commit_ts, *newest)
+            for cell, commit_ts in kept
+        )
+        if hides_something:
+            latest = max(family_markers, key=_by_commit)
+            tops += [one[0] for one in older if one is not latest]
+        else:
+            # An older marker may have committed later; without the newest above it, it would come
+            # to hide what is visible now.  So it goes first.
+            tops += [cell for cell, _ in older]
+            last_markers.append(newest[0])
+    return Collected(superseded, tops, last_markers)
+
+
+def _collect_column(
+    versions: Sequence[tuple[Cell, int]],
+    markers: Sequence[tuple[Cell, int]],
+    *,
+    may_empty: bool,
+) -> tuple[list[Cell], list[Cell], list[tuple[Cell, int]]]:
+    """Split one column's versions, newest first, into superseded, top to drop, and kept.
+
+    Family markers among them are left out of all three; `collect` judges them.
+    """
+    top, top_commit_ts = versions[0]
+    shows_nothing = is_tombstone(top.value) or (
+        bool(markers) and is_hidden(top, top_commit_ts, *markers[0])
+    )
+    latest = max(versions, key=_by_commit)[0]
+    superseded: list[Cell] = []
+    tops: list[Cell] = []
+    kept: list[tuple[Cell, int]] = []
+    for cell, commit_ts in versions:
+        if is_family_marker(cell.qualifier, cell.value):
+            continue
+        if cell is top:
+            if shows_nothing and may_empty:
+                tops.append(cell)
+            else:
+                kept.append((cell, commit_ts))
+        elif shows_nothing or cell is not latest:
+            superseded.append(cell)
+        else:
+            kept.append((cell, commit_ts))
+    return superseded, tops, kept
+
+
+def _by_commit(version: tuple[Cell, int]) -> tuple[int, int]:
+    cell, commit_ts = version
+    return commit_ts, cell.version

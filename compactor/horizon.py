@@ -1,0 +1,178 @@
+"""From claims about key ranges to what the commit table may forget.
+
+Pure interval arithmetic.  A claim says that every cell with base(version) <= its watermark in a
+range of rows is healed or gone.  Several claims speak of one row; the highest counts.  A row that
+no claim speaks of is a hole, and a hole is minus infinity: it is written as watermark 0, below
+every timestamp, so that nothing may be forgotten.
+
+    I7   the horizon is the minimum over the whole key space of every table that counts
+
+Claims name rows, never regions: after a split both halves are still covered, after a merge the
+lower of the two counts, and a region nobody heard of is a hole instead of being left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from omidpy.model import KeyRange, Timestamp
+from omidpy.watermarks import Claim
+
+HOLE: Final = 0
+"""The watermark of rows that no claim speaks of: below every timestamp."""
+
+OLDEST_GRACE_MS: Final = 2**22 * 1000
+"""Some 48 days: of claims older than any sensible grace only the newest are kept."""
+
+
+class Segment(NamedTuple):
+    """Rows that have one watermark."""
+
+    key_range: KeyRange
+    watermark: int
+
+
+def coverage(claims: Iterable[Claim]) -> list[Segment]:
+    """Return the watermark of every row of a table: in order, without gap, neighbours differing.
+
+    Args:
+        claims: Those of one table.
+
+    Cost: O(n log n) for n claims.
+    """
+    usable = sorted(
+        (claim for claim in claims if not claim.key_range.is_empty()), key=lambda claim: claim.start
+    )
+    edges = sorted(
+        {b"", *(claim.start for claim in usable), *(claim.end for claim in usable if claim.end)}
+    )
+    segments: list[Segment] = []
+    active: list[tuple[int, bytes]] = []
+    index = 0
+    for start, end in zip(edges, [*edges[1:], b""], strict=True):
+        while index < len(usable) and usable[index].start <= start:
+            heapq.heappush(active, (-usable[index].watermark, usable[index].end))
+            index += 1
+        while active and active[0][1] and active[0][1] <= start:
+            heapq.heappop(active)
+        watermark = -active[0][0] if active else HOLE
+        if segments and segments[-1].watermark == watermark:
+            segments[-1] = Segment(KeyRange(segments[-1].key_range.start, end), watermark)
+        else:
+            segments.append(Segment(KeyRange(start, end), watermark))
+    return segments
+
+
+def minimum(tables: Iterable[str], claims: Iterable[Claim]) -> Timestamp | None:
+    """Return the least watermark of any row of `tables`; None if there is no table at all."""
+    by_table = claims_by_table(claims)
+    return min(
+        (
+            Timestamp(segment.watermark)
+            for table in tables
+            for segment in coverage(by_table.get(table, ()))
+        ),
+        default=None,
+    )
+
+
+def claims_by_table(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
+    """Return the claims of each table."""
+    grouped: dict[str, list[Claim]] = {}
+    for claim in claims:
+        grouped.setdefault(claim.table, []).append(claim)
+    return grouped
+
+
+def aged(claims: Iterable[Claim], *, now_ms: int, grace_s: float) -> list[Claim]:
+    """Return the claims that were recorded at least `grace_s` ago.
+
+    One recorded in the future, by a clock that has been set back since, has no age and waits.
+    """
+    limit_ms = now_ms - round(grace_s * 1000)
+    return [claim for claim in claims if claim.recorded_ms <= limit_ms]
+
+
+def uncovered(claims: Iterable[Claim], *, below: int) -> list[Segment]:
+    """Return the rows of a table whose watermark is below `below`."""
+    return [segment for segment in coverage(claims) if segment.watermark < below]
+
+
+# -- claims that may be forgotten ------------------------------------------------------------------
+
+
+def useless_claims(claims: Iterable[Claim], *, tables: Iterable[str], now_ms: int) -> list[Claim]:
+    """Return the claims that can be forgotten without holding anything back for long.
+
+    Those of tables that are gone, those of former ranges that other old ones outdo everywhere, and
+    of each range so many that a bounded number is left at every age: a grace of an hour or of a
+    month still finds a claim about as old as itself.
+    """
+    existing = set(tables)
+    useless: list[Claim] = []
+    for table, of_table in claims_by_table(claims).items():
+        if table not in existing:
+            useless += of_table
+            continue
+        by_range: dict[KeyRange, list[Claim]] = {}
+        for claim in of_table:
+            by_range.setdefault(claim.key_range, []).append(claim)
+        thinned: list[Claim] = []
+        for of_range in by_range.values():
+            kept = _thin(of_range, now_ms=now_ms)
+            thinned += kept
+            useless += [claim for claim in of_range if claim not in kept]
+        useless += _outdone(thinned, now_ms=now_ms)
+    return useless
+
+
+def _thin(claims: Sequence[Claim], *, now_ms: int) -> list[Claim]:
+    """Keep, of one range, the newest and oldest claim of each power of two seconds of age.
+
+    The oldest of a class of ages grows into the next class; were only the newest kept, a newer
+    one would always replace it before it came of age.
+    """
+    classes: dict[int, list[Claim]] = {}
+    for claim in claims:
+        age_ms = now_ms - claim.recorded_ms
+        is_ancient = age_ms >= OLDEST_GRACE_MS
+        age_class = -1 if is_ancient else max(age_ms // 1000, 0).bit_length()
+        classes.setdefault(age_class, []).append(claim)
+    kept: dict[tuple[int, int], Claim] = {}
+    for age_class, of_class in classes.items():
+        newest = max(of_class, key=lambda claim: claim.watermark)
+        oldest = min(of_class, key=lambda claim: claim.watermark)
+        for claim in (newest,) if age_class == -1 else (newest, oldest):
+            kept[claim.watermark, claim.recorded_ms] = claim
+    return list(kept.values())
+
+
+def _outdone(claims: Sequence[Claim], *, now_ms: int) -> list[Claim]:
+    """Return the ancient claims of former ranges that other ancient claims outdo everywhere.
+
+    Ranges change as regions split and merge; without this the claims of former ranges would stay
+    for ever.
+    """
+    ancient_ms = now_ms - OLDEST_GRACE_MS
+    in_use = {claim.key_range for claim in claims if claim.recorded_ms > ancient_ms}
+    ancient = [claim for claim in claims if claim.recorded_ms <= ancient_ms]
+    outdone: list[Claim] = []
+    for claim in sorted(ancient, key=lambda claim: claim.watermark):
+        if claim.key_range in in_use:
+            continue
+        rivals = [other for other in ancient if other is not claim]
+        if all(
+            segment.watermark >= claim.watermark
+            for segment in coverage(rivals)
+            if overlaps(segment.key_range, claim.key_range)
+        ):
+            ancient = rivals
+            outdone.append(claim)
+    return outdone
+
+
+def overlaps(one: KeyRange, other: KeyRange) -> bool:
+    """Say whether some row lies in both ranges."""
+    return (not other.end or one.start < other.end) and (not one.end or other.start < one.end)

@@ -1,0 +1,56 @@
+"""The same plan in this process, for stores that one process reads in minutes.
+
+Ranges are passed over one after another: on one file the writers would queue anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from compactor.options import Options
+from compactor.plan import Environment, ExecuteRanges, NoProgress, OnProgress, Progress, run
+from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
+from compactor.report import Report
+from omidpy.clock import Clock, SystemClock
+from omidpy.storage.base import Store
+
+
+def ranges_here(
+    store: Store,
+    clock: Clock,
+    *,
+    on_step: OnStep = ignore_step,
+    pass_type: type[RangePass] = RangePass,
+) -> ExecuteRanges:
+    """Return what passes over ranges in this thread."""
+
+    def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
+        results: list[RangeResult] = []
+        for task in tasks:
+            results.append(pass_type(store, task, clock=clock, on_step=on_step).run())
+            on_progress(len(results), sum(result.rows_read for result in results))
+        return results
+
+    return execute
+
+
+def compact(
+    store: Store,
+    options: Options,
+    *,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    progress: Progress | None = None,
+    on_step: OnStep = ignore_step,
+) -> Report:
+    """Compact a store once, in this process."""
+    clock = clock or SystemClock()
+    environment = Environment(
+        clock=clock,
+        execute_ranges=ranges_here(store, clock, on_step=on_step),
+        sleep=sleep,
+        progress=progress or NoProgress(),
+        on_step=on_step,
+    )
+    return run(store, options, environment)

@@ -1,0 +1,106 @@
+"""What one compaction is asked to do, as values; the command line's words are parsed here."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.errors import UsageError
+
+DEFAULT_GRACE: Final = "1h"
+DEFAULT_INVALIDATION_GRACE: Final = "24h"
+DEFAULT_RETENTION: Final = "24h"
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of one run; the defaults suit a nightly job."""
+
+    tables: frozenset[str] | None = None
+    """Scan these tables alone; None is every table of ours."""
+    exclude: frozenset[str] = frozenset()
+    """Scan every table of ours but these."""
+    grace_s: float = 3600.0
+    """How old a claim must be before commit entries below it go: longer than any client waits for
+    a lost reply."""
+    invalidation_grace_s: float = 86_400.0
+    """The same for invalidations: longer than a deposed oracle's last write can be under way."""
+    retention_s: float = 86_400.0
+    """How far back snapshots are kept readable; 0 keeps what the low watermark alone demands."""
+    should_wait: bool = False
+    """Sleep until this run's own claims are as old as `grace_s`."""
+    is_dry_run: bool = False
+    """Count, and write nothing."""
+    commit_table: str = COMMIT_TABLE
+
+    def __post_init__(self) -> None:
+        """Refuse settings that contradict each other."""
+        if self.tables is not None and self.exclude:
+            raise UsageError("--tables and --exclude were both given; give one of them")
+        for name, seconds in (
+            ("--grace", self.grace_s),
+            ("--invalidation-grace", self.invalidation_grace_s),
+            ("--retention", self.retention_s),
+        ):
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise UsageError(f"{name} is {seconds} seconds; use 0 or more")
+
+    def scans(self, table: str) -> bool:
+        """Say whether this run scans a table of ours."""
+        return table not in self.exclude and (self.tables is None or table in self.tables)
+
+
+def parse_duration(text: str, *, name: str) -> float:
+    """Return the seconds in `500ms`, `10s`, `15m`, `24h`, `7d` or a bare 0.
+
+    Raises:
+        UsageError: naming the option and the text.
+    """
+    if text.strip() == "0":
+        return 0.0
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{name} is {text!r}; write a number and a unit, as in 90s, 15m, 24h, 7d")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def parse_names(text: str | None, *, name: str) -> frozenset[str]:
+    """Return the table names in `A,B`; empty for None.
+
+    Raises:
+        UsageError: the list is there and names nothing.
+    """
+    if text is None:
+        return frozenset()
+    names = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise UsageError(f"{name} is {text!r}; name at least one table, as in A,B")
+    return names
+
+
+def options_from_words(
+    *,
+    tables: str | None = None,
+    exclude: str | None = None,
+    grace: str = DEFAULT_GRACE,
+    invalidation_grace: str = DEFAULT_INVALIDATION_GRACE,
+    retention: str = DEFAULT_RETENTION,
+    should_wait: bool = False,
+    is_dry_run: bool = False,
+) -> Options:
+    """Return the options that a command line asks for."""
+    return Options(
+        tables=None if tables is None else parse_names(tables, name="--tables"),
+        exclude=parse_names(exclude, name="--exclude"),
+        grace_s=parse_duration(grace, name="--grace"),
+        invalidation_grace_s=parse_duration(invalidation_grace, name="--invalidation-grace"),
+        retention_s=parse_duration(retention, name="--retention"),
+        should_wait=should_wait,
+        is_dry_run=is_dry_run,
+    )

@@ -1,0 +1,528 @@
+"""In what order does a compaction do its work?  The order is the proof.
+
+    1   read what is recorded, then the low watermark L: lower than recorded, the oracle lost its
+        state, and nothing that was proven with it holds any more
+    2   *then* list the tables: what exists now is all that can hold cells of transactions <= L
+    3   publish the collection horizon, then read the holds; drop only what was public for a grace
+    4   pass over every range of every table of ours; each pass claims its range (`range_pass.py`)
+    5   list again, and pass over what nobody has claimed yet, with the same L
+    6   the horizon is the minimum over the whole key space of every table that counts, from claims
+        older than the grace alone: a client whose reply was lost still looks for its entry
+    7   raise the prune horizon durably, *then* delete commit entries (`prune.py`)
+
+Killed anywhere, a plain re-run finishes the job: every step is true for ever once it is done, or
+is done again.  Two runs at once only do some work twice.
+
+This module does not know how ranges are executed: `local.py` does it here, `job.py` on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from compactor.horizon import (
+    HOLE,
+    aged,
+    claims_by_table,
+    minimum,
+    overlaps,
+    uncovered,
+    useless_claims,
+)
+from compactor.options import Options
+from compactor.ownership import Standing, TableStanding, survey
+from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
+from compactor.range_pass import PASS_STEPS, OnStep, RangeResult, RangeTask, ignore_step
+from compactor.report import Laggard, Report, RunLog, RunRecord, new_run
+from omidpy.clock import Clock
+from omidpy.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
+from omidpy.control import CONTROL_TABLE, ControlTable
+from omidpy.errors import ConfigError, NoSuchTable, OracleError, UsageError
+from omidpy.model import KeyRange, Timestamp
+from omidpy.storage.base import Store
+from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Claim, Hold, Watermarks
+
+STEPS: Final = (
+    "read-recorded",
+    "read-low-watermark",
+    "list-tables",
+    "run-recorded",
+    "horizon-published",
+    "holds-read",
+    *PASS_STEPS,
+    "ranges-passed",
+    "listed-again",
+    "minimum-known",
+    "horizon-raised",
+    *PRUNE_STEPS,
+    "pruned",
+    "claims-thinned",
+    "run-ended",
+)
+"""Every named step; `on_step` is called with the name once the step is done."""
+
+LONGEST_SLEEP_S: Final = 1.0
+"""A wait is cut into naps, because the wall clock may be set meanwhile."""
+
+OnProgress: TypeAlias = Callable[[int, int], None]
+"""Called with the number of ranges done and of rows read so far."""
+
+ExecuteRanges: TypeAlias = Callable[[Sequence[RangeTask], OnProgress], Sequence[RangeResult]]
+"""Passes over ranges, in any order and anywhere, and returns one result for each."""
+
+
+class Progress(Protocol):
+    """Where a run shows how far it is."""
+
+    def note(self, text: str) -> None:
+        """Show one line."""
+        ...
+
+    def update(self, done: int, total: int, rows: int) -> None:
+        """Show that `done` of `total` ranges are done, with `rows` rows read."""
+        ...
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def update(self, done: int, total: int, rows: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a run needs from outside: the steps are the same whatever is in here."""
+
+    clock: Clock
+    execute_ranges: ExecuteRanges
+    sleep: Callable[[float], None]
+    progress: Progress
+    on_step: OnStep = ignore_step
+
+
+def run(store: Store, options: Options, environment: Environment) -> Report:
+    """Compact a store once.
+
+    Raises:
+        ConfigError: the store has no commit table.
+        UsageError: `options` names a table that does not exist.
+        OracleError: the low watermark went back; nothing was written.
+    """
+    return Compaction(store, options, environment).run()
+
+
+class Compaction:
+    """One run.  Each step is a method, so that a test can break one and show that it matters."""
+
+    def __init__(self, store: Store, options: Options, environment: Environment) -> None:
+        self.store = store
+        self.options = options
+        self.clock = environment.clock
+        self.execute_ranges = environment.execute_ranges
+        self.sleep = environment.sleep
+        self.progress = environment.progress
+        self.on_step = environment.on_step
+        self.control = ControlTable(store)
+        self.watermarks = Watermarks(self.control)
+        self.runs = RunLog(self.control)
+        self.record: RunRecord | None = None
+        self.foreign_cells = 0
+        self.notes: list[str] = []
+
+    def run(self) -> Report:
+        """Do every step, and remember the run whatever becomes of it."""
+        started_s = self.clock.monotonic_s()
+        self.check_system_tables()
+        recorded = self.highest_recorded()
+        self.on_step("read-recorded")
+        low_watermark = self.read_low_watermark()
+        self.on_step("read-low-watermark")
+        if low_watermark < recorded:
+            raise OracleError(
+                f"the low watermark of {self.store.url} is {low_watermark}, below {recorded}, "
+                "which an earlier compaction recorded: the oracle has lost its state, or the "
+                f"store was restored without {CONTROL_TABLE}; nothing was written.  Restore the "
+                "timestamp table, or raise its ceiling above that number and restart tso-server"
+            )
+        try:
+            report = self.run_from(low_watermark, started_s)
+        except Exception as error:
+            self.end_run(error=str(error) or type(error).__name__)
+            raise
+        self.end_run(report=report)
+        return report
+
+    def run_from(self, low_watermark: Timestamp, started_s: float) -> Report:
+        """Do every step after L is known."""
+        standings = self.survey()
+        self.on_step("list-tables")
+        self.check_names(standings)
+        self.begin_run()
+        drop_horizon = self.collection_horizon(low_watermark)
+        base_task = self.base_task(low_watermark, drop_horizon)
+        results = self.pass_over(self.region_tasks(standings, base_task))
+        self.on_step("ranges-passed")
+        standings = self.survey()
+        self.on_step("listed-again")
+        results += self.pass_over(self.missed_tasks(standings, base_task, results))
+        if self.options.should_wait and self.await_claims(results):
+            standings = self.survey()
+        claims = self.known_claims(results)
+        limits = self.limits(standings, claims, base_task)
+        self.on_step("minimum-known")
+        pruned, horizon = self.prune(limits)
+        self.on_step("pruned")
+        if not self.options.is_dry_run:
+            self.thin(standings, claims)
+            self.on_step("claims-thinned")
+        if foreign := sum(result.foreign_cells for result in results):
+            self.foreign_cells = foreign
+            self.note(
+                f"{foreign} foreign cells, older than the oracle's first timestamp "
+                f"{base_task.first_timestamp}, were left alone"
+            )
+        return Report(
+            rows_read=sum(result.rows_read for result in results),
+            cells_read=sum(result.cells_read for result in results),
+            cells_healed=sum(result.cells_healed for result in results),
+            transactions_invalidated=sum(result.transactions_invalidated for result in results),
+            cells_dropped=sum(result.cells_dropped for result in results),
+            entries_pruned=pruned.entries,
+            invalidations_pruned=pruned.invalidations,
+            low_watermark=low_watermark,
+            horizon=horizon,
+            laggards=self.laggards(standings, claims, results, low_watermark),
+            dry_run=self.options.is_dry_run,
+            seconds=round(self.clock.monotonic_s() - started_s, 3),
+        )
+
+    # -- steps 1 and 2: what is known ----------------------------------------------------------
+
+    def check_system_tables(self) -> None:
+        """Refuse a store in which no oracle has ever run."""
+        existing = {schema.name for schema in self.store.tables()}
+        for table in (self.options.commit_table, CONTROL_TABLE):
+            if table not in existing:
+                raise ConfigError(
+                    f"{self.store.url} has no table {table}; run `omidpy init`, or start "
+                    "tso-server on it, or check the address"
+                )
+
+    def highest_recorded(self) -> int:
+        """Return the highest watermark that any run has relied on.
+
+        Read before L: a run at the same time may record more, but never more than the L read here
+        later.
+        """
+        recorded = [claim.watermark for claim in self.watermarks.claims()]
+        recorded += [self.watermarks.prune_horizon(), self.watermarks.collection_horizon()]
+        return max(recorded)
+
+    def read_low_watermark(self) -> Timestamp:
+        """Return L."""
+        return read_low_watermark(self.store)
+
+    def survey(self) -> list[TableStanding]:
+        """List the tables and what may be done with each."""
+        return survey(self.store, self.options.commit_table)
+
+    def check_names(self, standings: Iterable[TableStanding]) -> None:
+        """Refuse names of tables that do not exist: a typo would leave a table out unnoticed."""
+        existing = {standing.name for standing in standings}
+        given = self.options.exclude | (self.options.tables or frozenset())
+        if unknown := sorted(given - existing):
+            raise UsageError(
+                f"there is no table {', '.join(unknown)} in {self.store.url}; "
+                "`omidpy table list` shows what there is"
+            )
+
+    def base_task(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> RangeTask:
+        """Return the part of a task that is the same for every range."""
+        return RangeTask(
+            table="",
+            key_range=KeyRange(),
+            families=frozenset(),
+            low_watermark=low_watermark,
+            first_timestamp=self.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0),
+            drop_horizon=drop_horizon,
+            commit_table=self.options.commit_table,
+            is_dry_run=self.options.is_dry_run,
+        )
+
+    # -- step 3: which versions may go ---------------------------------------------------------
+
+    def collection_horizon(self, low_watermark: Timestamp) -> Timestamp:
+        """Publish a horizon, and return the one that this run may act on.
+
+        A reader reads the horizon after its data; so one that was public for a grace has warned
+        every reader below it.  A holder writes its hold and then reads the horizon; so a hold that
+        is read after the publication, and none other, may have been promised something.
+        """
+        target = self.target_horizon(low_watermark)
+        published_ms = self.clock.wall_ms()
+        if target and not self.options.is_dry_run:
+            self.watermarks.publish_collection_horizon(target, now_ms=published_ms)
+            self.on_step("horizon-published")
+            if self.options.should_wait:
+                grace_s = max(self.options.grace_s, MIN_COLLECTION_GRACE_S)
+                deadline_ms = published_ms + round(grace_s * 1000)
+                while self.aged_horizon() < target and self.clock.wall_ms() < deadline_ms:
+                    self.nap(deadline_ms)
+        horizon = min(self.aged_horizon(), low_watermark)
+        for hold in self.read_holds():
+            horizon = min(horizon, Timestamp(hold.start_ts))
+        self.on_step("holds-read")
+        return horizon
+
+    def target_horizon(self, low_watermark: Timestamp) -> Timestamp:
+        """Return the collection horizon that retention and holds allow."""
+        target = low_watermark
+        if self.options.retention_s > 0:
+            target = min(target, self.watermarks.issued_before(age_s=self.options.retention_s))
+        for hold in self.read_holds():
+            target = min(target, Timestamp(hold.start_ts))
+        return target
+
+    def aged_horizon(self) -> Timestamp:
+        """Return the newest horizon that has been public for the grace."""
+        return self.watermarks.aged_collection_horizon(
+            now_ms=self.clock.wall_ms(), grace_s=self.options.grace_s
+        )
+
+    def read_holds(self) -> list[Hold]:
+        """Return the holds that have not expired."""
+        return self.watermarks.holds(now_ms=self.clock.wall_ms())
+
+    # -- steps 4 and 5: the ranges -------------------------------------------------------------
+
+    def region_tasks(
+        self, standings: Iterable[TableStanding], base_task: RangeTask
+    ) -> list[RangeTask]:
+        """Return one task for each region of each table that this run scans."""
+        tasks: list[RangeTask] = []
+        for standing in self.scanned(standings):
+            try:
+                regions = self.store.regions(standing.name)
+            except NoSuchTable:
+                # Dropped since it was listed; the second listing will not have it.
+                continue
+            tasks += [
+                replace(
+                    base_task, table=standing.name, key_range=region, families=standing.families
+                )
+                for region in regions
+            ]
+        return tasks
+
+    def missed_tasks(
+        self,
+        standings: Iterable[TableStanding],
+        base_task: RangeTask,
+        results: Sequence[RangeResult],
+    ) -> list[RangeTask]:
+        """Return tasks for rows of tables that appeared since the first listing."""
+        tried = claims_by_table(_attempt(result.task) for result in results)
+        return [
+            replace(
+                base_task,
+                table=standing.name,
+                key_range=segment.key_range,
+                families=standing.families,
+            )
+            for standing in self.scanned(standings)
+            for segment in uncovered(tried.get(standing.name, ()), below=1)
+        ]
+
+    def scanned(self, standings: Iterable[TableStanding]) -> list[TableStanding]:
+        """Return the tables of ours that the options choose."""
+        return [
+            standing
+            for standing in standings
+            if standing.standing is Standing.OWNED and self.options.scans(standing.name)
+        ]
+
+    def pass_over(self, tasks: Sequence[RangeTask]) -> list[RangeResult]:
+        """Have the ranges passed over, and wait for all of them."""
+        if not tasks:
+            return []
+        total = len(tasks)
+        self.progress.update(0, total, 0)
+
+        def on_progress(done: int, rows: int) -> None:
+            self.progress.update(done, total, rows)
+
+        return list(self.execute_ranges(tasks, on_progress))
+
+    # -- steps 6 and 7: the horizon and the commit table ---------------------------------------
+
+    def known_claims(self, results: Iterable[RangeResult]) -> list[Claim]:
+        """Return every claim on record; in a dry run also those that it would have made."""
+        claims = self.watermarks.claims()
+        if self.options.is_dry_run:
+            claims += [result.claim for result in results if result.claim is not None]
+        return claims
+
+    def await_claims(self, results: Iterable[RangeResult]) -> bool:
+        """Sleep until this run's own claims are as old as the grace; say whether time passed."""
+        if self.options.is_dry_run:
+            return False
+        newest_ms = max((result.claim.recorded_ms for result in results if result.claim), default=0)
+        deadline_ms = newest_ms + round(self.options.grace_s * 1000)
+        if self.clock.wall_ms() >= deadline_ms:
+            return False
+        self.progress.note(f"waiting until the claims are {self.options.grace_s:g} s old")
+        while self.clock.wall_ms() < deadline_ms:
+            self.nap(deadline_ms)
+        return True
+
+    def limits(
+        self,
+        standings: Sequence[TableStanding],
+        claims: Sequence[Claim],
+        base_task: RangeTask,
+    ) -> PruneLimits:
+        """Return what the claims that are old enough allow to forget."""
+        horizon = self.minimum(standings, claims, grace_s=self.options.grace_s)
+        invalidation_horizon = self.minimum(
+            standings, claims, grace_s=self.options.invalidation_grace_s
+        )
+        return PruneLimits(
+            Timestamp(base_task.first_timestamp), horizon, min(horizon, invalidation_horizon)
+        )
+
+    def minimum(
+        self, standings: Iterable[TableStanding], claims: Iterable[Claim], *, grace_s: float
+    ) -> Timestamp:
+        """Return the least watermark of every table that counts, 0 if anything is unknown."""
+        counting = {
+            standing.name: standing.standing
+            for standing in standings
+            if standing.standing in (Standing.OWNED, Standing.BLOCKING)
+        }
+        if self.options.is_dry_run and self.options.should_wait:
+            grace_s = 0.0
+        usable = [
+            claim
+            for claim in aged(claims, now_ms=self.clock.wall_ms(), grace_s=grace_s)
+            if counting.get(claim.table) is Standing.OWNED
+        ]
+        return minimum(counting, usable) or Timestamp(HOLE)
+
+    def prune(self, limits: PruneLimits) -> tuple[Pruned, Timestamp]:
+        """Raise the horizon, then delete; return what went and the horizon afterwards."""
+        if self.options.is_dry_run:
+            horizon = max(self.watermarks.prune_horizon(), limits.horizon)
+        elif limits.horizon:
+            horizon = self.watermarks.raise_prune_horizon(limits.horizon)
+            self.on_step("horizon-raised")
+        else:
+            return Pruned(), self.watermarks.prune_horizon()
+        return self.pruner().prune(limits), horizon
+
+    def pruner(self) -> Pruner:
+        """Return what deletes commit entries."""
+        commit_table = CommitTable(self.store, self.options.commit_table)
+        return Pruner(commit_table, is_dry_run=self.options.is_dry_run, on_step=self.on_step)
+
+    # -- what stays behind ---------------------------------------------------------------------
+
+    def thin(self, standings: Iterable[TableStanding], claims: Sequence[Claim]) -> None:
+        """Forget claims that nothing needs, and old run records."""
+        tables = [standing.name for standing in standings]
+        self.watermarks.forget_claims(
+            useless_claims(claims, tables=tables, now_ms=self.clock.wall_ms())
+        )
+        self.runs.thin()
+
+    def laggards(
+        self,
+        standings: Iterable[TableStanding],
+        claims: Iterable[Claim],
+        results: Sequence[RangeResult],
+        low_watermark: Timestamp,
+    ) -> list[Laggard]:
+        """Return the rows that hold the horizon below L, whatever their claims' age."""
+        by_table = claims_by_table(claims)
+        obstacles = [result for result in results if result.obstacle]
+        laggards: list[Laggard] = []
+        for standing in standings:
+            name = standing.name
+            if standing.standing is Standing.BLOCKING:
+                laggards.append(
+                    Laggard.of(name, KeyRange(), watermark=HOLE, reason=standing.reason)
+                )
+            if standing.standing is not Standing.OWNED:
+                continue
+            for segment in uncovered(by_table.get(name, ()), below=low_watermark):
+                reasons = [
+                    result.obstacle
+                    for result in obstacles
+                    if result.task.table == name
+                    and overlaps(result.task.key_range, segment.key_range)
+                ]
+                if not self.options.scans(name):
+                    reasons = [
+                        "left out by --exclude; run again without it"
+                        if name in self.options.exclude
+                        else "not among --tables; run again without it"
+                    ]
+                reason = reasons[0] if reasons else "appeared during the run; the next will scan it"
+                laggards.append(
+                    Laggard.of(name, segment.key_range, watermark=segment.watermark, reason=reason)
+                )
+        return laggards
+
+    # -- the run's own record ------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """Record that a run has begun, and say so if another has not ended."""
+        runs = self.runs.runs()
+        if runs and runs[-1].ended_ms is None:
+            other = runs[-1]
+            self.note(
+                f"run {other.run_id} (pid {other.pid} on {other.host}) has not ended: it is still "
+                "at work or was killed, and both are harmless"
+            )
+        if not self.options.is_dry_run:
+            self.record = new_run(now_ms=self.clock.wall_ms())
+            self.runs.write(self.record)
+        self.on_step("run-recorded")
+
+    def end_run(self, *, report: Report | None = None, error: str | None = None) -> None:
+        """Record how the run ended."""
+        if self.record is None:
+            return
+        self.record = msgspec.structs.replace(
+            self.record,
+            ended_ms=self.clock.wall_ms(),
+            error=error,
+            report=report,
+            foreign_cells=self.foreign_cells,
+            notes=tuple(self.notes),
+        )
+        self.runs.write(self.record)
+        self.on_step("run-ended")
+
+    def note(self, text: str) -> None:
+        """Say something that the report has no key for."""
+        self.notes.append(text)
+        self.progress.note(text)
+
+    def nap(self, until_ms: int) -> None:
+        """Sleep a little towards a moment."""
+        remaining_s = (until_ms - self.clock.wall_ms()) / 1000
+        if remaining_s > 0:
+            self.sleep(min(remaining_s, LONGEST_SLEEP_S))
+
+
+def _attempt(task: RangeTask) -> Claim:
+    """Describe the rows of a task as a claim, for interval arithmetic."""
+    return Claim(task.table, *task.key_range, 1, 0)

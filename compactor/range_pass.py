@@ -1,0 +1,335 @@
+"""One range of rows: read whole, resolved, healed, cleaned, and only then claimed.
+
+The claim says that every cell of the range with base(version) <= L is healed or gone, so its order
+is the proof (I6): L was read before the scan began, every cell is seen by the scan, every fate is
+final (committed, or durably invalidated), and every write is acknowledged before the claim.
+
+Safe to run twice, at once with itself, and to kill anywhere: it puts what is true for ever,
+deletes exact versions that nobody can see, and a range without a claim is simply scanned again.
+
+The task says everything that the pass needs besides the store, so that it can travel to a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compactor.heal import (
+    PHASE_COUNT,
+    ExaminedRow,
+    Orphan,
+    RowPlan,
+    Scope,
+    examine,
+    plan_row,
+    unresolved,
+)
+from omidpy.cells import INVALIDATION_VALUE, commit_row
+from omidpy.clock import Clock
+from omidpy.commit_facts import INVALID
+from omidpy.commit_table import COMMIT, INVALIDATION, CommitTable
+from omidpy.control import ControlTable
+from omidpy.errors import NoSuchTable
+from omidpy.model import Cell, KeyRange, Timestamp, base
+from omidpy.resolution import CellResolver
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    GuardedMutation,
+    Put,
+    Row,
+    RowMutation,
+    Store,
+)
+from omidpy.watermarks import Claim, Watermarks
+
+PAGE_ROWS: Final = 500
+"""Rows read, resolved and written together."""
+
+PASS_STEPS: Final = (
+    "page-read",
+    "page-resolved",
+    "page-healed",
+    "page-superseded-dropped",
+    "page-tops-dropped",
+    "page-markers-dropped",
+    "page-orphans-dropped",
+    "before-claim",
+    "claimed",
+)
+"""Where a pass can be stopped by a test, in order; the page's steps repeat."""
+
+_PHASE_STEPS: Final = PASS_STEPS[2 : 2 + PHASE_COUNT]
+
+OnStep = Callable[[str], None]
+
+
+def ignore_step(name: str) -> None:
+    """Do nothing at a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """A range to pass over, and what its cells are judged by."""
+
+    table: str
+    key_range: KeyRange
+    families: frozenset[bytes]
+    low_watermark: int
+    first_timestamp: int
+    drop_horizon: int
+    commit_table: str
+    is_dry_run: bool = False
+
+    def scope(self) -> Scope:
+        """Return which cells may be judged."""
+        return Scope(self.families, self.low_watermark, self.first_timestamp, self.drop_horizon)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What a pass did."""
+
+    task: RangeTask
+    rows_read: int = 0
+    cells_read: int = 0
+    cells_healed: int = 0
+    transactions_invalidated: int = 0
+    cells_dropped: int = 0
+    foreign_cells: int = 0
+    claim: Claim | None = None
+    """What was claimed, or would have been in a dry run; None if the range is not healed."""
+    obstacle: str = ""
+    """Why there is no claim, and what to do about it."""
+
+
+class InvalidationCounter(CommitTable):
+    """A commit table that remembers which invalidations it created."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__(store, name)
+        self.created: set[Timestamp] = set()
+
+    def invalidate(self, start_ts: Timestamp) -> bool:
+        """Forbid the commit, as `CommitTable` does."""
+        start_ts = base(start_ts)
+        if self._store.capabilities.guarded_batches:
+            row = commit_row(start_ts)
+            put = Put(INVALIDATION.family, INVALIDATION.qualifier, start_ts, INVALIDATION_VALUE)
+            mutation = RowMutation(row, puts=(put,))
+            is_new = Condition(self.name, row, INVALIDATION, None)
+            is_undecided = Condition(self.name, row, COMMIT, None)
+            applied = self._store.write_guarded(
+                [GuardedMutation(self.name, mutation, is_new)], guard=is_undecided, durable=True
+            )
+            if applied is None:
+                return False
+            if applied[0]:
+                self.created.add(start_ts)
+            return True
+        was_invalid = self.read([start_ts])[start_ts] is INVALID
+        if not super().invalidate(start_ts):
+            return False
+        if not was_invalid:
+            self.created.add(start_ts)
+        return True
+
+    def undo_invalidation(self, start_ts: Timestamp) -> bool:
+        """Remove a false invalidation, as `CommitTable` does."""
+        self.created.discard(base(start_ts))
+        return super().undo_invalidation(start_ts)
+
+
+class RehearsedCommitTable(InvalidationCounter):
+    """For dry runs: answers as the commit table would, and writes nothing."""
+
+    def invalidate(self, start_ts: Timestamp) -> bool:
+        """Say whether an invalidation would stand."""
+        start_ts = base(start_ts)
+        entry = self.read([start_ts])[start_ts]
+        if entry is None:
+            self.created.add(start_ts)
+        return entry is None or entry is INVALID
+
+    def undo_invalidation(self, start_ts: Timestamp) -> bool:
+        """Leave the invalidation: readers undo it as they meet it."""
+        self.created.discard(base(start_ts))
+        return False
+
+
+@dataclass(slots=True)
+class _Tally:
+    rows_read: int = 0
+    cells_read: int = 0
+    cells_healed: int = 0
+    cells_dropped: int = 0
+    foreign_cells: int = 0
+    stray: Cell | None = None
+
+
+class RangePass:
+    """Carries out one `RangeTask`."""
+
+    def __init__(
+        self, store: Store, task: RangeTask, *, clock: Clock, on_step: OnStep = ignore_step
+    ) -> None:
+        self.store = store
+        self.task = task
+        self.clock = clock
+        self.on_step = on_step
+        self.scope = task.scope()
+        self.commit_table = (
+            RehearsedCommitTable(store, task.commit_table)
+            if task.is_dry_run
+            else InvalidationCounter(store, task.commit_table)
+        )
+        self.resolver = CellResolver(store, self.commit_table)
+
+    def run(self) -> RangeResult:
+        """Pass over the range and claim it.
+
+        Cost: 1 scan page, 1 commit table get and 1 get per `PAGE_ROWS` rows, 1 check-and-put for
+        each transaction to invalidate, 1 to 5 writes a page that has something to write, 1 claim.
+        """
+        tally = _Tally()
+        try:
+            for page in self.pages():
+                self.on_step("page-read")
+                self._pass_page(page, tally)
+        except NoSuchTable:
+            return RangeResult(self.task, obstacle="the table was dropped during the scan")
+        obstacle = "" if tally.stray is None else self._stray_reason(tally.stray)
+        claim = None if obstacle else self.claim()
+        return RangeResult(
+            self.task,
+            rows_read=tally.rows_read,
+            cells_read=tally.cells_read,
+            cells_healed=tally.cells_healed,
+            transactions_invalidated=len(self.commit_table.created),
+            cells_dropped=tally.cells_dropped,
+            foreign_cells=tally.foreign_cells,
+            claim=claim,
+            obstacle=obstacle,
+        )
+
+    def pages(self) -> Iterator[list[Row]]:
+        """Read the range: every family, every version up to the last checkpoint of L."""
+        return self.store.scan(
+            self.task.table,
+            self.task.key_range,
+            max_version=self.scope.max_version(),
+            page_rows=PAGE_ROWS,
+        )
+
+    def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
+        """Find, finally, when the unresolved cells of some rows were committed.
+
+        A transaction at or below L can have committed already or never (I4).  One without a commit
+        is invalidated all the same: its cells are about to go, and a commit that a deposed oracle
+        has under way must not arrive after them.
+        """
+        table = self.task.table
+        cells = [(table, cell) for row in rows for cell in unresolved(row)]
+        if not cells:
+            return {}
+        fates = self.resolver.resolve(cells, may_invalidate=self.may_invalidate)
+        assert all(fate.is_final for fate in fates.values()), "a fate at or below L is final"
+        return {cell: fate.commit_ts for (_, cell), fate in fates.items()}
+
+    def may_invalidate(self, start_ts: Timestamp) -> bool:
+        """Say whether a transaction can no longer be decided a commit."""
+        return start_ts <= self.task.low_watermark
+
+    def write(self, mutations: Sequence[RowMutation]) -> None:
+        """Write, and return once every row is acknowledged."""
+        self.store.write({self.task.table: mutations})
+
+    def claim(self) -> Claim:
+        """Claim the range; everything written before must have been acknowledged (I6)."""
+        start, end = self.task.key_range
+        watermark = self.task.low_watermark
+        claim = Claim(self.task.table, start, end, watermark, self.clock.wall_ms())
+        if not self.task.is_dry_run:
+            self.on_step("before-claim")
+            # Durable, and with it every heal before it: the claim outlives a power loss only
+            # together with what it rests on.
+            Watermarks(ControlTable(self.store)).record_claim(claim)
+            self.on_step("claimed")
+        return claim
+
+    # -- one page ------------------------------------------------------------------------------
+
+    def _pass_page(self, page: Sequence[Row], tally: _Tally) -> None:
+        rows = [examine(cells, self.scope) for cells in page]
+        fates = self.resolve(rows)
+        self.on_step("page-resolved")
+        plans = [plan_row(row, fates, self.scope) for row in rows]
+        plans = [plan for plan in plans if not plan.is_empty()]
+        orphans = self._confirmed_orphans(plans)
+        tally.rows_read += len(page)
+        tally.cells_read += sum(map(len, page))
+        for row in rows:
+            tally.foreign_cells += len(row.foreign)
+            if row.strays and tally.stray is None:
+                tally.stray = row.strays[0]
+        tally.cells_healed += sum(len(plan.heals) for plan in plans)
+        tally.cells_dropped += sum(plan.dropped_count() for plan in plans)
+        tally.cells_dropped += sum(map(len, orphans.values()))
+        if self.task.is_dry_run:
+            return
+        self.apply(plans)
+        if orphans:
+            self.write(
+                [
+                    RowMutation(
+                        row,
+                        deletes=[
+                            DeleteVersion(orphan.family, orphan.qualifier, orphan.version)
+                            for orphan in of_row
+                        ],
+                    )
+                    for row, of_row in orphans.items()
+                ]
+            )
+            self.on_step("page-orphans-dropped")
+
+    def apply(self, plans: Sequence[RowPlan]) -> None:
+        """Write what the plans say, phase by phase."""
+        phases = [plan.phases() for plan in plans]
+        for phase, step in enumerate(_PHASE_STEPS):
+            mutations = [one for plan in phases if (one := plan[phase]) is not None]
+            if mutations:
+                self.write(mutations)
+                self.on_step(step)
+
+    def _confirmed_orphans(self, plans: Sequence[RowPlan]) -> dict[bytes, list[Orphan]]:
+        """Return, by row, the shadow cells that a fresh read shows without a data cell too."""
+        suspects = {plan.row: plan.orphans for plan in plans if plan.orphans}
+        if not suspects:
+            return {}
+        found = self.store.get(
+            self.task.table, list(suspects), max_version=self.scope.max_version()
+        )
+        confirmed: dict[bytes, list[Orphan]] = {}
+        for (row, orphans), cells in zip(suspects.items(), found, strict=True):
+            present = {cell[1:4] for cell in cells}
+            still = [
+                orphan
+                for orphan in orphans
+                if (orphan.family, orphan.qualifier, orphan.version) in present
+                and (orphan.family, orphan.data_qualifier, orphan.version) not in present
+            ]
+            if still:
+                confirmed[row] = still
+        return confirmed
+
+    def _stray_reason(self, cell: Cell) -> str:
+        table = self.task.table
+        family = cell.family.decode(errors="backslashreplace")
+        return (
+            f"family {family} is not marked as transactional, but row {cell.row!r} holds the "
+            f"shadow cell {cell.qualifier!r} there; run `omidpy table adopt {table} --apply` to "
+            "mark it, or remove the cell"
+        )

@@ -1,0 +1,127 @@
+"""What a run read, healed and pruned: one JSON document, kept in the store for `compact history`.
+
+The keys of `Report` are a contract with scripts; what else a run has to say (foreign cells, other
+runs seen) is in its `RunRecord`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from omidpy.control import ControlTable, decode_document, encode_document
+from omidpy.model import KeyRange
+
+RUN_PREFIX: Final = b"run/"
+RUNS_KEPT: Final = 100
+
+
+class Laggard(msgspec.Struct, frozen=True):
+    """Rows that this run did not bring up to its low watermark, and why."""
+
+    table: str
+    start: str
+    """First row, in hexadecimal; empty is the start of the table."""
+    end: str
+    """Row after the last, in hexadecimal; empty is the end of the table."""
+    watermark: int
+    """How far they are healed; 0 where no claim speaks of them."""
+    reason: str
+
+    @classmethod
+    def of(cls, table: str, key_range: KeyRange, *, watermark: int, reason: str) -> Laggard:
+        """Describe a range."""
+        return cls(table, key_range.start.hex(), key_range.end.hex(), watermark, reason)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What one run did; in a dry run, what it would have done as far as that can be known."""
+
+    rows_read: int = 0
+    cells_read: int = 0
+    cells_healed: int = 0
+    """Shadow cells written."""
+    transactions_invalidated: int = 0
+    """Invalidations that this run created."""
+    cells_dropped: int = 0
+    """Data cells removed, their shadow cells not counted, and shadow cells without a data cell."""
+    entries_pruned: int = 0
+    """Commits removed from the commit table."""
+    invalidations_pruned: int = 0
+    low_watermark: int = 0
+    """L: what this run judged cells by."""
+    horizon: int = 0
+    """The prune horizon after the run: the commit table may have forgotten what is at or below."""
+    laggards: Sequence[Laggard] = ()
+    dry_run: bool = False
+    seconds: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
+
+    def json(self) -> str:
+        """Return the report as one line of JSON."""
+        return msgspec.json.encode(self).decode()
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """One run as the store remembers it."""
+
+    run_id: str
+    started_ms: int
+    host: str
+    pid: int
+    ended_ms: int | None = None
+    """None while it runs, and for ever if it was killed."""
+    error: str | None = None
+    report: Report | None = None
+    foreign_cells: int = 0
+    """Cells older than the oracle's first timestamp: left alone."""
+    notes: Sequence[str] = ()
+
+    def row(self) -> bytes:
+        """Return the control row of the run; rows sort by time."""
+        return RUN_PREFIX + self.run_id.encode()
+
+    def state(self) -> str:
+        """Say in a word how it went."""
+        if self.ended_ms is None:
+            return "unfinished"
+        return "done" if self.error is None else "failed"
+
+
+def new_run(*, now_ms: int) -> RunRecord:
+    """Return the record of a run that starts now in this process."""
+    run_id = f"{now_ms:020d}-{uuid.uuid4().hex}"
+    return RunRecord(run_id, now_ms, socket.gethostname(), os.getpid())
+
+
+class RunLog:
+    """The newest runs of a store."""
+
+    def __init__(self, control: ControlTable) -> None:
+        self._control = control
+
+    def write(self, record: RunRecord) -> None:
+        """Record a run, or how it ended."""
+        self._control.write(record.row(), encode_document(record))
+
+    def runs(self) -> list[RunRecord]:
+        """Return the recorded runs, oldest first."""
+        return [
+            decode_document(value, RunRecord, row=row)
+            for row, value in self._control.scan(RUN_PREFIX)
+        ]
+
+    def thin(self) -> None:
+        """Forget all but the newest `RUNS_KEPT`."""
+        rows = [row for row, _ in self._control.scan(RUN_PREFIX)]
+        if len(rows) > RUNS_KEPT:
+            self._control.forget(rows[:-RUNS_KEPT])

@@ -1,0 +1,371 @@
+"""One open connection to the oracle, shared by every thread that asks something.
+
+Requests are pipelined: a thread sends its own, and many wait at once.  No thread is kept for
+reading.  Of those who wait, one *leads*: it reads the socket and hands out answers, its own and the
+others', and passes the lead on when it has its own.  A lone caller so pays for one send and one
+read, and for no switch of threads.
+
+It lacks reconnecting and repeating: a link that ended stays ended (`oracle/tcp.py` opens the next).
+A request without an answer in its time ends the whole link, because the answer might still come and
+be taken for another's.
+
+Invariants:
+
+* While a call waits on an open link, some thread leads or is about to: the lead is taken, passed
+  and given up under `_lock`, together with the list of those who wait.
+* Every call registered with the connection is settled exactly once: by its answer, or by the end.
+* Requests are sent in the order in which they were registered: both happen under `_send_lock`.
+* The descriptor is closed when the last thread has left; until then it is only shut down, which
+  wakes a reader and a writer, so that its number cannot be reused under them.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Final
+
+from omidpy.clock import Clock
+from omidpy.errors import OmidError, RemoteProtocolError
+from omidpy.model import Timestamp
+from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
+from omidpy.wire.frames import frame_request
+from omidpy.wire.messages import Capabilities, CommitRequest, Feature
+
+_READ_BYTES: Final = 16 * 1024
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+class LinkDown(Exception):
+    """The link ended before an answer came.  Never leaves this package.
+
+    `was_sent` tells whether the oracle may have read the request, `cause` what it did wrong, if it
+    was the oracle that broke the protocol.
+    """
+
+    def __init__(self, reason: str, *, was_sent: bool, cause: OmidError | None = None) -> None:
+        """Keep what happened."""
+        super().__init__(reason)
+        self.reason = reason
+        self.was_sent = was_sent
+        self.cause = cause
+
+
+class _Call:
+    """One request on its way: what its thread sleeps on, and what it finds when it wakes."""
+
+    __slots__ = ("answer", "is_settled", "leads", "wake")
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        self.is_settled = False
+        self.leads = False
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
+class Link:
+    """A connection past its handshake.  Safe to share among threads."""
+
+    def __init__(
+        self, sock: socket.socket, connection: ClientConnection[_Call], *, clock: Clock
+    ) -> None:
+        """Take over a connected socket; `open_link` is the way to get a link."""
+        sock.setblocking(False)
+        self._sock = sock
+        self._connection = connection
+        self._clock = clock
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(sock, select.POLLOUT)
+        self._send_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._followers: dict[_Call, None] = {}
+        self._has_leader = False
+        self._users = 0
+        self._failure: tuple[str, OmidError | None] | None = None
+        self._gone = threading.Event()
+
+    # -- what the handshake said -------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the link has not ended; it may end at any moment."""
+        return self._failure is None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the oracle declared us incompatible."""
+        return self._connection.phase is Phase.REFUSED
+
+    @property
+    def is_low_latency(self) -> bool:
+        """Whether the oracle leaves the commit table to its clients."""
+        return self._connection.peer.is_low_latency
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the oracle told about itself; empty from Java's."""
+        return self._connection.peer.capabilities or Capabilities()
+
+    @property
+    def last_start_ts(self) -> Timestamp:
+        """The newest start timestamp received here or, before the first, on the link before."""
+        return self._connection.last_start_ts
+
+    def has_feature(self, feature: Feature) -> bool:
+        """Say whether both sides announced an extension."""
+        return self._connection.has_feature(feature)
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def call(self, question: Question, *, timeout_s: float, packed: bool = False) -> Answer:
+        """Send a request and wait for its answer.
+
+        Raises:
+            LinkDown: if the link ended first, for instance because `timeout_s` passed.
+            LocalProtocolError: if the request must not be sent here; the link is as before.
+            UsageError: if the request is too large; the link is as before.
+
+        Cost: 1 round trip.
+        """
+        frame = frame_request(question, packed=packed)
+        call = _Call()
+        is_inside = False
+        try:
+            with self._send_lock:
+                with self._lock:
+                    self._register(question, call)
+                    is_inside = True
+                deadline_s = self._clock.monotonic_s() + timeout_s
+                self._send(frame, deadline_s, timeout_s)
+            self._wait(call, deadline_s, timeout_s)
+        except BaseException:
+            # An interrupted thread leaves half a request, or an answer that nobody takes.
+            if is_inside:
+                self.kill("a thread was interrupted while it used the connection")
+            raise
+        finally:
+            if is_inside:
+                self._leave()
+        if call.answer is None:
+            raise self._down(was_sent=True)
+        return call.answer
+
+    def shake_hands(self, *, timeout_s: float) -> None:
+        """Open the conversation.  Only before the link is shared.
+
+        Raises:
+            LinkDown: if no answer came.
+        """
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        self._send(self._connection.handshake(), deadline_s, timeout_s)
+        while self._connection.phase is Phase.HANDSHAKING:
+            self._read(deadline_s, timeout_s)
+        if self._failure is not None:
+            raise self._down(was_sent=False)
+
+    def kill(self, reason: str, cause: OmidError | None = None) -> None:
+        """End the link: every call that waits raises `LinkDown`.  A second call does nothing."""
+        with self._lock:
+            self._end(reason, cause)
+
+    def wait_gone(self, timeout_s: float) -> None:
+        """Wait until the descriptor of a killed link is closed.
+
+        A request must not be repeated on a new connection while the old one could still deliver it.
+        """
+        self._gone.wait(timeout_s)
+
+    def forget(self) -> None:
+        """Close the descriptor and nothing else: after a fork, the connection is the parent's."""
+        self._sock.close()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _register(self, question: Question, call: _Call) -> None:
+        """Let `call` in, or raise.  Holds `_lock`."""
+        if self._failure is not None:
+            raise self._down(was_sent=False)
+        if isinstance(question, CommitRequest) and self._is_over():
+            self._end("the oracle closed the idle connection", None)
+            raise self._down(was_sent=False)
+        self._connection.expect(question, call)
+        self._users += 1
+
+    def _is_over(self) -> bool:
+        """Say whether the oracle hung up while nobody asked anything.
+
+        With nothing in flight, the one thing that can be readable is the end.  To see it in time
+        spares a commit from being sent into the void, and its outcome from being in doubt.
+        """
+        is_idle = not self._has_leader and self._connection.in_flight == 0
+        return is_idle and bool(self._readable.poll(0))
+
+    def _send(self, frame: bytes, deadline_s: float, timeout_s: float) -> None:
+        """Send everything, or end the link.  Nobody else sends meanwhile."""
+        rest = memoryview(frame)
+        while rest:
+            try:
+                rest = rest[self._sock.send(rest) :]
+            except BlockingIOError:
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0 or not self._writable.poll(math.ceil(left_s * 1000)):
+                    self.kill(f"a request could not be sent within {timeout_s:g} s")
+                    return
+            except OSError as error:
+                self.kill(f"sending failed: {error}")
+                return
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def _wait(self, call: _Call, deadline_s: float, timeout_s: float) -> None:
+        """Return once `call` is settled, leading if nobody else does."""
+        with self._lock:
+            if call.is_settled:
+                return
+            if self._has_leader:
+                self._followers[call] = None
+            else:
+                self._has_leader = call.leads = True
+        if not call.leads:
+            left_s = deadline_s - self._clock.monotonic_s()
+            is_awake = call.wake.acquire(timeout=max(0.0, left_s))
+            with self._lock:
+                self._followers.pop(call, None)
+                if not is_awake and not call.is_settled and not call.leads:
+                    self._end(f"a request got no answer within {timeout_s:g} s", None)
+        if call.leads:
+            try:
+                while not call.is_settled:
+                    self._read(deadline_s, timeout_s)
+            finally:
+                self._pass_the_lead()
+
+    def _pass_the_lead(self) -> None:
+        with self._lock:
+            for follower in self._followers:
+                del self._followers[follower]
+                follower.leads = True
+                follower.wake.release()
+                return
+            self._has_leader = False
+
+    def _read(self, deadline_s: float, timeout_s: float) -> None:
+        """Wait for bytes and hand out what they complete, or end the link."""
+        left_s = deadline_s - self._clock.monotonic_s()
+        if left_s <= 0 or not self._readable.poll(math.ceil(left_s * 1000)):
+            self.kill(f"a request got no answer within {timeout_s:g} s")
+            return
+        try:
+            data = self._sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.kill(f"reading failed: {error}")
+            return
+        with self._lock:
+            if self._failure is not None:
+                return
+            if not data:
+                where = " in the middle of an answer" if self._connection.is_inside_frame else ""
+                self._end(f"the oracle closed the connection{where}", None)
+                return
+            try:
+                for call, answer in self._connection.receive(data):
+                    self._settle(call, answer)
+            except RemoteProtocolError as error:
+                self._end(f"the oracle broke the protocol: {error}", error)
+
+    def _settle(self, call: _Call, answer: Answer) -> None:
+        call.answer = answer
+        call.is_settled = True
+        if call in self._followers:
+            del self._followers[call]
+            call.wake.release()
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def _end(self, reason: str, cause: OmidError | None) -> None:
+        """End the link, once.  Holds `_lock`."""
+        if self._failure is not None:
+            return
+        self._failure = (reason, cause)
+        waiting = self._connection.end()
+        for call in waiting:
+            call.is_settled = True
+        for follower in self._followers:
+            follower.wake.release()
+        self._followers.clear()
+        with suppress(OSError):
+            if waiting:
+                # What is still in our send buffer must not reach the oracle after a repetition.
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            if self._users:
+                self._sock.shutdown(socket.SHUT_RDWR)
+        if not self._users:
+            self._close()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._failure is not None and not self._users:
+                self._close()
+
+    def _close(self) -> None:
+        self._sock.close()
+        self._gone.set()
+
+    def _down(self, *, was_sent: bool) -> LinkDown:
+        reason, cause = self._failure or ("the connection ended", None)
+        return LinkDown(reason, was_sent=was_sent, cause=cause)
+
+
+def open_link(
+    address: tuple[str, int],
+    *,
+    connect_timeout_s: float,
+    handshake_timeout_s: float,
+    after_ts: Timestamp,
+    clock: Clock,
+) -> Link:
+    """Connect, shake hands and return the link; the oracle may have refused us all the same.
+
+    Args:
+        address: Host and port.
+        connect_timeout_s: For each address that the host's name stands for.
+        handshake_timeout_s: For the oracle's first answer.
+        after_ts: Every start timestamp must be greater than this one.
+        clock: What time limits are measured by.
+
+    Raises:
+        OSError: if nobody accepts the connection.
+        LinkDown: if the handshake got no answer, or a wrong one.
+    """
+    sock = socket.create_connection(address, timeout=connect_timeout_s)
+    try:
+        _check_not_ourselves(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        link = Link(sock, ClientConnection(after_ts=after_ts), clock=clock)
+    except BaseException:
+        sock.close()
+        raise
+    try:
+        link.shake_hands(timeout_s=handshake_timeout_s)
+    except BaseException:
+        link.kill("the handshake failed")
+        raise
+    return link
+
+
+def _check_not_ourselves(sock: socket.socket) -> None:
+    # Where nobody listens, the kernel may pick the wanted port as our own and connect the socket to
+    # itself; we would then occupy the port that the oracle needs.
+    if sock.getsockname() == sock.getpeername():
+        raise ConnectionRefusedError("the connection met itself: nobody listens there")

@@ -1,0 +1,439 @@
+"""The oracle on the other end of a TCP connection, ours or Omid's in Java, for blocking callers.
+
+Adds to `oracle/link.py` what survives a connection: where the oracle is, connecting and connecting
+again, which requests may be repeated, and whether the oracle belongs to our store.  It lacks any
+idea of transactions.
+
+What is repeated, and why that is right: `begin` gives a fresh timestamp each time, `fence` a later
+fence, `invalidate` the same verdict.  A commit is never sent twice by this module; only the caller
+knows that it asks again, and says so with `is_retry`.
+
+Errors tell whether a commit request may have been read: only an `OracleUnavailable` that is not
+`retryable` leaves that open.  After every other error of `commit` nothing was sent.
+
+Source of the rules against mismatched answers: Omid's client, see `wire/connection.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from omidpy.clock import Clock, SystemClock
+from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
+from omidpy.model import CellId, TableId, Timestamp
+from omidpy.oracle.base import (
+    AbortReason,
+    Begun,
+    CommitGranted,
+    CommitRefused,
+    CommitVerdict,
+    InvalidationVerdict,
+)
+from omidpy.oracle.link import Link, LinkDown, open_link
+from omidpy.wire.connection import Answer, Question
+from omidpy.wire.messages import (
+    DEFAULT_PORT,
+    CommitRequest,
+    CommitResponse,
+    Feature,
+    FenceRequest,
+    FenceResponse,
+    InvalidateRequest,
+    InvalidateResponse,
+    InvalidateVerdict,
+    TimestampRequest,
+    TimestampResponse,
+)
+
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+
+_BEGIN: Final = TimestampRequest()
+
+
+class TcpOracle:
+    """An `Oracle` behind a socket.  Connects when first asked; safe to share among threads."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        resolve: Callable[[], tuple[str, int]] | None = None,
+        store_id: str | None = None,
+        request_timeout_s: float = 5.0,
+        connect_timeout_s: float = 2.0,
+        reconnect_budget_s: float = 5.0,
+        packed: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        """Remember where the oracle is; nothing is opened yet.
+
+        Args:
+            address: `host:port`, `host`, or `[ipv6]:port`; or else give `resolve`.
+            resolve: Asked at each connect where the oracle is now.  It raises `OracleUnavailable`
+                if there is none at the moment.
+            store_id: Id of the store that the oracle must serve; None takes whichever the first
+                answer names.  Java's oracle names none and is believed.
+            request_timeout_s: For one answer.  When it passes, the connection is given up.
+            connect_timeout_s: For the TCP connection alone.
+            reconnect_budget_s: How long to go on connecting and repeating after the first failure,
+                for requests that are harmless to repeat; 0 gives up at once.
+            packed: Send commit requests in the shorter form of Omid's main branch.
+            clock: What time limits are measured by.
+
+        Raises:
+            ConfigError: if the address cannot be read, or is given twice or not at all.
+        """
+        if (address is None) == (resolve is None):
+            raise ConfigError("give TcpOracle either an address or resolve=, and not both")
+        self._resolve = _fixed(address) if resolve is None else resolve
+        self._expected_store_id = store_id
+        self._request_timeout_s = request_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._reconnect_budget_s = reconnect_budget_s
+        self._packed = packed
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._link: Link | None = None
+        self._where = address or "an address not found yet"
+        self._is_known = False
+        self._store_id: str | None = None
+        self._epoch = Timestamp(0)
+        self._max_transaction_age_s: float | None = None
+        self._can_invalidate = False
+        self._last_start_ts = Timestamp(0)
+        self._make_locks()
+        _instances.add(self)
+
+    def _make_locks(self) -> None:
+        self._connect_lock = threading.Lock()
+        self._closing = threading.Event()
+        self._turns = threading.Condition()
+        self._taken: set[tuple[str, int]] = set()
+        self._attempts = 0
+        self._failed_attempt: tuple[int, str] = (0, "")
+
+    # -- what the oracle told ----------------------------------------------------------------------
+
+    @property
+    def store_id(self) -> str | None:
+        """Id of the store the oracle serves; None before the first answer and from Java's."""
+        return self._store_id
+
+    @property
+    def can_invalidate(self) -> bool:
+        """Whether the oracle knows `invalidate`; connects to find out, if nothing has yet."""
+        if not self._is_known:
+            self.ping()
+        return self._can_invalidate
+
+    @property
+    def epoch(self) -> Timestamp:
+        """The oracle's epoch as of the last connect; 0 before, and from Java's."""
+        return self._epoch
+
+    @property
+    def max_transaction_age_s(self) -> float | None:
+        """Age at which the oracle stops committing a transaction; None if it does not tell."""
+        return self._max_transaction_age_s
+
+    # -- the questions -----------------------------------------------------------------------------
+
+    def ping(self) -> None:
+        """Connect now, with one attempt; the handshake is the answer, and an open connection one.
+
+        Raises:
+            OracleUnavailable: if nobody answers there; the message says how to start an oracle.
+            ConfigError: if the oracle is of another kind, or serves another store.
+        """
+        self._open_link()
+
+    def begin(self, *, hold_s: float | None = None) -> Begun:
+        """Return a fresh start timestamp; see `Oracle.begin`."""
+        hold_ms = None if hold_s is None else math.ceil(hold_s * 1000)
+        if hold_ms is not None and hold_ms <= 0:
+            raise UsageError(f"hold_s={hold_s} holds nothing; give seconds above 0, or None")
+
+        def question(link: Link) -> TimestampRequest:
+            # Java's oracle does not age its low watermark: there is nothing to hold.
+            is_held = hold_ms is not None and link.has_feature(Feature.BEGIN_EXTRAS)
+            return TimestampRequest(hold_ms) if is_held else _BEGIN
+
+        link, answer = self._ask(question)
+        assert isinstance(answer, TimestampResponse), "answers are matched by kind"
+        return Begun(
+            answer.start_ts,
+            link.capabilities.epoch or Timestamp(0),
+            answer.low_watermark or Timestamp(0),
+        )
+
+    def commit(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        *,
+        is_retry: bool = False,
+    ) -> CommitVerdict:
+        """Decide a transaction; see `Oracle.commit`.
+
+        Raises:
+            OracleUnavailable: `retryable` only if the request was certainly not sent; otherwise the
+                outcome is open.
+            UsageError: if the write set is too large for one request; nothing was sent.
+        """
+        request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
+        _, answer = self._ask(lambda _: request, is_repeatable=False)
+        assert isinstance(answer, CommitResponse), "answers are matched by kind"
+        if answer.commit_ts is not None:
+            return CommitGranted(answer.commit_ts)
+        return CommitRefused(_abort_reason(answer.reason), answer.conflicts)
+
+    def fence(self, table_id: TableId) -> Timestamp:
+        """Set a fence on a table; see `Oracle.fence`."""
+        with self._turn("fence", table_id):
+            _, answer = self._ask(lambda _: FenceRequest(table_id))
+        assert isinstance(answer, FenceResponse), "answers are matched by kind"
+        return answer.fence_ts
+
+    def invalidate(self, start_ts: Timestamp) -> CommitGranted | InvalidationVerdict:
+        """Forbid a commit, or say that it has happened; see `Oracle.invalidate`."""
+        with self._turn("invalidate", start_ts):
+            _, answer = self._ask(lambda _: InvalidateRequest(start_ts))
+        assert isinstance(answer, InvalidateResponse), "answers are matched by kind"
+        if answer.commit_ts is not None:
+            return CommitGranted(answer.commit_ts)
+        if answer.verdict is InvalidateVerdict.INVALIDATED:
+            return InvalidationVerdict.INVALIDATED
+        return InvalidationVerdict.UNKNOWN
+
+    def close(self) -> None:
+        """Close the connection; requests in flight raise `OracleUnavailable`."""
+        self._closing.set()
+        # A thread that connects right now publishes its link first and looks at `_closing` after,
+        # so one of the two of us kills it.
+        if self._link is not None:
+            self._link.kill("this client was closed")
+
+    # -- asking, and asking again ------------------------------------------------------------------
+
+    def _ask(
+        self, question: Callable[[Link], Question], *, is_repeatable: bool = True
+    ) -> tuple[Link, Answer]:
+        """Return the answer and the link that it came by, connecting and repeating as allowed."""
+        give_up_s: float | None = None
+        for failure_count in itertools.count(1):
+            try:
+                link = self._open_link()
+                answer = link.call(
+                    question(link), timeout_s=self._request_timeout_s, packed=self._packed
+                )
+                return link, answer
+            except LinkDown as down:
+                error = self._unavailable(down, is_repeatable=is_repeatable)
+                if down.was_sent and not is_repeatable:
+                    raise error from down.cause
+                if down.was_sent and down.cause is not None:
+                    raise RemoteProtocolError(f"{self._where}: {down.cause}") from down.cause
+            except OracleUnavailable as unavailable:
+                error = unavailable
+            now_s = self._clock.monotonic_s()
+            if give_up_s is None:
+                give_up_s = now_s + self._reconnect_budget_s
+            # The first repetition comes at once: most often a restarted oracle is there already.
+            longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failure_count, 10))
+            pause_s = 0.0 if failure_count == 1 else random.uniform(0, longest_s)
+            if self._closing.is_set() or now_s + pause_s >= give_up_s:
+                raise error
+            self._closing.wait(pause_s)
+        raise AssertionError("unreachable: the loop has no end")
+
+    @contextmanager
+    def _turn(self, kind: str, number: int) -> Iterator[None]:
+        """Let one request of a name out at a time; two equal answers cannot be told apart."""
+        name = (kind, number)
+        with self._turns:
+            while name in self._taken:
+                self._turns.wait()
+            self._taken.add(name)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._taken.discard(name)
+                self._turns.notify_all()
+
+    def _unavailable(self, down: LinkDown, *, is_repeatable: bool) -> OracleUnavailable:
+        if self._closing.is_set():
+            message = f"this client of the oracle at {self._where} is closed"
+        else:
+            message = f"no answer from the oracle at {self._where}: {down.reason}"
+        is_retryable = (is_repeatable or not down.was_sent) and not self._closing.is_set()
+        return OracleUnavailable(message, retryable=is_retryable)
+
+    # -- connecting --------------------------------------------------------------------------------
+
+    def _open_link(self) -> Link:
+        """Return the link in use, or one attempt's new one."""
+        link = self._link
+        if link is not None and link.is_open:
+            return link
+        seen_attempts = self._attempts
+        with self._connect_lock:
+            if self._link is not None and self._link.is_open:
+                return self._link
+            failed_attempt, reason = self._failed_attempt
+            if failed_attempt > seen_attempts:
+                # Somebody tried and failed since we came, so we need not wait for the same again:
+                # a hundred threads would do it one after the other.
+                raise OracleUnavailable(reason)
+            self._attempts += 1
+            try:
+                link = self._connect()
+            except OracleUnavailable as error:
+                self._failed_attempt = (self._attempts, str(error))
+                raise
+            self._link = link
+            if self._closing.is_set():
+                link.kill("this client was closed")
+            return link
+
+    def _connect(self) -> Link:
+        if self._closing.is_set():
+            raise OracleUnavailable(
+                f"this client of the oracle at {self._where} is closed", retryable=False
+            )
+        if self._link is not None:
+            self._last_start_ts = max(self._last_start_ts, self._link.last_start_ts)
+            self._link.wait_gone(self._connect_timeout_s)
+        address = self._resolve()
+        self._where = _text(address)
+        try:
+            link = open_link(
+                address,
+                connect_timeout_s=self._connect_timeout_s,
+                handshake_timeout_s=self._request_timeout_s,
+                after_ts=self._last_start_ts,
+                clock=self._clock,
+            )
+        except OSError as error:
+            raise self._nobody_there(str(error)) from error
+        except LinkDown as down:
+            if down.cause is not None:
+                raise RemoteProtocolError(
+                    f"{self._where} does not speak the oracle's protocol ({down.cause}); "
+                    "is it the address of a tso-server, without TLS?"
+                ) from down.cause
+            raise self._nobody_there(f"during the handshake, {down.reason}") from down
+        try:
+            self._accept(link)
+        except ConfigError:
+            link.kill("the oracle does not fit")
+            raise
+        return link
+
+    def _accept(self, link: Link) -> None:
+        """Check that this is our oracle, and keep what it told."""
+        if link.is_refused:
+            raise ConfigError(
+                f"the oracle at {self._where} declares this client incompatible; "
+                "use versions of client and oracle that belong together"
+            )
+        if link.is_low_latency:
+            raise ConfigError(
+                f"the oracle at {self._where} runs with lowLatency: true, where clients write the "
+                "commit table themselves; set lowLatency: false in its configuration"
+            )
+        told = link.capabilities
+        store_id = None if told.store_id is None else told.store_id.decode("utf-8", "replace")
+        expected = self._expected_store_id
+        if store_id is not None and expected is not None and store_id != expected:
+            raise ConfigError(
+                f"the oracle at {self._where} serves the store {store_id}, and this client uses "
+                f"the store {expected}; connect to that store's oracle, or start one with "
+                f"`tso-server --store URL --listen {self._where}`"
+            )
+        age_ms = told.max_transaction_age_ms
+        self._store_id = store_id
+        # Transactions that run now hold timestamps of this store's oracle and no other's.
+        self._expected_store_id = store_id or expected
+        self._epoch = told.epoch or Timestamp(0)
+        self._max_transaction_age_s = None if age_ms is None else age_ms / 1000
+        self._can_invalidate = link.has_feature(Feature.INVALIDATE)
+        self._is_known = True
+
+    def _nobody_there(self, reason: str) -> OracleUnavailable:
+        return OracleUnavailable(
+            f"no oracle answers at {self._where}: {reason}; start one with "
+            f"`tso-server --store URL --listen {self._where}`, or correct the address"
+        )
+
+    def _start_over_after_fork(self) -> None:
+        """Leave the connection to the parent; the locks may be held by threads that are not here.
+
+        The descriptor is closed without a shutdown, which would end the parent's conversation.
+        """
+        link, self._link = self._link, None
+        was_closing = self._closing.is_set()
+        self._make_locks()
+        if was_closing:
+            self._closing.set()
+        if link is not None:
+            self._last_start_ts = max(self._last_start_ts, link.last_start_ts)
+            link.forget()
+
+
+def _abort_reason(number: int) -> AbortReason:
+    try:
+        return AbortReason(number)
+    except ValueError:
+        return AbortReason.UNSTATED
+
+
+def _fixed(address: str | None) -> Callable[[], tuple[str, int]]:
+    place = parse_address(address or "")
+    return lambda: place
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return the host and port in `host:port`, `host` or `[ipv6]:port`.
+
+    Raises:
+        ConfigError: if it is none of them.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or address.endswith("]"):
+        host, port = address, str(DEFAULT_PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise ConfigError(
+            f"{address!r} is no address of an oracle; expected host:port, "
+            f"for instance 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
+        )
+    return host, int(port)
+
+
+def _text(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+_instances: weakref.WeakSet[TcpOracle] = weakref.WeakSet()
+
+
+def _start_over_after_fork() -> None:
+    for oracle in list(_instances):
+        oracle._start_over_after_fork()  # noqa: SLF001  the hook is this module's, and so is the class
+
+
+os.register_at_fork(after_in_child=_start_over_after_fork)

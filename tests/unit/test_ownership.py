@@ -1,0 +1,107 @@
+"""Which tables a compaction may write, and which hold its horizon."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from compactor.ownership import (
+    Standing,
+    ignored_tables,
+    judge,
+    set_ignored,
+    survey,
+)
+from omidpy.cells import shadow_qualifier
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
+from omidpy.model import Cell, FamilySchema, TableSchema
+from omidpy.storage.memory import MemoryStore
+from tests.machines.cells import World
+
+WITNESS: Final = Cell(b"r", b"cf", shadow_qualifier(b"q"), 50, bytes(8))
+
+
+def schema(name: str = "t", *, mark: str | None = "true", owner: str | None = None) -> TableSchema:
+    """Return a table of one family."""
+    attributes = {} if mark is None else {OMID_ENABLED: mark}
+    owned = {} if owner is None else {COMMIT_TABLE_ATTRIBUTE: owner}
+    return TableSchema(name, (FamilySchema(b"cf", attributes), FamilySchema(b"plain")), owned)
+
+
+@pytest.mark.parametrize(
+    ("mark", "owner", "witness", "expected"),
+    [
+        ("true", COMMIT_TABLE, None, Standing.OWNED),
+        ("TRUE", COMMIT_TABLE, WITNESS, Standing.OWNED),
+        ("true", None, None, Standing.BLOCKING),
+        ("true", "ANOTHER", None, Standing.BLOCKING),
+        (None, None, WITNESS, Standing.BLOCKING),
+        (None, COMMIT_TABLE, WITNESS, Standing.BLOCKING),
+        ("false", None, WITNESS, Standing.BLOCKING),
+        ("false", None, None, Standing.PLAIN),
+        (None, COMMIT_TABLE, None, Standing.PLAIN),
+    ],
+)
+def test_standing(
+    mark: str | None, owner: str | None, witness: Cell | None, expected: Standing
+) -> None:
+    """Owned needs the mark *and* our name; whatever else looks transactional blocks."""
+    standing = judge(
+        schema(mark=mark, owner=owner), COMMIT_TABLE, is_ignored=False, witness=witness
+    )
+    assert standing.standing is expected
+    assert standing.families == (frozenset({b"cf"}) if expected is Standing.OWNED else frozenset())
+
+
+def test_blocking_table_says_what_was_found_and_what_to_do() -> None:
+    """An operator reads this line in the morning."""
+    reason = judge(schema(owner="ANOTHER"), COMMIT_TABLE, is_ignored=False, witness=None).reason
+    assert "OMID_ENABLED" in reason
+    assert "ANOTHER" in reason
+    assert "omidpy table adopt t" in reason
+    assert "omidpy table ignore t" in reason
+
+
+def test_ignoring_takes_a_blocking_table_out_of_the_account_but_never_one_of_ours() -> None:
+    """A table of ours that is ignored by mistake would lose data."""
+    blocking = judge(schema(), COMMIT_TABLE, is_ignored=True, witness=WITNESS)
+    assert blocking.standing is Standing.IGNORED
+    ours = judge(schema(owner=COMMIT_TABLE), COMMIT_TABLE, is_ignored=True, witness=WITNESS)
+    assert ours.standing is Standing.OWNED
+
+
+@pytest.mark.parametrize("name", ["OMID_COMMIT_TABLE", "OMIDPY_COMPACTION", "hbase:meta"])
+def test_system_tables_are_never_judged_by_their_looks(name: str) -> None:
+    """The commit table holds no cells of transactions, whatever its attributes say."""
+    made = judge(schema(name, owner=COMMIT_TABLE), COMMIT_TABLE, is_ignored=False, witness=WITNESS)
+    assert made.standing is Standing.SYSTEM
+
+
+def test_survey_finds_a_shadow_cell_in_a_table_without_marks() -> None:
+    """Java writes transactions into any table; only its shadow cells give it away."""
+    world = World(MemoryStore())
+    world.table("java", families=(), plain_families=(b"cf",), owner=None)
+    world.table("plain", families=(), plain_families=(b"cf",), owner=None)
+    world.table("ours")
+    cell = world.put(b"r", 100, table="java")
+    world.heal(cell, 150, table="java")
+    world.put(b"r", 100, table="plain")
+    standings = {one.name: one.standing for one in survey(world.store, COMMIT_TABLE)}
+    assert standings["java"] is Standing.BLOCKING
+    assert standings["plain"] is Standing.PLAIN
+    assert standings["ours"] is Standing.OWNED
+    assert standings["OMID_COMMIT_TABLE"] is Standing.SYSTEM
+
+
+def test_ignoring_can_be_taken_back() -> None:
+    """A fact is replaced, never deleted: on HBase a delete would hide the next one."""
+    world = World(MemoryStore())
+    control = ControlTable(world.store)
+    set_ignored(control, "java", is_ignored=True)
+    assert ignored_tables(control) == {"java"}
+    set_ignored(control, "java", is_ignored=False)
+    assert ignored_tables(control) == frozenset()
+    set_ignored(control, "java", is_ignored=True)
+    assert ignored_tables(control) == {"java"}
