@@ -7,6 +7,7 @@ across `fork`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -113,10 +114,12 @@ class TransactionManager:
         commit_table = CommitTable(store)
         resolver = CellResolver(store, commit_table)
         watermarks = Watermarks(ControlTable(store))
-        self.reader = SnapshotReader(store, resolver, watermarks, self.clock)
         self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
         completer = Completer(store, commit_table, self._reach_step)
         self.post_committer: PostCommitter = _post_committer(post_commit, completer)
+        self.reader = SnapshotReader(
+            store, resolver, watermarks, self.clock, owes=self.post_committer.owes
+        )
         self._layouts: dict[str, tuple[float, TableLayout]] = {}
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
         self._is_closed = False
@@ -138,7 +141,10 @@ class TransactionManager:
         Cost: 1 oracle round trip.
         """
         self._check_usable()
-        return Transaction(self, self.oracle.begin(hold_s=hold_s), read_only=read_only)
+        asked_s = self.clock.monotonic_s()
+        begun = self.oracle.begin(hold_s=hold_s)
+        snapshot = self.reader.open(begun, asked_s=asked_s)
+        return Transaction(self, snapshot, read_only=read_only)
 
     @overload
     def transactional(
@@ -222,7 +228,9 @@ class TransactionManager:
             case Transaction(status=TransactionStatus.RUNNING):
                 return Undecided()
             case Transaction():
-                return self.outcomes.settle(what.start_ts, what.witness())
+                outcome = self.outcomes.settle(what.start_ts, what.witness())
+                what.learn(outcome)
+                return outcome
             case CommitOutcomeUnknown():
                 return self.outcomes.settle(what.start_ts, what.witness)
             case bool():
@@ -343,9 +351,10 @@ class TransactionManager:
             if self._is_closed:
                 return
             self._is_closed = True
-        self.post_committer.close()
-        self.oracle.close()
-        self.store.close()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.store.close)
+            stack.callback(self.oracle.close)
+            self.post_committer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -367,6 +376,7 @@ class TransactionManager:
 
     def _after_fork_in_child(self) -> None:
         self.generation += 1
+        self.reader.resolver.cache.forget()
         self._close_lock = threading.Lock()
         if isinstance(self.post_committer, AsyncPostCommitter):
             self.post_committer.after_fork_in_child()

@@ -15,7 +15,8 @@ cells' versions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from omidpy.cells import FAMILY_MARKER_QUALIFIER, shadow_qualifier
@@ -45,26 +46,61 @@ class SnapshotReader:
     """What every snapshot of one manager shares: the store, the resolver and the horizon."""
 
     def __init__(
-        self, store: Store, resolver: CellResolver, watermarks: Watermarks, clock: Clock
+        self,
+        store: Store,
+        resolver: CellResolver,
+        watermarks: Watermarks,
+        clock: Clock,
+        *,
+        owes: Callable[[Timestamp], bool] = lambda _: False,
     ) -> None:
+        """Join the parts.
+
+        Args:
+            store: Where the tables are.
+            resolver: Finds the fate of cells without a shadow cell.
+            watermarks: Where the collection horizon is read.
+            clock: Measures the age of snapshots.
+            owes: Whether this process is about to write a transaction's shadow cells anyway, so
+                that a reader need not.
+        """
         self.store = store
         self.resolver = resolver
         self.watermarks = watermarks
         self.clock = clock
+        self.owes = owes
 
-    def open(self, begun: Begun) -> Snapshot:
-        """Return the snapshot at a start timestamp that the oracle has just handed out."""
-        return Snapshot(self, begun)
+    def open(self, begun: Begun, *, asked_s: float) -> Snapshot:
+        """Return the snapshot at a start timestamp that the oracle handed out after `asked_s`.
+
+        `asked_s` is this clock's monotonic time before the oracle was asked: the answer may have
+        been long under way.
+        """
+        return Snapshot(self, begun, asked_s=asked_s)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What was found out about the cells of one batch of rows."""
+
+    facts: dict[Cell, Timestamp | None] = field(default_factory=dict)
+    """Fates of single cells; None: not committed for this snapshot."""
+    commits: dict[Timestamp, Timestamp] = field(default_factory=dict)
+    """Commit timestamps of whole transactions."""
+    unhealed: dict[Cell, Timestamp] = field(default_factory=dict)
+    """Committed cells without a shadow cell, as far as was seen."""
+    healed: set[Cell] = field(default_factory=set)
+    """Cells whose shadow cell appeared when it was read afresh."""
 
 
 class Snapshot:
     """The committed state below `start_ts`, and the transaction's own cells."""
 
-    def __init__(self, reader: SnapshotReader, begun: Begun) -> None:
+    def __init__(self, reader: SnapshotReader, begun: Begun, *, asked_s: float) -> None:
         self.start_ts = begun.start_ts
         self._reader = reader
         self._epoch = max(begun.epoch, begun.low_watermark)
-        self._opened_s = reader.clock.monotonic_s()
+        self._asked_s = asked_s
 
     def read(
         self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None = None
@@ -111,6 +147,8 @@ class Snapshot:
             keys = [cells[0].row for cells in page]
             selected = self._select(table, keys, page, columns)
             yield [(key, row) for key, row in zip(keys, selected, strict=True) if row.cells]
+        # That nothing more was found is an answer too, and rows may have been collected whole.
+        self._check_horizon()
 
     # -- deciding a batch of rows --------------------------------------------------------------
 
@@ -155,23 +193,27 @@ class Snapshot:
         """Decide rows; return those decided by index, and the indexes that need older versions."""
         results: dict[int, VisibleRow] = {}
         truncated: list[int] = []
-        facts: dict[Cell, Timestamp | None] = {}
-        commits: dict[Timestamp, Timestamp] = {}
+        findings = _Findings()
         waiting: dict[int, SortedRow] = {}
         for index, cells in enumerate(found):
             waiting[index] = row = sort_row(cells)
-            commits.update(row.commits)
-        self._reader.resolver.cache.update(commits)
+            findings.commits.update(row.commits)
+        self._reader.resolver.cache.update(findings.commits)
         while waiting:
             missing: list[Cell] = []
             undecided: dict[int, SortedRow] = {}
             for index, row in waiting.items():
                 decision = visible_row(
-                    row, self.start_ts, facts, commits, versions_read=versions_read
+                    row,
+                    self.start_ts,
+                    findings.facts,
+                    findings.commits,
+                    versions_read=versions_read,
                 )
                 match decision:
                     case VisibleRow():
                         results[index] = decision
+                        findings.unhealed.update(decision.unhealed)
                     case Truncated():
                         truncated.append(index)
                     case Unresolved(needed):
@@ -179,33 +221,34 @@ class Snapshot:
                         undecided[index] = row
             waiting = undecided
             if missing:
-                self._find_fates(table, missing, facts, commits)
+                self._find_fates(table, missing, findings)
+        self._heal(table, findings)
         return results, truncated
 
-    def _find_fates(
-        self,
-        table: str,
-        missing: Iterable[Cell],
-        facts: dict[Cell, Timestamp | None],
-        commits: dict[Timestamp, Timestamp],
-    ) -> None:
+    def _find_fates(self, table: str, missing: Sequence[Cell], findings: _Findings) -> None:
         known = self._reader.resolver.cache.known({base(cell.version) for cell in missing})
-        commits.update(known)
+        findings.commits.update(known)
         asked = [(table, cell) for cell in missing if base(cell.version) not in known]
         if not asked:
             return
         fates = self._reader.resolver.resolve(
             asked, may_invalidate=lambda start_ts: start_ts < self._epoch
         )
-        unhealed: dict[TableCell, Timestamp] = {}
-        for key, fate in fates.items():
-            facts[key[1]] = fate.commit_ts
-            if fate.commit_ts is not None and not fate.is_healed:
-                unhealed[key] = fate.commit_ts
-        if unhealed:
-            self._heal(unhealed)
+        for (_, cell), fate in fates.items():
+            findings.facts[cell] = fate.commit_ts
+            if fate.is_healed:
+                findings.healed.add(cell)
+            elif fate.commit_ts is not None:
+                findings.unhealed[cell] = fate.commit_ts
 
-    def _heal(self, cells: dict[TableCell, Timestamp]) -> None:
+    def _heal(self, table: str, findings: _Findings) -> None:
+        cells: dict[TableCell, Timestamp] = {
+            (table, cell): commit_ts
+            for cell, commit_ts in findings.unhealed.items()
+            if cell not in findings.healed and not self._reader.owes(base(cell.version))
+        }
+        if not cells:
+            return
         try:
             self._reader.store.write(healing(cells))
         except StorageError as error:
@@ -213,7 +256,7 @@ class Snapshot:
             log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
 
     def _check_horizon(self) -> None:
-        if self._reader.clock.monotonic_s() - self._opened_s < HORIZON_FREE_AGE_S:
+        if self._reader.clock.monotonic_s() - self._asked_s < HORIZON_FREE_AGE_S:
             return
         try:
             horizon = self._reader.watermarks.collection_horizon()

@@ -92,7 +92,7 @@ class TransactionalTable:
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
-        self._layout = layout
+        self.layout = layout
         self.name = layout.name
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ class TransactionalTable:
         filter: None = None,  # noqa: A002 - happybase's signature
         timestamp: None = None,
         include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
-        batch_size: int = DEFAULT_BATCH_ROWS,
+        batch_size: int | None = DEFAULT_BATCH_ROWS,
         scan_batching: None = None,
         limit: int | None = None,
         sorted_columns: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
@@ -171,7 +171,7 @@ class TransactionalTable:
             filter: Refused: a filter would judge versions before the snapshot does.
             timestamp: Refused, as in `row`.
             include_timestamp: As in `row`.
-            batch_size: Rows a request.
+            batch_size: Rows a request; None: as many as fit well.
             scan_batching: Refused: rows come whole.
             limit: At most so many rows.
             sorted_columns: Columns come sorted either way.
@@ -187,7 +187,9 @@ class TransactionalTable:
         check_count("batch_size", batch_size)
         key_range = scan_range(row_start, row_stop, row_prefix, reverse=reverse)
         specs = self._column_specs(columns)
-        page_rows = batch_size if limit is None else min(batch_size, limit)
+        page_rows = batch_size or DEFAULT_BATCH_ROWS
+        if limit is not None:
+            page_rows = min(page_rows, limit)
         return self._scan(
             key_range,
             specs,
@@ -287,9 +289,9 @@ class TransactionalTable:
         specs = parse_columns(columns)
         if specs is None:
             # Families that are not ours are never read: their cells have no transaction.
-            return [(family, None) for family in sorted(self._layout.families)]
+            return [(family, None) for family in sorted(self.layout.families)]
         for family, _ in specs:
-            self._layout.check_family(family)
+            self.layout.check_family(family)
         return specs
 
     # -- writing -------------------------------------------------------------------------------
@@ -320,7 +322,7 @@ class TransactionalTable:
         writes = []
         for column, value in data.items():
             family, qualifier = parse_column(column)
-            self._layout.check_family(family)
+            self.layout.check_family(family)
             check_bytes("the value of column " + repr(column), value)
             check_writable(qualifier, value)
             check_value_size(column, value)

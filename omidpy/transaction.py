@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from omidpy.buffer import WriteBuffer
+from omidpy.buffer import CellName, WriteBuffer
 from omidpy.cells import table_id
 from omidpy.errors import (
     CommitOutcomeUnknown,
@@ -26,6 +26,7 @@ from omidpy.errors import (
     Invalidated,
     LocalProtocolError,
     OmidError,
+    OracleUnavailable,
     SnapshotTooOld,
     StorageError,
     TransactionAborted,
@@ -33,13 +34,24 @@ from omidpy.errors import (
     UsageError,
     WriteConflict,
 )
-from omidpy.model import Aborted, Cell, CellId, Committed, Timestamp, TransactionStatus
-from omidpy.oracle.base import AbortReason, Begun, CommitGranted, CommitRefused
+from omidpy.model import (
+    Aborted,
+    Cell,
+    CellId,
+    Committed,
+    Outcome,
+    TableId,
+    Timestamp,
+    TransactionStatus,
+    Undecided,
+)
+from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused
 from omidpy.post_commit import Completion
 from omidpy.table import TransactionalTable
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
+    from omidpy.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -55,15 +67,15 @@ class Transaction:
         status: `running`, `committed`, `rolled_back` or `unknown`.
     """
 
-    def __init__(self, manager: TransactionManager, begun: Begun, *, read_only: bool) -> None:
-        self.start_ts = begun.start_ts
+    def __init__(self, manager: TransactionManager, snapshot: Snapshot, *, read_only: bool) -> None:
+        self.start_ts = snapshot.start_ts
         self.commit_ts: Timestamp | None = None
         self.status = TransactionStatus.RUNNING
         self.is_read_only = read_only
         self._manager = manager
         self._generation = manager.generation
-        self._snapshot = manager.reader.open(begun)
-        self._buffer = WriteBuffer(begun.start_ts)
+        self._snapshot = snapshot
+        self._buffer = WriteBuffer(snapshot.start_ts)
         self._tables: dict[str, TransactionalTable] = {}
         self._rollback_reason: str | None = None
         self._is_entered = False
@@ -184,17 +196,15 @@ class Transaction:
         table_ids = {table_id(name) for name in self._buffer.tables()}
         try:
             return manager.oracle.commit(self.start_ts, cell_ids, table_ids)
-        except (UsageError, LocalProtocolError, ConfigError) as error:
-            # Nothing was sent: too many cells for one request, or an oracle of another store.
-            self._roll_back()
-            raise TransactionAborted(
-                f"transaction {self.start_ts} was not committed: {error}", retryable=False
-            ) from error
         except OmidError as error:
+            if _was_not_sent(error):
+                self._roll_back()
+                raise TransactionAborted(
+                    f"transaction {self.start_ts} was not committed: {error}",
+                    retryable=error.retryable,
+                ) from error
             log.warning("no answer to the commit of %d, finding out: %s", self.start_ts, error)
-            outcome = manager.outcomes.settle(
-                self.start_ts, self._buffer.witness(), cell_ids, table_ids
-            )
+            outcome = self._settle(cell_ids, table_ids)
             if isinstance(outcome, Committed) and outcome.commit_ts is not None:
                 return CommitGranted(outcome.commit_ts)
             if isinstance(outcome, Aborted):
@@ -206,9 +216,28 @@ class Transaction:
                 witness=self._buffer.witness(),
             ) from error
 
+    def _settle(self, cell_ids: set[CellId], table_ids: set[TableId]) -> Outcome:
+        try:
+            return self._manager.outcomes.settle(
+                self.start_ts, self._buffer.witness(), cell_ids, table_ids
+            )
+        except OmidError as error:
+            log.warning("the outcome of %d could not be found out: %s", self.start_ts, error)
+            return Undecided()
+
+    def learn(self, outcome: Outcome) -> None:
+        """Take note of an outcome that was unknown, and do what follows it."""
+        if self.status is not TransactionStatus.UNKNOWN or self.is_inherited:
+            return
+        if isinstance(outcome, Aborted):
+            self._roll_back()
+        elif isinstance(outcome, Committed) and outcome.commit_ts is not None:
+            self._committed(outcome.commit_ts)
+
     def _committed(self, commit_ts: Timestamp) -> None:
         self.commit_ts = commit_ts
         self.status = TransactionStatus.COMMITTED
+        self._manager.reader.resolver.cache.update({self.start_ts: commit_ts})
         self._manager.on_step("decided")
         self._manager.post_committer.submit(
             Completion(self.start_ts, self._buffer.shadow_cells(commit_ts))
@@ -241,9 +270,12 @@ class Transaction:
             )
 
     def _cell_ids(self) -> set[CellId]:
-        return {
-            self._manager.layout(name.table).conflict_id(*name[1:]) for name in self._buffer.names()
-        }
+        return {self._conflict_id(name) for name in self._buffer.names()}
+
+    def _conflict_id(self, name: CellName) -> CellId:
+        # The layout that the write was checked by, which asks no store: between the last flush and
+        # the oracle nothing may fail.
+        return self._tables[name.table].layout.conflict_id(*name[1:])
 
     def _refusal(self, verdict: CommitRefused) -> TransactionAborted:
         start_ts = self.start_ts
@@ -274,7 +306,7 @@ class Transaction:
         cells = [
             (name.table, name.row, name.family, name.qualifier)
             for name in self._buffer.names()
-            if self._manager.layout(name.table).conflict_id(*name[1:]) in wanted
+            if self._conflict_id(name) in wanted
         ]
         where = ", ".join(f"{t}:{r!r} {f!r}:{q!r}" for t, r, f, q in cells[:3]) or (
             "a cell that the oracle does not name"
@@ -345,3 +377,13 @@ class Transaction:
                 f"transaction {self.start_ts} was begun with read_only=True; use tm.begin() to "
                 "write"
             )
+
+
+def _was_not_sent(error: OmidError) -> bool:
+    """Say whether a failed commit request certainly never left this process.
+
+    Too many cells for one request, an oracle of another store, or nobody there to send it to.
+    """
+    if isinstance(error, OracleUnavailable):
+        return not error.was_sent
+    return isinstance(error, (UsageError, LocalProtocolError, ConfigError))

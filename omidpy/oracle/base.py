@@ -68,7 +68,8 @@ class Oracle(Protocol):
     """The timestamp oracle, as a client sees it.  Safe to share among threads.
 
     Every method raises `OracleUnavailable` when no answer came.  For `commit` that leaves the
-    outcome open; the caller asks again with `is_retry`, or reads the commit table.
+    outcome open unless its `was_sent` is False; the caller asks again with `is_retry`, or reads the
+    commit table.
     """
 
     @property
