@@ -14,7 +14,7 @@ an undone layer had already sent is named, so that exactly those versions can be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from omidpy.cells import encode_long, shadow_qualifier
@@ -42,6 +42,19 @@ class CellName(NamedTuple):
 
 Columns = dict[tuple[bytes, bytes], bytes]
 """Column -> value or tombstone."""
+
+
+class DroppedSavepoint(NamedTuple):
+    """What an undone savepoint had sent."""
+
+    sent: Sequence[tuple[CellName, int]]
+    was_acknowledged: bool
+    """Whether the store has said that all of it arrived."""
+
+    @property
+    def deletes(self) -> dict[str, list[RowMutation]]:
+        """The exact deletes that take it back."""
+        return _deletes(self.sent)
 
 
 class _Layer:
@@ -86,10 +99,13 @@ class WriteBuffer:
         """
         self._start_ts = start_ts
         self._fixed_version = fixed_version
-        self._merged: dict[CellName, str] = {}
-        self._digests: dict[str, str | None] = {}
+        self._merged: set[CellName] = set()
+        self._parts: set[tuple[str | None, str]] = set()
+        self._conflict_free: set[CellName] = set()
         self._checkpoint = 0
         self._used_checkpoint = -1
+        """Up to here, checkpoints are spoilt: deleted at, or handed out to workers."""
+        self._reserved_checkpoint: int | None = None
         self._layers = [_Layer()]
         self._taken: list[_Layer] = []
         self._sent: dict[CellName, dict[int, bytes | None]] = {}
@@ -97,9 +113,32 @@ class WriteBuffer:
 
     # -- writing and reading -------------------------------------------------------------------
 
-    def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
-        """Buffer a value, or a tombstone."""
-        self._layers[-1].put(CellName(table, row, family, qualifier), value)
+    def put(
+        self,
+        table: str,
+        row: bytes,
+        family: bytes,
+        qualifier: bytes,
+        value: bytes,
+        *,
+        conflict_free: bool = False,
+    ) -> None:
+        """Buffer a value, or a tombstone.
+
+        A cell is free of conflicts only if every write of it was asked to be.
+        """
+        name = CellName(table, row, family, qualifier)
+        if not conflict_free:
+            self._conflict_free.discard(name)
+        elif not self._is_written(name):
+            self._conflict_free.add(name)
+        self._layers[-1].put(name, value)
+
+    def _is_written(self, name: CellName) -> bool:
+        column = (name.family, name.qualifier)
+        return name in self._sent or any(
+            column in layer.rows.get(name.table, {}).get(name.row, {}) for layer in self._layers
+        )
 
     def row(self, table: str, row: bytes) -> Columns:
         """Return what is buffered for a row.  Not to be changed."""
@@ -129,6 +168,11 @@ class WriteBuffer:
         """About how much memory the buffered cells take."""
         return sum(layer.size_bytes for layer in self._layers)
 
+    @property
+    def savepoint_bytes(self) -> int:
+        """How much of `size_bytes` belongs to open savepoints."""
+        return sum(layer.size_bytes for layer in self._layers[1:])
+
     # -- savepoints ----------------------------------------------------------------------------
 
     @property
@@ -153,8 +197,8 @@ class WriteBuffer:
             below.put(name, value)
         below.sent.extend(top.sent)
 
-    def drop_savepoint(self) -> dict[str, list[RowMutation]]:
-        """Forget the top layer; return the exact deletes of what it had sent already.
+    def drop_savepoint(self) -> DroppedSavepoint:
+        """Forget the top layer; return what it had sent already.
 
         Nothing is written again at a deleted version, because HBase's delete markers hide later
         puts: whatever is flushed next takes a higher one.
@@ -162,23 +206,19 @@ class WriteBuffer:
         top = self._layers.pop()
         if top.sent:
             self._used_checkpoint = self._checkpoint
-        for sent in top.sent:
-            self._unacknowledged.pop(sent, None)
+        was_acknowledged = not any(sent in self._unacknowledged for sent in top.sent)
         for name, version in top.sent:
+            self._unacknowledged.pop((name, version), None)
             versions = self._sent[name]
             del versions[version]
             if not versions:
                 del self._sent[name]
-        return _deletes(top.sent)
+        return DroppedSavepoint(top.sent, was_acknowledged)
 
-    def restore_savepoint(self, deletes: dict[str, list[RowMutation]]) -> None:
-        """Count cells whose delete was not acknowledged as sent again, so that a rollback has
-        them."""
-        for table, mutations in deletes.items():
-            for mutation in mutations:
-                for family, qualifier, version in mutation.deletes:
-                    name = CellName(table, mutation.row, family, qualifier)
-                    self._sent.setdefault(name, {})[version] = None
+    def restore_savepoint(self, dropped: DroppedSavepoint) -> None:
+        """Count cells that may not be gone as sent again, so that a rollback removes them."""
+        for name, version in dropped.sent:
+            self._sent.setdefault(name, {})[version] = None
 
     def _take_checkpoint(self, how: str) -> None:
         if self._checkpoint == MAX_CHECKPOINTS:
@@ -210,8 +250,9 @@ class WriteBuffer:
             rewritten = next((name for name in changed if name in self._sent), None)
             if self._fixed_version is not None and rewritten is not None:
                 raise UsageError(
-                    f"{rewritten} was flushed already, and a worker of transaction {self._start_ts} "
-                    "cannot write it again; write each cell once, or less than 2 MiB in all"
+                    f"{rewritten} was flushed already, and a worker of transaction "
+                    f"{self._start_ts} cannot write it again; write each cell once, or less than "
+                    "2 MiB in all"
                 )
             if changed and (rewritten or self._checkpoint <= self._used_checkpoint):
                 self._take_checkpoint("flushed and rewritten the same cells, or taken savepoints,")
@@ -253,20 +294,24 @@ class WriteBuffer:
     # -- parts of other processes --------------------------------------------------------------
 
     def reserve_version(self) -> int:
-        """Return a version for workers, which this buffer will not use again."""
-        if self._checkpoint != self._used_checkpoint or self._sent_at(self._checkpoint):
+        """Return a version for workers, at which this buffer has sent and will send nothing.
+
+        Tokens share it until this buffer sends something again: what a worker writes must lie above
+        what it reads.
+        """
+        if self._reserved_checkpoint != self._checkpoint:
             self._take_checkpoint("handed out tokens, taken savepoints or rewritten flushed cells")
-            self._used_checkpoint = self._checkpoint
+            self._reserved_checkpoint = self._used_checkpoint = self._checkpoint
         return self._start_ts + self._checkpoint
 
-    def _sent_at(self, checkpoint: int) -> bool:
-        version = self._start_ts + checkpoint
-        return any(
-            version in versions for name, versions in self._sent.items() if name not in self._merged
-        )
-
     def merge(
-        self, names: Sequence[CellName], version: int, *, digest: str, task: str | None
+        self,
+        names: Sequence[CellName],
+        version: int,
+        *,
+        digest: str,
+        task: str | None,
+        conflict_free: Collection[CellName] = (),
     ) -> None:
         """Count the cells of a part as sent by this transaction.
 
@@ -274,19 +319,23 @@ class WriteBuffer:
             UsageError: the part was merged before, differs from an earlier one of its task, or
                 holds a cell that another part holds too.
         """
-        if digest in self._digests and self._digests[digest] == task:
+        if not names and task is None:
+            return
+        if (task, digest) in self._parts:
             raise UsageError(f"a part with the digest {digest} was merged already; merge each once")
-        if task is not None and task in self._digests.values():
+        if task is not None and any(task == merged for merged, _ in self._parts):
             raise ContradictingPart(
-                f"another part of task {task!r} with a different digest was merged already: attempts "
-                "of a task must write identical cells; materialise their input first"
+                f"another part of task {task!r} with a different digest was merged already: "
+                "attempts of a task must write identical cells; materialise their input first"
             )
         twice = next((name for name in names if name in self._merged), None)
         if twice is not None:
             raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
-        self._digests[digest] = task
+        self._parts.add((task, digest))
+        self._merged.update(names)
+        self._conflict_free.update(name for name in conflict_free if not self._is_written(name))
+        self._conflict_free.difference_update(set(names).difference(conflict_free))
         for name in names:
-            self._merged[name] = digest
             self._sent.setdefault(name, {})[version] = None
 
     def written(self) -> list[tuple[CellName, bytes]]:
@@ -299,6 +348,14 @@ class WriteBuffer:
     def names(self) -> list[CellName]:
         """Return every cell that was sent, once."""
         return list(self._sent)
+
+    def checked_names(self) -> list[CellName]:
+        """Return every cell that was sent and is checked for conflicts, once."""
+        return [name for name in self._sent if name not in self._conflict_free]
+
+    def conflict_free_names(self) -> list[CellName]:
+        """Return every cell that was sent and is not checked for conflicts, sorted."""
+        return sorted(self._conflict_free.intersection(self._sent))
 
     def tables(self) -> set[str]:
         """Return the tables that were written."""

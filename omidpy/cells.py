@@ -194,3 +194,11 @@ def row_id(table: str, row: bytes) -> CellId:
 def table_id(table: str) -> TableId:
     """Return the id that fences and commit requests name a table by."""
     return TableId(mmh3.hash64(table.encode(), 0, signed=True)[0])
+
+
+def transaction_id(start_ts: int) -> CellId:
+    """Return a conflict id that no cell has and no other transaction sends.
+
+    A table's name has no NUL, so that no cell hashes these bytes.
+    """
+    return CellId(mmh3.hash64(b"\x00omidpy" + commit_row(start_ts), 0, signed=True)[0])

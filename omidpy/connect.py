@@ -7,6 +7,7 @@ asks for it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import weakref
 from typing import Final
 from urllib.parse import unquote
@@ -54,15 +55,15 @@ def connect(
             f"tso={tso!r}: the store memory: lives in this process, where no tso-server can "
             "reach it; leave tso out, or use sqlite:///file.db"
         )
-    store = open_store(url, must_exist=tso is not None)
-    try:
+    with contextlib.ExitStack() as on_failure:
+        store = open_store(url, must_exist=tso is not None)
+        on_failure.callback(store.close)
         oracle = _embedded_oracle(store) if tso is None else _remote_oracle(store, tso)
+        on_failure.callback(oracle.close)
         manager = TransactionManager(
             store, oracle, conflict_level=conflict_level, post_commit=post_commit
         )
-    except BaseException:
-        store.close()
-        raise
+        on_failure.pop_all()
     _open_managers.add(manager)
     return manager
 

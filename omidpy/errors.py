@@ -114,9 +114,14 @@ class OracleError(OmidError):
 
 
 class OracleUnavailable(OracleError):
-    """The oracle gave no answer; for anything but a commit, trying again is harmless."""
+    """The oracle gave no answer; for anything but a commit, trying again is harmless.
+
+    `was_sent` is False only where the request certainly never left: a commit that was not asked for
+    has not happened.
+    """
 
     retryable = True
+    was_sent = True
 
 
 class LeaseLost(OracleError):

@@ -1,4 +1,8 @@
-"""Keeps a snapshot's versions from being collected for a while."""
+"""Keeps the versions that a snapshot needs from being collected for a while.
+
+The order is what makes a hold good: it is written, then the collection horizon is read; the
+compactor publishes the horizon, then reads the holds.  One of the two sees the other (I10).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import uuid
 from types import TracebackType
 from typing import Final, Self
 
+from omidpy.errors import SnapshotTooOld, UsageError
 from omidpy.model import Timestamp
 from omidpy.watermarks import Hold, Watermarks
 
@@ -27,7 +32,7 @@ class HeldSnapshot:
 
     def release(self) -> None:
         """End the hold; a second call does nothing."""
-        self._watermarks.write_hold(self._name, Hold(self.start_ts, expires_ms=0))
+        self._watermarks.forget_hold(self._name)
 
     def __enter__(self) -> Self:
         return self
@@ -39,3 +44,25 @@ class HeldSnapshot:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def hold(watermarks: Watermarks, start_ts: int, *, for_s: float, now_ms: int) -> HeldSnapshot:
+    """Hold the snapshot at `start_ts` for at most `for_s` seconds from `now_ms`, wall time.
+
+    Raises:
+        UsageError: `for_s` is not between 0 and `MAX_HOLD_S`.
+        SnapshotTooOld: versions it needs may be gone already; nothing is held.
+    """
+    if not 0 < for_s <= MAX_HOLD_S:
+        raise UsageError(f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds")
+    held = HeldSnapshot(watermarks, Timestamp(start_ts))
+    held.write(expires_ms=now_ms + round(for_s * 1000))
+    horizon = watermarks.collection_horizon()
+    if start_ts < horizon:
+        held.release()
+        raise SnapshotTooOld(
+            f"the snapshot {start_ts} is below the collection horizon {horizon}: versions it needs "
+            "may be gone; hold a younger one, or compact with a longer --retention",
+            retryable=False,
+        )
+    return held

@@ -7,6 +7,7 @@ across `fork`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -17,36 +18,26 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
-from omidpy.arguments import check_bytes, check_family_name, check_table_name
+from omidpy.catalog import Catalog
 from omidpy.cells import table_id
 from omidpy.clock import Clock, SystemClock
 from omidpy.commit_table import (
-    COMMIT_TABLE,
     FIRST_TIMESTAMP_FACT,
     CommitTable,
     read_low_watermark,
 )
 from omidpy.control import (
-    COMMIT_TABLE_ATTRIBUTE,
-    CONFLICT_LEVEL_ATTRIBUTE,
-    OMID_ENABLED,
     ControlTable,
-    is_system_table,
 )
 from omidpy.errors import (
     CommitOutcomeUnknown,
-    ConfigError,
-    NotTransactional,
-    SnapshotTooOld,
     UsageError,
 )
-from omidpy.holds import MAX_HOLD_S, HeldSnapshot
+from omidpy.holds import HeldSnapshot, hold
 from omidpy.model import (
     Aborted,
     Committed,
-    FamilySchema,
     Outcome,
-    TableSchema,
     Timestamp,
     TransactionStatus,
     Undecided,
@@ -73,12 +64,8 @@ from omidpy.watermarks import Watermarks
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CONFLICT_LEVELS: Final = ("cell", "row")
 POST_COMMIT_MODES: Final = ("async", "sync", "none")
 DEFAULT_RETRY_BUDGET_S: Final = 30.0
-
-LAYOUT_AGE_S: Final = 5.0
-"""How long a table's layout is trusted; a table dropped meanwhile fails in the store, not here."""
 
 _managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
 
@@ -110,8 +97,6 @@ class TransactionManager:
             clock: For ages and retry budgets.
             on_step: Called with the name of each step of the commit protocol, for fault injection.
         """
-        if conflict_level not in CONFLICT_LEVELS:
-            raise UsageError(f"conflict_level={conflict_level!r} is none of {CONFLICT_LEVELS}")
         if post_commit not in POST_COMMIT_MODES:
             raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
         self.store = store
@@ -119,16 +104,17 @@ class TransactionManager:
         self.clock = clock or SystemClock()
         self.on_step: Callable[[str], None] = on_step or _no_step
         self.generation = 0
-        self._conflict_level = conflict_level
         commit_table = CommitTable(store)
         resolver = CellResolver(store, commit_table)
         self._control = ControlTable(store)
         self._watermarks = Watermarks(self._control)
-        self.reader = SnapshotReader(store, resolver, self._watermarks, self.clock)
         self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
         completer = Completer(store, commit_table, self._reach_step)
         self.post_committer: PostCommitter = _post_committer(post_commit, completer)
-        self._layouts: dict[str, tuple[float, TableLayout]] = {}
+        self.reader = SnapshotReader(
+            store, resolver, self._watermarks, self.clock, owes=self.post_committer.owes
+        )
+        self._catalog = Catalog(store, self.clock, conflict_level=conflict_level)
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
         self._is_closed = False
         self._close_lock = threading.Lock()
@@ -149,14 +135,20 @@ class TransactionManager:
         Cost: 1 oracle round trip.
         """
         self._check_usable()
-        return Transaction(self, self.oracle.begin(hold_s=hold_s), read_only=read_only)
+        asked_s = self.clock.monotonic_s()
+        begun = self.oracle.begin(hold_s=hold_s)
+        snapshot = self.reader.open(begun, asked_s=asked_s)
+        max_age_s = self.oracle.max_transaction_age_s
+        if max_age_s is not None and hold_s is not None:
+            max_age_s = max(max_age_s, hold_s)
+        return Transaction(self, snapshot, read_only=read_only, max_age_s=max_age_s)
 
     def snapshot(self, at: int | datetime | timedelta | None = None) -> Transaction:
         """Return a read-only transaction over the committed state of now, or of an earlier moment.
 
         Args:
-            at: A timestamp (it sees what was committed below it), an aware datetime, or how long ago.  Up to 5 s
-                ahead of the oracle reads the present.
+            at: A timestamp (it sees what was committed below it), an aware datetime, or how long
+                ago.  Up to 5 s ahead of the oracle reads the present.
 
         Raises:
             UsageError: a naive datetime, or a moment further in the future.
@@ -165,9 +157,10 @@ class TransactionManager:
         Cost: 1 oracle round trip; with `at` 2 gets.
         """
         self._check_usable()
-        begun = self.oracle.begin()
         if at is None:
-            return Transaction(self, begun, read_only=True)
+            return self.begin(read_only=True)
+        asked_s = self.clock.monotonic_s()
+        begun = self.oracle.begin()
         first_ts = self._control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
         needs_samples = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
         read_ts = read_timestamp(
@@ -176,13 +169,13 @@ class TransactionManager:
             first_ts=first_ts,
             samples=self._watermarks.samples() if needs_samples else [],
         )
-        transaction = Transaction(self, begun, at=read_ts)
+        snapshot = self.reader.open(begun, asked_s=asked_s, at=read_ts)
+        transaction = Transaction(self, snapshot, read_only=True)
         transaction.check_horizon()
         return transaction
 
     def resume(self, token: bytes, *, task: str | None = None) -> Worker:
-        """Take part in a transaction of another process, whose owner made the token with
-        `tx.token()`.
+        """Take part in a transaction of another process, whose owner called `tx.token()`.
 
         Args:
             token: The bytes of the token.
@@ -196,8 +189,7 @@ class TransactionManager:
         return Worker(self, decode_token(token, store_id=self.store.store_id), task)
 
     def hold(self, snapshot: Transaction | int, *, for_s: float) -> HeldSnapshot:
-        """Keep the versions that a snapshot needs from being collected, for at most `for_s`
-        seconds.
+        """Keep the versions that a snapshot needs from being collected for `for_s` seconds.
 
         Returns:
             A handle; `release()`, or leaving its `with` block, ends the hold earlier.
@@ -206,23 +198,10 @@ class TransactionManager:
             SnapshotTooOld: they may be gone already.
         """
         self._check_usable()
-        start_ts = snapshot.start_ts if isinstance(snapshot, Transaction) else Timestamp(snapshot)
-        if not 0 < for_s <= MAX_HOLD_S:
-            raise UsageError(
-                f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds"
-            )
-        held = HeldSnapshot(self._watermarks, start_ts)
-        held.write(expires_ms=self.clock.wall_ms() + round(for_s * 1000))
-        # The hold is written, then the horizon is read; the compactor publishes the horizon, then
-        # reads the holds.  One of the two sees the other.
-        horizon = self._watermarks.collection_horizon()
-        if start_ts < horizon:
-            held.release()
-            raise SnapshotTooOld(
-                f"the snapshot {start_ts} is below the collection horizon {horizon}: versions it "
-                "needs may be gone; hold a younger one, or compact with a longer --retention"
-            )
-        return held
+        if isinstance(snapshot, Transaction):
+            snapshot.check_open()
+            snapshot = snapshot.start_ts
+        return hold(self._watermarks, snapshot, for_s=for_s, now_ms=self.clock.wall_ms())
 
     @overload
     def transactional(
@@ -308,7 +287,9 @@ class TransactionManager:
             case Transaction(status=TransactionStatus.RUNNING):
                 return Undecided()
             case Transaction():
-                return self.outcomes.settle(what.start_ts, what.witness())
+                outcome = self.outcomes.settle(what.start_ts, what.witness())
+                what.learn(outcome)
+                return outcome
             case CommitOutcomeUnknown():
                 return self.outcomes.settle(what.start_ts, what.witness)
             case bytes():
@@ -340,25 +321,7 @@ class TransactionManager:
             TableExists: nothing was changed.
         """
         self._check_usable()
-        check_table_name(name)
-        if isinstance(families, (str, bytes)):
-            raise TypeError(f"families must be a list of names, not {families!r}")
-        names = sorted({check_family_name(family) for family in families})
-        if not names:
-            raise UsageError(f"table {name!r} needs at least one column family")
-        for split in splits:
-            if not check_bytes("a split point", split):
-                raise UsageError("a split point must not be empty")
-        schema = TableSchema(
-            name,
-            [FamilySchema(family, {OMID_ENABLED: "true"}) for family in names],
-            {
-                COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
-                CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
-            },
-        )
-        self.store.create_table(schema, splits=sorted(set(splits)))
-        self._layouts.pop(name, None)
+        self._catalog.create(name, families, splits)
 
     def drop_table(self, name: str) -> None:
         """Remove a table with everything in it.
@@ -366,18 +329,12 @@ class TransactionManager:
         A transaction that wrote it may still commit what it wrote elsewhere.
         """
         self._check_usable()
-        check_table_name(name)
-        self.store.drop_table(name)
-        self._layouts.pop(name, None)
+        self._catalog.drop(name)
 
     def tables(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
         self._check_usable()
-        return sorted(
-            schema.name
-            for schema in self.store.tables()
-            if not is_system_table(schema.name) and _transactional_families(schema)
-        )
+        return self._catalog.names()
 
     def fence(self, table: str) -> int:
         """Abort every transaction that wrote `table` and began before now; return the fence."""
@@ -392,35 +349,7 @@ class TransactionManager:
 
     def layout(self, name: str) -> TableLayout:
         """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""
-        now_s = self.clock.monotonic_s()
-        known = self._layouts.get(name)
-        if known is not None and now_s - known[0] < LAYOUT_AGE_S:
-            return known[1]
-        check_table_name(name)
-        layout = self._layout_of(self.store.schema(name))
-        self._layouts[name] = (now_s, layout)
-        return layout
-
-    def _layout_of(self, schema: TableSchema) -> TableLayout:
-        families = _transactional_families(schema)
-        owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
-        if not families or owner != COMMIT_TABLE:
-            reason = (
-                f"belongs to the commit table {owner!r}"
-                if owner not in (None, COMMIT_TABLE)
-                else "is not marked for transactions"
-            )
-            raise NotTransactional(
-                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one "
-                f"over with `omidpy table adopt {schema.name}`"
-            )
-        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
-        if level != self._conflict_level:
-            raise ConfigError(
-                f"table {schema.name!r} detects conflicts by {level}, this client by "
-                f"{self._conflict_level}; connect with conflict_level={level!r}"
-            )
-        return TableLayout(schema.name, frozenset(families), level)
+        return self._catalog.layout(name)
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -433,9 +362,10 @@ class TransactionManager:
             if self._is_closed:
                 return
             self._is_closed = True
-        self.post_committer.close()
-        self.oracle.close()
-        self.store.close()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.store.close)
+            stack.callback(self.oracle.close)
+            self.post_committer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -457,6 +387,7 @@ class TransactionManager:
 
     def _after_fork_in_child(self) -> None:
         self.generation += 1
+        self.reader.resolver.cache.forget()
         self._close_lock = threading.Lock()
         if isinstance(self.post_committer, AsyncPostCommitter):
             self.post_committer.after_fork_in_child()
@@ -472,12 +403,6 @@ def _post_committer(mode: str, completer: Completer) -> PostCommitter:
     if mode == "async":
         return AsyncPostCommitter(completer)
     return NoPostCommitter()
-
-
-def _transactional_families(schema: TableSchema) -> list[bytes]:
-    return [
-        family.name for family in schema.families if family.attributes.get(OMID_ENABLED) == "true"
-    ]
 
 
 def _after_fork_in_child() -> None:

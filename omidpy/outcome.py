@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from typing import Final
 
 from omidpy.cells import decode_long
@@ -57,13 +57,14 @@ class OutcomeFinder:
         clock: Clock,
         *,
         budget_s: float = SETTLE_BUDGET_S,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._store = store
         self._commit_table = commit_table
         self._oracle = oracle
         self._clock = clock
         self._budget_s = budget_s
-        self._pause = threading.Event()
+        self._pause = pause
 
     def settle(
         self,
@@ -94,7 +95,7 @@ class OutcomeFinder:
                 if remaining_s <= 0:
                     log.warning("the outcome of %d stays unknown for now: %s", start_ts, error)
                     return Undecided()
-                self._pause.wait(min(remaining_s, pause_s * (0.5 + random.random() / 2)))
+                self._pause(min(remaining_s, pause_s * (0.5 + random.random() / 2)))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def of_running(self, start_ts: Timestamp, witness: Witness | None) -> Outcome:
@@ -160,7 +161,9 @@ class OutcomeFinder:
         outcome = self._evidence(start_ts, witness)
         if not isinstance(outcome, Undecided):
             return outcome
-        _, is_present = self._witness_state(witness)
+        shadow, is_present = self._witness_state(witness)
+        if shadow is not None:
+            return Committed(shadow)
         return Aborted() if is_present else Forgotten()
 
     def _witness_state(self, witness: Witness | None) -> tuple[Timestamp | None, bool]:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from omidpy.commit_table import CommitTable
-from omidpy.errors import OmidError
 from omidpy.model import Timestamp
 from omidpy.storage.base import RowMutation, Store
 
@@ -43,6 +42,10 @@ class PostCommitter(Protocol):
 
     def submit(self, completion: Completion) -> None:
         """Do the rest of a commit, now or later.  Never raises: the transaction has committed."""
+        ...
+
+    def owes(self, start_ts: Timestamp) -> bool:
+        """Say whether the shadow cells of a transaction are about to be written here."""
         ...
 
     def drain(self) -> None:
@@ -75,7 +78,7 @@ class Completer:
             self._on_step("shadow-cells-written")
             self._commit_table.complete([completion.start_ts for completion in batch])
             self._on_step("completed")
-        except OmidError as error:
+        except Exception as error:  # noqa: BLE001 - whatever a backend raises, it has committed
             if len(batch) > 1:
                 # One dropped table must not keep the others' entries.
                 for completion in batch:
@@ -99,6 +102,11 @@ class SyncPostCommitter:
         """Complete the transaction."""
         self._completer.complete((completion,))
 
+    def owes(self, start_ts: Timestamp) -> bool:
+        """Say no: nothing waits."""
+        del start_ts
+        return False
+
     def drain(self) -> None:
         """Do nothing: nothing waits."""
 
@@ -111,6 +119,11 @@ class NoPostCommitter:
 
     def submit(self, completion: Completion) -> None:
         """Do nothing."""
+
+    def owes(self, start_ts: Timestamp) -> bool:
+        """Say no: readers heal what this process commits."""
+        del start_ts
+        return False
 
     def drain(self) -> None:
         """Do nothing."""
@@ -129,6 +142,7 @@ class AsyncPostCommitter:
     def _reset(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[Completion] = deque()
+        self._owed: set[Timestamp] = set()
         self._busy = False
         self._closed = False
         self._worker: threading.Thread | None = None
@@ -146,6 +160,7 @@ class AsyncPostCommitter:
                 )
             if not self._closed:
                 self._waiting.append(completion)
+                self._owed.add(completion.start_ts)
                 if self._worker is None:
                     self._worker = threading.Thread(
                         target=self._run, name="omidpy-post-commit", daemon=True
@@ -154,6 +169,10 @@ class AsyncPostCommitter:
                 self._changed.notify_all()
                 return
         self._completer.complete((completion,))
+
+    def owes(self, start_ts: Timestamp) -> bool:
+        """Say whether the transaction is in the queue or in the batch at work."""
+        return start_ts in self._owed
 
     def drain(self) -> None:
         """Return when the queue is empty and the last batch is done."""
@@ -181,10 +200,8 @@ class AsyncPostCommitter:
                 self._changed.notify_all()
             try:
                 self._completer.complete(batch)
-            except Exception:
-                # The queue must go on, whatever a backend raises; these entries are healed later.
-                log.exception("post-commit of %d transactions failed", len(batch))
             finally:
                 with self._changed:
+                    self._owed.difference_update(completion.start_ts for completion in batch)
                     self._busy = False
                     self._changed.notify_all()

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from cachetools import LRUCache
 
-from omidpy.cells import decode_long, encode_long
+from omidpy.cells import SHADOW_SUFFIX, decode_long, encode_long, is_shadow_qualifier
 from omidpy.commit_facts import CommitEntry
 from omidpy.commit_table import CommitTable
 from omidpy.model import Cell, Timestamp, base
@@ -46,7 +46,12 @@ class CommitCache:
     """A bounded memory of start_ts -> commit_ts.  Safe to share among threads."""
 
     def __init__(self, size: int = DEFAULT_CACHE_SIZE) -> None:
-        self._commits: LRUCache[Timestamp, Timestamp] = LRUCache(size)
+        self._size = size
+        self.forget()
+
+    def forget(self) -> None:
+        """Start empty, with a new lock: after a fork, a thread left behind may hold the old."""
+        self._commits: LRUCache[Timestamp, Timestamp] = LRUCache(self._size)
         self._lock = threading.Lock()
 
     def get(self, start_ts: Timestamp) -> Timestamp | None:
@@ -153,10 +158,13 @@ class CellResolver:
     ) -> list[tuple[ReadShadowCell, Timestamp | None]]:
         versions = [request.cell.version for request in requests]
         rows = list(dict.fromkeys(request.cell.row for request in requests))
+        columns = dict.fromkeys(
+            column for request in requests for column in _shadow_columns(request.cell)
+        )
         found = self._store.get(
             table,
             rows,
-            columns=list(dict.fromkeys(shadow_column(request.cell) for request in requests)),
+            columns=list(columns),
             min_version=min(versions),
             max_version=max(versions) + 1,
         )
@@ -164,7 +172,8 @@ class CellResolver:
         answers: list[tuple[ReadShadowCell, Timestamp | None]] = []
         for request in requests:
             cell = request.cell
-            shadow = shadows.get((cell.row, *shadow_column(cell), cell.version))
+            keys = ((cell.row, *column, cell.version) for column in _shadow_columns(cell))
+            shadow = next((shadows[key] for key in keys if key in shadows), None)
             if shadow is None:
                 answers.append((request, None))
                 continue
@@ -173,6 +182,18 @@ class CellResolver:
                 self.cache.update({base(cell.version): commit_ts})
             answers.append((request, commit_ts))
         return answers
+
+
+def _shadow_columns(cell: Cell) -> list[tuple[bytes, bytes]]:
+    """Return where the shadow cell of `cell` may be: as it is written now, then Omid's older form.
+
+    A row read by column names was not asked for the older form, so it is looked for here.
+    """
+    older = cell.qualifier + SHADOW_SUFFIX
+    columns = [shadow_column(cell)]
+    if is_shadow_qualifier(older):
+        columns.append((cell.family, older))
+    return columns
 
 
 def healing(cells: Mapping[TableCell, Timestamp]) -> dict[str, list[RowMutation]]:

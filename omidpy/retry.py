@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy.clock import Clock
 from omidpy.errors import OmidError, UsageError
+from omidpy.model import TransactionStatus
 
 if TYPE_CHECKING:
     from omidpy.transaction import Transaction
@@ -49,7 +50,9 @@ class Attempt:
                 raise
             self.error = error
             return True
-        if isinstance(exc, OmidError) and exc.retryable:
+        # The block may have ended the transaction itself: one that committed is not run again.
+        is_undone = self._transaction.status is TransactionStatus.ROLLED_BACK
+        if is_undone and isinstance(exc, OmidError) and exc.retryable:
             self.error = exc
             return True
         self.succeeded = exc_type is None

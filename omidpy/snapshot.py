@@ -15,7 +15,8 @@ cells' versions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -46,38 +47,79 @@ class SnapshotReader:
     """What every snapshot of one manager shares: the store, the resolver and the horizon."""
 
     def __init__(
-        self, store: Store, resolver: CellResolver, watermarks: Watermarks, clock: Clock
+        self,
+        store: Store,
+        resolver: CellResolver,
+        watermarks: Watermarks,
+        clock: Clock,
+        *,
+        owes: Callable[[Timestamp], bool] = lambda _: False,
     ) -> None:
+        """Join the parts.
+
+        Args:
+            store: Where the tables are.
+            resolver: Finds the fate of cells without a shadow cell.
+            watermarks: Where the collection horizon is read.
+            clock: Measures the age of snapshots.
+            owes: Whether this process is about to write a transaction's shadow cells anyway, so
+                that a reader need not.
+        """
         self.store = store
         self.resolver = resolver
         self.watermarks = watermarks
         self.clock = clock
+        self.owes = owes
 
-    def open(self, begun: Begun, *, at: Timestamp | None = None, is_young: bool = True) -> Snapshot:
-        """Return the snapshot at a start timestamp.
+    def open(self, begun: Begun, *, asked_s: float | None, at: Timestamp | None = None) -> Snapshot:
+        """Return the snapshot at a start timestamp, or at an earlier moment.
 
         Args:
             begun: What the oracle answered.
-            at: Read at this earlier moment instead.
-            is_young: The oracle has just answered, so that the horizon needs no look for a while.
+            asked_s: This clock's monotonic time before the oracle was asked: the answer may have
+                been long under way.  None: in another process, so that its age is not known.
+            at: Read here instead; then no cell is the reader's own.
         """
-        return Snapshot(self, begun, at=at, is_young=is_young)
+        return Snapshot(self, begun, asked_s=asked_s, at=at)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What was found out about the cells of one batch of rows."""
+
+    facts: dict[Cell, Timestamp | None] = field(default_factory=dict)
+    """Fates of single cells; None: not committed for this snapshot."""
+    commits: dict[Timestamp, Timestamp] = field(default_factory=dict)
+    """Commit timestamps of whole transactions."""
+    unhealed: dict[Cell, Timestamp] = field(default_factory=dict)
+    """Committed cells without a shadow cell, as far as was seen."""
+    healed: set[Cell] = field(default_factory=set)
+    """Cells whose shadow cell appeared when it was read afresh."""
 
 
 class Snapshot:
     """The committed state below `start_ts`, and the transaction's own cells.
 
     One that was opened at an earlier moment has no own cells, and always looks at the horizon.
+
+    Attributes:
+        start_ts: Where it reads.
+        epoch: No transaction that began below it can be decided a commit any more.
     """
 
     def __init__(
-        self, reader: SnapshotReader, begun: Begun, *, at: Timestamp | None, is_young: bool
+        self,
+        reader: SnapshotReader,
+        begun: Begun,
+        *,
+        asked_s: float | None,
+        at: Timestamp | None,
     ) -> None:
         self.start_ts = begun.start_ts if at is None else at
+        self.epoch = max(begun.epoch, begun.low_watermark)
+        self.asked_s = -inf if asked_s is None or at is not None else asked_s
         self._reader = reader
-        self._epoch = max(begun.epoch, begun.low_watermark)
         self._has_own_cells = at is None
-        self._opened_s = reader.clock.monotonic_s() if is_young and at is None else -inf
         self._max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
 
     def read(
@@ -125,6 +167,8 @@ class Snapshot:
             keys = [cells[0].row for cells in page]
             selected = self._select(table, keys, page, columns)
             yield [(key, row) for key, row in zip(keys, selected, strict=True) if row.cells]
+        # That nothing more was found is an answer too, and rows may have been collected whole.
+        self.check_horizon()
 
     # -- deciding a batch of rows --------------------------------------------------------------
 
@@ -169,13 +213,12 @@ class Snapshot:
         """Decide rows; return those decided by index, and the indexes that need older versions."""
         results: dict[int, VisibleRow] = {}
         truncated: list[int] = []
-        facts: dict[Cell, Timestamp | None] = {}
-        commits: dict[Timestamp, Timestamp] = {}
+        findings = _Findings()
         waiting: dict[int, SortedRow] = {}
         for index, cells in enumerate(found):
             waiting[index] = row = sort_row(cells)
-            commits.update(row.commits)
-        self._reader.resolver.cache.update(commits)
+            findings.commits.update(row.commits)
+        self._reader.resolver.cache.update(findings.commits)
         while waiting:
             missing: list[Cell] = []
             undecided: dict[int, SortedRow] = {}
@@ -183,14 +226,15 @@ class Snapshot:
                 decision = visible_row(
                     row,
                     self.start_ts,
-                    facts,
-                    commits,
+                    findings.facts,
+                    findings.commits,
                     versions_read=versions_read,
                     has_own_cells=self._has_own_cells,
                 )
                 match decision:
                     case VisibleRow():
                         results[index] = decision
+                        findings.unhealed.update(decision.unhealed)
                     case Truncated():
                         truncated.append(index)
                     case Unresolved(needed):
@@ -198,33 +242,34 @@ class Snapshot:
                         undecided[index] = row
             waiting = undecided
             if missing:
-                self._find_fates(table, missing, facts, commits)
+                self._find_fates(table, missing, findings)
+        self._heal(table, findings)
         return results, truncated
 
-    def _find_fates(
-        self,
-        table: str,
-        missing: Iterable[Cell],
-        facts: dict[Cell, Timestamp | None],
-        commits: dict[Timestamp, Timestamp],
-    ) -> None:
+    def _find_fates(self, table: str, missing: Sequence[Cell], findings: _Findings) -> None:
         known = self._reader.resolver.cache.known({base(cell.version) for cell in missing})
-        commits.update(known)
+        findings.commits.update(known)
         asked = [(table, cell) for cell in missing if base(cell.version) not in known]
         if not asked:
             return
         fates = self._reader.resolver.resolve(
-            asked, may_invalidate=lambda start_ts: start_ts < self._epoch
+            asked, may_invalidate=lambda start_ts: start_ts < self.epoch
         )
-        unhealed: dict[TableCell, Timestamp] = {}
-        for key, fate in fates.items():
-            facts[key[1]] = fate.commit_ts
-            if fate.commit_ts is not None and not fate.is_healed:
-                unhealed[key] = fate.commit_ts
-        if unhealed:
-            self._heal(unhealed)
+        for (_, cell), fate in fates.items():
+            findings.facts[cell] = fate.commit_ts
+            if fate.is_healed:
+                findings.healed.add(cell)
+            elif fate.commit_ts is not None:
+                findings.unhealed[cell] = fate.commit_ts
 
-    def _heal(self, cells: dict[TableCell, Timestamp]) -> None:
+    def _heal(self, table: str, findings: _Findings) -> None:
+        cells: dict[TableCell, Timestamp] = {
+            (table, cell): commit_ts
+            for cell, commit_ts in findings.unhealed.items()
+            if cell not in findings.healed and not self._reader.owes(base(cell.version))
+        }
+        if not cells:
+            return
         try:
             self._reader.store.write(healing(cells))
         except StorageError as error:
@@ -233,7 +278,7 @@ class Snapshot:
 
     def check_horizon(self) -> None:
         """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""
-        if self._reader.clock.monotonic_s() - self._opened_s < HORIZON_FREE_AGE_S:
+        if self._reader.clock.monotonic_s() - self.asked_s < HORIZON_FREE_AGE_S:
             return
         try:
             horizon = self._reader.watermarks.collection_horizon()
@@ -242,7 +287,9 @@ class Snapshot:
         if self.start_ts < horizon:
             raise SnapshotTooOld(
                 f"the snapshot {self.start_ts} is below the collection horizon {horizon}: versions "
-                "it needs may be gone; begin a new transaction, or compact with longer --retention"
+                "it needs may be gone; begin a new transaction, or compact with longer --retention",
+                # A transaction that begins again reads a younger snapshot; time travel does not.
+                retryable=self._has_own_cells,
             )
 
 

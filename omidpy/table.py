@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from omidpy.arguments import (
     check_bytes,
@@ -24,6 +23,7 @@ from omidpy.arguments import (
     refuse,
     scan_range,
 )
+from omidpy.batch import Batch
 from omidpy.cells import cell_id, check_writable, is_tombstone, row_id, tombstone_for
 from omidpy.errors import NoSuchFamily, UsageError
 from omidpy.model import CellId, ColumnSpec, KeyRange
@@ -87,12 +87,19 @@ class TransactionalTable:
     """One table in one transaction."""
 
     def __init__(
-        self, host: Host, snapshot: Snapshot, buffer: WriteBuffer, layout: TableLayout
+        self,
+        host: Host,
+        snapshot: Snapshot,
+        buffer: WriteBuffer,
+        layout: TableLayout,
+        *,
+        conflict_free: bool = False,
     ) -> None:
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
-        self._layout = layout
+        self._is_conflict_free = conflict_free
+        self.layout = layout
         self.name = layout.name
 
     def __repr__(self) -> str:
@@ -152,7 +159,7 @@ class TransactionalTable:
         filter: None = None,  # noqa: A002 - happybase's signature
         timestamp: None = None,
         include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
-        batch_size: int = DEFAULT_BATCH_ROWS,
+        batch_size: int | None = DEFAULT_BATCH_ROWS,
         scan_batching: None = None,
         limit: int | None = None,
         sorted_columns: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
@@ -171,7 +178,7 @@ class TransactionalTable:
             filter: Refused: a filter would judge versions before the snapshot does.
             timestamp: Refused, as in `row`.
             include_timestamp: As in `row`.
-            batch_size: Rows a request.
+            batch_size: Rows a request; None: as many as fit well.
             scan_batching: Refused: rows come whole.
             limit: At most so many rows.
             sorted_columns: Columns come sorted either way.
@@ -187,7 +194,9 @@ class TransactionalTable:
         check_count("batch_size", batch_size)
         key_range = scan_range(row_start, row_stop, row_prefix, reverse=reverse)
         specs = self._column_specs(columns)
-        page_rows = batch_size if limit is None else min(batch_size, limit)
+        page_rows = batch_size or DEFAULT_BATCH_ROWS
+        if limit is not None:
+            page_rows = min(page_rows, limit)
         return self._scan(
             key_range,
             specs,
@@ -287,9 +296,9 @@ class TransactionalTable:
         specs = parse_columns(columns)
         if specs is None:
             # Families that are not ours are never read: their cells have no transaction.
-            return [(family, None) for family in sorted(self._layout.families)]
+            return [(family, None) for family in sorted(self.layout.families)]
         for family, _ in specs:
-            self._layout.check_family(family)
+            self.layout.check_family(family)
         return specs
 
     # -- writing -------------------------------------------------------------------------------
@@ -320,13 +329,13 @@ class TransactionalTable:
         writes = []
         for column, value in data.items():
             family, qualifier = parse_column(column)
-            self._layout.check_family(family)
+            self.layout.check_family(family)
             check_bytes("the value of column " + repr(column), value)
             check_writable(qualifier, value)
             check_value_size(column, value)
             writes.append((family, qualifier, value))
         for family, qualifier, value in writes:
-            self._buffer.put(self.name, row, family, qualifier, value)
+            self._write(row, family, qualifier, value)
         self._host.wrote()
 
     def delete(
@@ -362,8 +371,13 @@ class TransactionalTable:
             own = self._buffer.row(self.name, row)
             doomed.update(self._overlaid(found, own, whole))
         for family, qualifier in sorted(doomed):
-            self._buffer.put(self.name, row, family, qualifier, tombstone_for(qualifier))
+            self._write(row, family, qualifier, tombstone_for(qualifier))
         self._host.wrote()
+
+    def _write(self, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
+        self._buffer.put(
+            self.name, row, family, qualifier, value, conflict_free=self._is_conflict_free
+        )
 
     def batch(
         self,
@@ -387,65 +401,6 @@ class TransactionalTable:
             raise UsageError("batch: transaction=True cannot be combined with batch_size")
         self._host.check_writable()
         return Batch(self, batch_size, discard_on_error=transaction)
-
-
-class Batch:
-    """Puts and deletes that reach the transaction in one go.  Source: happybase's Batch."""
-
-    def __init__(
-        self, table: TransactionalTable, batch_size: int | None, *, discard_on_error: bool
-    ) -> None:
-        self._table = table
-        self._batch_size = batch_size
-        self._discard_on_error = discard_on_error
-        self._operations: list[tuple[bytes, Mapping[bytes, bytes] | None, list[bytes] | None]] = []
-
-    def put(self, row: bytes, data: Mapping[bytes, bytes], wal: bool | None = None) -> None:  # noqa: FBT001 - happybase's signature
-        """Collect a put; arguments as in `TransactionalTable.put`."""
-        refuse("wal", None if wal in (None, True) else wal)
-        self._add(row, dict(data), None)
-
-    def delete(
-        self,
-        row: bytes,
-        columns: Iterable[bytes] | None = None,
-        wal: bool | None = None,  # noqa: FBT001 - happybase's signature
-    ) -> None:
-        """Collect a delete; arguments as in `TransactionalTable.delete`."""
-        refuse("wal", None if wal in (None, True) else wal)
-        parse_columns(columns)
-        self._add(row, None, None if columns is None else list(columns))
-
-    def send(self) -> None:
-        """Hand what was collected to the transaction, in the order it was collected."""
-        operations, self._operations = self._operations, []
-        for row, data, columns in operations:
-            if data is None:
-                self._table.delete(row, columns)
-            else:
-                self._table.put(row, data)
-
-    def _add(
-        self, row: bytes, data: Mapping[bytes, bytes] | None, columns: list[bytes] | None
-    ) -> None:
-        check_row(row)
-        self._operations.append((row, data, columns))
-        if self._batch_size is not None and len(self._operations) >= self._batch_size:
-            self.send()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc_type is not None and self._discard_on_error:
-            self._operations = []
-            return
-        self.send()
 
 
 def _shaped(versioned: Versioned, *, include_timestamp: bool) -> dict[bytes, Any]:

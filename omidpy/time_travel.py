@@ -1,7 +1,7 @@
-"""Which timestamp is "yesterday at nine"?
+"""Which timestamp is "yesterday at nine"?  A moment in, the timestamp to read at out; no I/O.
 
-World timestamps are nanoseconds since 1970, so a date is a timestamp.  Incremental ones are counted, and only the
-oracle's recorded samples say which had been issued by when, to the minute.
+World timestamps are nanoseconds since 1970, so a date is a timestamp.  Incremental ones are
+counted, and only the oracle's recorded samples say which had been issued by when, to the minute.
 
 A snapshot in the past reads at an earlier timestamp than the fresh one it draws; a little ahead of
 it is taken for clocks that differ, more is an error.
@@ -88,8 +88,8 @@ def read_timestamp(
 def _newest(samples: list[Sample]) -> Sample:
     if not samples:
         raise SnapshotTooOld(
-            "the oracle has recorded no time sample yet, so that no age can be turned into one of its "
-            "counted timestamps; give a start_ts",
+            "the oracle has recorded no time sample yet, so that no age can be turned into one of "
+            "its counted timestamps; give a start_ts",
             retryable=False,
         )
     return samples[-1]
@@ -98,8 +98,7 @@ def _newest(samples: list[Sample]) -> Sample:
 def _issued_by(
     samples: list[Sample], *, wall_ms: int | None = None, elapsed_ms: int | None = None
 ) -> int:
-    """Return a snapshot that sees what had been committed when the newest sample in time was
-    taken."""
+    """Return the snapshot that sees all that was committed by the newest sample in time."""
     fitting = [
         sample
         for sample in samples

@@ -1,13 +1,12 @@
 """One transaction, written by several processes.
 
-The owner hands out a token; a worker resumes it elsewhere, reads the owner's snapshot and flushed
-writes, and writes
-tentative cells at a version of the transaction that the owner will not use again.  What it wrote comes back as a
-part, which the owner merges, so that the one commit covers it.
+The owner hands out a token.  A worker resumes it elsewhere, reads the owner's snapshot and what was
+flushed in the transaction, and writes tentative cells at a version that the owner leaves alone.
+What it wrote comes back as a part, which the owner merges, so that the one commit covers it.
 
-A worker can neither commit nor roll back.  Attempts of one task must write identical cells, because a failed one may
-have written some of them: a second part of a task with another digest makes the transaction
-rollback-only, and so do two parts that hold the same cell.
+A worker can neither commit nor roll back.  Attempts of one task must write identical cells, because
+a failed one may have written some of them: a second part of a task with another digest makes the
+transaction rollback-only, and so do two parts that hold the same cell.
 
 Tokens and parts are JSON.
 """
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,9 +28,9 @@ from omidpy.table import TransactionalTable
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
 
-FORMAT = "omidpy-token-1"
-PART_FORMAT = "omidpy-part-1"
-FLUSH_LIMIT_BYTES = 2 * 1024 * 1024
+TOKEN_FORMAT: Final = "omidpy-token-1"  # noqa: S105 - no secret
+PART_FORMAT: Final = "omidpy-part-1"
+FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -56,9 +55,9 @@ class Token(msgspec.Struct, frozen=True):
     version: int
     """The version that workers write at."""
     epoch: int
-    low_watermark: int
+    """No transaction that began below it could be decided a commit when this one began."""
     witness: Witness | None = None
-    format: str = FORMAT
+    format: str = TOKEN_FORMAT
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -69,12 +68,28 @@ class Part(msgspec.Struct, frozen=True):
     version: int
     task: str | None
     digest: str
-    cells: list[tuple[str, bytes, bytes, bytes]]
+    """Of the names and values of all cells."""
+    cells: list[CellName]
+    conflict_free: list[CellName] = []
+    """Those of `cells` that the oracle is not to check."""
     format: str = PART_FORMAT
 
-    def names(self) -> list[CellName]:
-        """Return the written cells."""
-        return [CellName(*cell) for cell in self.cells]
+    def tables(self) -> set[str]:
+        """Return the tables that were written."""
+        return {cell.table for cell in self.cells}
+
+
+def encode_token(
+    *,
+    store_id: str,
+    start_ts: Timestamp,
+    version: int,
+    epoch: Timestamp,
+    witness: tuple[str, Cell] | None,
+) -> bytes:
+    """Return the token of a transaction, for workers that write at `version`."""
+    cell = None if witness is None else Witness(witness[0], *witness[1][:4])
+    return msgspec.json.encode(Token(store_id, start_ts, version, epoch, cell))
 
 
 def decode_token(token: object, *, store_id: str) -> Token:
@@ -89,9 +104,9 @@ def decode_token(token: object, *, store_id: str) -> Token:
         decoded = msgspec.json.decode(token, type=Token)
     except msgspec.DecodeError as error:
         raise UsageError(f"{token[:40]!r} is no token of tx.token(): {error}") from error
-    if decoded.format != FORMAT:
+    if decoded.format != TOKEN_FORMAT:
         raise UsageError(
-            f"the token has the format {decoded.format!r}; this version reads {FORMAT}"
+            f"the token has the format {decoded.format!r}; this version reads {TOKEN_FORMAT}"
         )
     if decoded.store_id != store_id:
         raise UsageError(
@@ -123,8 +138,8 @@ def decode_part(part: object) -> Part:
 class Worker:
     """A transaction of another process, resumed here: reads and writes, and `finish`.
 
-    Belongs to one thread.  Writing a cell again after it was flushed (past 2 MiB of writes) is refused: there is one
-    version for all workers.
+    Belongs to one thread.  Writing a cell again after it was flushed (past 2 MiB of writes) is
+    refused: there is one version for all workers.
     """
 
     def __init__(self, manager: TransactionManager, token: Token, task: str | None) -> None:
@@ -132,8 +147,8 @@ class Worker:
         self._manager = manager
         self._token = token
         self._task = task
-        begun = Begun(self.start_ts, Timestamp(token.epoch), Timestamp(token.low_watermark))
-        self._snapshot = manager.reader.open(begun, is_young=False)
+        begun = Begun(self.start_ts, epoch=Timestamp(token.epoch))
+        self._snapshot = manager.reader.open(begun, asked_s=None)
         self._buffer = WriteBuffer(self.start_ts, fixed_version=token.version)
         self._generation = manager.generation
         self._is_finished = False
@@ -141,10 +156,16 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker of transaction {self.start_ts}>"
 
-    def table(self, name: str) -> TransactionalTable:
-        """Return a table to read and write in the owner's transaction."""
+    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+        """Return a table to read and write in the owner's transaction.
+
+        `conflict_free` is as in `Transaction.table`.
+        """
         self.check_open()
-        return TransactionalTable(self, self._snapshot, self._buffer, self._manager.layout(name))
+        layout = self._manager.layout(name)
+        return TransactionalTable(
+            self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
+        )
 
     def finish(self) -> bytes:
         """Flush, and return what was written for `tx.merge` in the owner.
@@ -156,13 +177,15 @@ class Worker:
         self._flush()
         self._is_finished = True
         written = sorted(self._buffer.written())
+        names = [name for name, _ in written]
         part = Part(
             store_id=self._token.store_id,
             start_ts=self.start_ts,
             version=self._token.version,
             task=self._task,
             digest=_digest(written),
-            cells=[(name.table, name.row, name.family, name.qualifier) for name, _ in written],
+            cells=names,
+            conflict_free=self._buffer.conflict_free_names(),
         )
         return msgspec.json.encode(part)
 
@@ -174,8 +197,8 @@ class Worker:
             )
         if self._generation != self._manager.generation:
             raise TransactionClosed(
-                f"this worker of transaction {self.start_ts} was resumed before fork and belongs to "
-                "the parent process"
+                f"this worker of transaction {self.start_ts} was resumed before fork and belongs "
+                "to the parent process"
             )
 
     def check_writable(self) -> None:

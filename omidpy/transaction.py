@@ -14,62 +14,43 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import msgspec
-
-from omidpy.buffer import ContradictingPart, WriteBuffer
-from omidpy.cells import table_id
+from omidpy.buffer import CellName, ContradictingPart, WriteBuffer
+from omidpy.cells import table_id, transaction_id
+from omidpy.decision import decide
 from omidpy.errors import (
-    CommitOutcomeUnknown,
-    ConfigError,
-    Fenced,
-    Invalidated,
-    LocalProtocolError,
     OmidError,
-    SnapshotTooOld,
     StorageError,
     TransactionAborted,
     TransactionClosed,
     UsageError,
-    WriteConflict,
 )
-from omidpy.model import Aborted, Cell, CellId, Committed, Timestamp, TransactionStatus
-from omidpy.oracle.base import AbortReason, Begun, CommitGranted, CommitRefused
+from omidpy.model import (
+    Aborted,
+    Cell,
+    CellId,
+    Committed,
+    Outcome,
+    Timestamp,
+    TransactionStatus,
+)
+from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.post_commit import Completion
-from omidpy.table import TransactionalTable
-from omidpy.tokens import Token, Witness, decode_part
+from omidpy.refusals import refusal
+from omidpy.savepoint import Savepoint
+from omidpy.table import TableLayout, TransactionalTable
+from omidpy.tokens import decode_part, encode_token
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
+    from omidpy.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
-
-
-class Savepoint:
-    """A part of a transaction that is undone alone: `with tx.savepoint(): ...`."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
-        self._is_entered = False
-
-    def __enter__(self) -> None:
-        if self._is_entered:
-            raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
-        self._is_entered = True
-        self._transaction.open_savepoint()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._transaction.is_running:
-            self._transaction.close_savepoint(keep=exc_type is None)
 
 
 class Transaction:
@@ -84,22 +65,32 @@ class Transaction:
     def __init__(
         self,
         manager: TransactionManager,
-        begun: Begun,
+        snapshot: Snapshot,
         *,
-        read_only: bool = False,
-        at: Timestamp | None = None,
+        read_only: bool,
+        max_age_s: float | None = None,
     ) -> None:
-        self._snapshot = manager.reader.open(begun, at=at)
-        self.start_ts = self._snapshot.start_ts
+        """Begin to run.
+
+        Args:
+            manager: Whose transaction it is.
+            snapshot: What it reads.
+            read_only: Refuse writes.
+            max_age_s: How old the oracle lets it become; half of it is worth a warning.
+        """
+        self.start_ts = snapshot.start_ts
         self.commit_ts: Timestamp | None = None
         self.status = TransactionStatus.RUNNING
-        self.is_read_only = read_only or at is not None
+        self.is_read_only = read_only
         self._manager = manager
-        self._begun = begun
         self._has_token = False
         self._generation = manager.generation
-        self._buffer = WriteBuffer(self.start_ts)
-        self._tables: dict[str, TransactionalTable] = {}
+        self._snapshot = snapshot
+        self._max_age_s = max_age_s
+        self._warn_at_s = inf if max_age_s is None else snapshot.asked_s + max_age_s / 2
+        self._buffer = WriteBuffer(snapshot.start_ts)
+        self._layouts: dict[str, TableLayout] = {}
+        self._tables: dict[tuple[str, bool], TransactionalTable] = {}
         self._rollback_reason: str | None = None
         self._is_entered = False
         self._callbacks: list[Callable[[Transaction], object]] = []
@@ -109,20 +100,36 @@ class Transaction:
 
     # -- tables --------------------------------------------------------------------------------
 
-    def table(self, name: str) -> TransactionalTable:
+    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
         """Return a table to read and write in this transaction.
+
+        Args:
+            name: The table.
+            conflict_free: Writes through the returned object conflict with nobody's: of two
+                transactions that write one cell at the same time both commit, and later snapshots
+                see the value of the one that began later.  For cells that only one writer has, and
+                for values where either will do.  Fences still abort the transaction, and a cell
+                that it also writes without this is checked.
 
         Raises:
             NoSuchTable: there is none of this name.
             NotTransactional: there is one, but it is not marked for transactions.
         """
         self.check_open()
-        table = self._tables.get(name)
+        self._warn_if_old()
+        table = self._tables.get((name, conflict_free))
         if table is None:
-            layout = self._manager.layout(name)
-            table = TransactionalTable(self, self._snapshot, self._buffer, layout)
-            self._tables[name] = table
+            table = TransactionalTable(
+                self, self._snapshot, self._buffer, self._layout(name), conflict_free=conflict_free
+            )
+            self._tables[name, conflict_free] = table
         return table
+
+    def _layout(self, name: str) -> TableLayout:
+        layout = self._layouts.get(name)
+        if layout is None:
+            layout = self._layouts[name] = self._manager.layout(name)
+        return layout
 
     def check_horizon(self) -> None:
         """Raise `SnapshotTooOld` if versions that this snapshot needs may be gone."""
@@ -136,19 +143,24 @@ class Transaction:
     def set_rollback_only(self) -> None:
         """Make `commit` roll back and raise `TransactionAborted`."""
         self.check_open()
-        self._rollback_reason = "set_rollback_only was called"
+        self.forbid_commit("set_rollback_only was called")
+
+    def forbid_commit(self, reason: str) -> None:
+        """Make `commit` roll back and raise `TransactionAborted` with a reason, the first given."""
+        if self._rollback_reason is None:
+            self._rollback_reason = reason
 
     def savepoint(self) -> Savepoint:
         """Return a context manager whose block is undone alone if it raises; the exception goes on.
 
-        Savepoints nest.  One transaction can take 49 of them, the checkpoints of Omid's format, less those that
-        flushing and rewriting cells has used.
+        Savepoints nest.  One transaction can take 49 of them, the checkpoints of Omid's format,
+        less those that flushing and rewriting cells has used.
 
         Raises:
             UsageError: on entering the 50th.
         """
         self.check_open()
-        return Savepoint(self)
+        return Savepoint(self, self._buffer, self._manager.store)
 
     def flush(self) -> None:
         """Write the buffered cells to the store, tentative: only this transaction sees them.
@@ -163,9 +175,9 @@ class Transaction:
         self._flush()
 
     def wrote(self) -> None:
-        """Note a buffered write: flushes past the limit."""
+        """Note a buffered write: flushes past the limit, open savepoints only where they must."""
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES and self._buffer.can_rewrite():
-            self._flush(with_savepoints=True)
+            self._flush(with_savepoints=self._buffer.savepoint_bytes > FLUSH_LIMIT_BYTES)
 
     def _flush(self, *, with_savepoints: bool = False) -> None:
         batch = self._buffer.take(with_savepoints=with_savepoints)
@@ -174,41 +186,6 @@ class Transaction:
             self._manager.store.write(batch)
             self._manager.on_step("flushed")
         self._buffer.acknowledge()
-
-    # -- savepoints ----------------------------------------------------------------------------
-
-    def open_savepoint(self) -> None:
-        """Begin a savepoint; `Savepoint` calls it."""
-        self.check_writable()
-        self._buffer.open_savepoint()
-
-    def close_savepoint(self, *, keep: bool) -> None:
-        """End the innermost savepoint; what an undone one had flushed is deleted, or nothing
-        commits.
-
-        A delete that is not acknowledged may leave a cell that a commit would make visible, so the
-        transaction can only be rolled back then (D12).
-        """
-        if keep:
-            self._buffer.keep_savepoint()
-            return
-        deletes = self._buffer.drop_savepoint()
-        if not deletes:
-            return
-        if not self._manager.store.capabilities.exact_delete:
-            self._buffer.restore_savepoint(deletes)
-            self._rollback_reason = (
-                "a savepoint was undone after some of its cells had been flushed, and this store "
-                "cannot delete single versions"
-            )
-            return
-        try:
-            self._manager.store.write(deletes)
-        except StorageError as error:
-            self._buffer.restore_savepoint(deletes)
-            self._rollback_reason = (
-                f"the flushed cells of an undone savepoint could not be deleted: {error}"
-            )
 
     # -- parts of other processes --------------------------------------------------------------
 
@@ -222,20 +199,21 @@ class Transaction:
         self.check_writable()
         self._check_no_savepoint()
         self._flush()
-        witness = self._buffer.witness()
-        token = Token(
+        token = encode_token(
             store_id=self._manager.store.store_id,
             start_ts=self.start_ts,
             version=self._buffer.reserve_version(),
-            epoch=self._begun.epoch,
-            low_watermark=self._begun.low_watermark,
-            witness=None if witness is None else Witness(witness[0], *witness[1][:4]),
+            epoch=self._snapshot.epoch,
+            witness=self._buffer.witness(),
         )
         self._has_token = True
-        return msgspec.json.encode(token)
+        return token
 
     def merge(self, part: bytes) -> None:
         """Make what a worker wrote part of this transaction, one part a task.
+
+        A commit makes every cell visible that any worker wrote, merged or not: cells of a part that
+        was not merged would not be checked for conflicts.
 
         Raises:
             UsageError: the part is of another transaction, or was merged already; or it contradicts
@@ -243,17 +221,24 @@ class Transaction:
         """
         self.check_writable()
         decoded = decode_part(part)
-        if decoded.start_ts != self.start_ts or decoded.store_id != self._manager.store.store_id:
+        store_id = self._manager.store.store_id
+        if decoded.start_ts != self.start_ts or decoded.store_id != store_id:
             raise UsageError(
-                f"the part belongs to transaction {decoded.start_ts} of the store {decoded.store_id}, "
-                f"not to transaction {self.start_ts}"
+                f"the part belongs to transaction {decoded.start_ts} of the store "
+                f"{decoded.store_id}, not to transaction {self.start_ts} of the store {store_id}"
             )
+        for name in decoded.tables():
+            self._layout(name)
         try:
             self._buffer.merge(
-                decoded.names(), decoded.version, digest=decoded.digest, task=decoded.task
+                decoded.cells,
+                decoded.version,
+                digest=decoded.digest,
+                task=decoded.task,
+                conflict_free=set(decoded.conflict_free),
             )
         except ContradictingPart as error:
-            self._rollback_reason = str(error)
+            self.forbid_commit(str(error))
             raise
 
     def _check_no_savepoint(self) -> None:
@@ -278,6 +263,7 @@ class Transaction:
         """
         self.check_open()
         self._check_no_savepoint()
+        self._warn_if_old()
         if self._rollback_reason is not None:
             reason = self._rollback_reason
             self._roll_back()
@@ -297,7 +283,15 @@ class Transaction:
             self._committed(verdict.commit_ts)
             return
         self._roll_back()
-        raise self._refusal(verdict)
+        wanted = set(verdict.conflicts)
+        raise refusal(
+            verdict.reason,
+            self.start_ts,
+            tables=self._buffer.tables(),
+            conflicts=[
+                name for name in self._buffer.checked_names() if self._conflict_id(name) in wanted
+            ],
+        )
 
     def rollback(self) -> None:
         """End the transaction without committing; its flushed cells are removed."""
@@ -321,35 +315,32 @@ class Transaction:
             raise
 
     def _decide(self, cell_ids: set[CellId]) -> CommitGranted | CommitRefused:
-        manager = self._manager
-        table_ids = {table_id(name) for name in self._buffer.tables()}
         try:
-            return manager.oracle.commit(self.start_ts, cell_ids, table_ids)
-        except (UsageError, LocalProtocolError, ConfigError) as error:
-            # Nothing was sent: too many cells for one request, or an oracle of another store.
-            self._roll_back()
-            raise TransactionAborted(
-                f"transaction {self.start_ts} was not committed: {error}", retryable=False
-            ) from error
-        except OmidError as error:
-            log.warning("no answer to the commit of %d, finding out: %s", self.start_ts, error)
-            outcome = manager.outcomes.settle(
-                self.start_ts, self._buffer.witness(), cell_ids, table_ids
-            )
-            if isinstance(outcome, Committed) and outcome.commit_ts is not None:
-                return CommitGranted(outcome.commit_ts)
-            if isinstance(outcome, Aborted):
-                return CommitRefused(AbortReason.INVALIDATED)
-            raise CommitOutcomeUnknown(
-                f"transaction {self.start_ts} may or may not have committed: the oracle gave no "
-                f"answer ({error}); ask tm.outcome(error) later, and do not run it again before",
-                start_ts=self.start_ts,
+            return decide(
+                self._manager.oracle,
+                self._manager.outcomes,
+                self.start_ts,
+                cell_ids=cell_ids,
+                table_ids={table_id(name) for name in self._buffer.tables()},
                 witness=self._buffer.witness(),
-            ) from error
+            )
+        except TransactionAborted:
+            self._roll_back()
+            raise
+
+    def learn(self, outcome: Outcome) -> None:
+        """Take note of an outcome that was unknown, and do what follows it."""
+        if self.status is not TransactionStatus.UNKNOWN or self.is_inherited:
+            return
+        if isinstance(outcome, Aborted):
+            self._roll_back()
+        elif isinstance(outcome, Committed) and outcome.commit_ts is not None:
+            self._committed(outcome.commit_ts)
 
     def _committed(self, commit_ts: Timestamp) -> None:
         self.commit_ts = commit_ts
         self.status = TransactionStatus.COMMITTED
+        self._manager.reader.resolver.cache.update({self.start_ts: commit_ts})
         self._manager.on_step("decided")
         self._manager.post_committer.submit(
             Completion(self.start_ts, self._buffer.shadow_cells(commit_ts))
@@ -395,50 +386,18 @@ class Transaction:
             )
 
     def _cell_ids(self) -> set[CellId]:
-        return {
-            self._manager.layout(name.table).conflict_id(*name[1:]) for name in self._buffer.names()
+        """Return what the oracle checks; never nothing, which would mean that nothing was written.
+
+        A transaction whose writes are all conflict-free sends an id that no other one can send.
+        """
+        return {self._conflict_id(name) for name in self._buffer.checked_names()} or {
+            transaction_id(self.start_ts)
         }
 
-    def _refusal(self, verdict: CommitRefused) -> TransactionAborted:
-        start_ts = self.start_ts
-        match verdict.reason:
-            case AbortReason.LOW_WATERMARK:
-                return SnapshotTooOld(
-                    f"transaction {start_ts} was aborted: it began at or below the oracle's low "
-                    "watermark; make it shorter, or start tso-server with a longer "
-                    "--max-transaction-age or a larger --conflict-map-size"
-                )
-            case AbortReason.FENCE:
-                tables = ", ".join(sorted(self._buffer.tables()))
-                return Fenced(
-                    f"transaction {start_ts} was aborted: a fence was set on one of the tables it "
-                    f"wrote ({tables}) after it began; run it again"
-                )
-            case AbortReason.INVALIDATED:
-                return Invalidated(
-                    f"transaction {start_ts} was aborted: its commit was forbidden by an "
-                    "invalidation, after the oracle could not be reached or was replaced; run it "
-                    "again"
-                )
-            case AbortReason.CONFLICT | AbortReason.UNSTATED:
-                return self._conflict(verdict)
-
-    def _conflict(self, verdict: CommitRefused) -> WriteConflict:
-        wanted = set(verdict.conflicts)
-        cells = [
-            (name.table, name.row, name.family, name.qualifier)
-            for name in self._buffer.names()
-            if self._manager.layout(name.table).conflict_id(*name[1:]) in wanted
-        ]
-        where = ", ".join(f"{t}:{r!r} {f!r}:{q!r}" for t, r, f, q in cells[:3]) or (
-            "a cell that the oracle does not name"
-        )
-        more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
-        return WriteConflict(
-            f"transaction {self.start_ts} was aborted: another transaction committed {where}{more} "
-            "after it began; run it again, for example with @tm.transactional",
-            cells=cells,
-        )
+    def _conflict_id(self, name: CellName) -> CellId:
+        # The layout that the write was checked by, which asks no store: between the last flush and
+        # the oracle nothing may fail.
+        return self._layouts[name.table].conflict_id(*name[1:])
 
     def witness(self) -> tuple[str, Cell] | None:
         """Return one written cell and its table: its shadow cell proves a commit."""
@@ -476,7 +435,7 @@ class Transaction:
 
     @property
     def is_running(self) -> bool:
-        """Whether the transaction can still be used here."""
+        """Whether it can still be used, in the process that began it."""
         return self.status is TransactionStatus.RUNNING and not self.is_inherited
 
     @property
@@ -499,5 +458,21 @@ class Transaction:
     def check_writable(self) -> None:
         """Raise unless the transaction is running and may write."""
         self.check_open()
+        self._warn_if_old()
         if self.is_read_only:
             raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")
+
+    def _warn_if_old(self) -> None:
+        """Say once that the oracle will soon refuse to commit this transaction."""
+        now_s = self._manager.clock.monotonic_s()
+        if now_s < self._warn_at_s or self.is_read_only:
+            return
+        self._warn_at_s = inf
+        log.warning(
+            "transaction %d has been running for %.0f s, more than half of the %.0f s after which "
+            "the oracle aborts it; make it shorter, begin it with hold_s=SECONDS, or give the "
+            "oracle a longer --max-transaction-age (max_transaction_age_s where it is embedded)",
+            self.start_ts,
+            now_s - self._snapshot.asked_s,
+            self._max_age_s,
+        )

@@ -174,6 +174,8 @@ class VisibleRow(NamedTuple):
     """The cells that a snapshot sees in a row, at most one a column, in HBase's order."""
 
     cells: Sequence[VisibleCell]
+    unhealed: Sequence[VisibleCell] = ()
+    """Committed cells that decided the row, tombstones among them, and had no shadow cell in it."""
 
 
 class Unresolved(NamedTuple):
@@ -272,7 +274,13 @@ def visible_row(
             for (family, _), (cell, commit_ts) in decided.items()
             if not is_tombstone(cell.value)
             and not (family in markers and is_hidden(cell, commit_ts, *markers[family]))
-        ]
+        ],
+        [
+            VisibleCell(cell, Timestamp(commit_ts))
+            for cell, commit_ts in (*decided.values(), *markers.values())
+            if cell.version < start_ts
+            and (cell.family, cell.qualifier, cell.version) not in row.shadows
+        ],
     )
 
 

@@ -159,6 +159,10 @@ class Watermarks:
         """Record or prolong a hold; the holder then reads the collection horizon, in that order."""
         self._control.write(HOLD_PREFIX + name.encode(), encode_document(hold))
 
+    def forget_hold(self, name: str) -> None:
+        """Remove a hold whose name is never used again."""
+        self._control.forget([HOLD_PREFIX + name.encode()])
+
     def holds(self, *, now_ms: int) -> list[Hold]:
         """Return the holds that have not expired."""
         holds = (

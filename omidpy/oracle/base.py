@@ -68,7 +68,8 @@ class Oracle(Protocol):
     """The timestamp oracle, as a client sees it.  Safe to share among threads.
 
     Every method raises `OracleUnavailable` when no answer came.  For `commit` that leaves the
-    outcome open; the caller asks again with `is_retry`, or reads the commit table.
+    outcome open unless its `was_sent` is False; the caller asks again with `is_retry`, or reads the
+    commit table.
     """
 
     @property
@@ -82,6 +83,14 @@ class Oracle(Protocol):
     @property
     def can_invalidate(self) -> bool:
         """Whether the oracle knows `invalidate`; Java's does not."""
+        ...
+
+    @property
+    def max_transaction_age_s(self) -> float | None:
+        """Age at which a transaction can no longer commit.
+
+        None before the first answer, or where the oracle does not tell.
+        """
         ...
 
     def begin(self, *, hold_s: float | None = None) -> Begun:

@@ -190,7 +190,11 @@ class TcpOracle:
             UsageError: if the write set is too large for one request; nothing was sent.
         """
         request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
-        _, answer = self._ask(lambda _: request, is_repeatable=False)
+        try:
+            _, answer = self._ask(lambda _: request, is_repeatable=False)
+        except OracleUnavailable as error:
+            error.was_sent = not error.retryable
+            raise
         assert isinstance(answer, CommitResponse), "answers are matched by kind"
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)

@@ -293,7 +293,7 @@ def _condition(pid: int) -> str:
     if state in {"T", "t"}:
         return f"which is stopped; continue it with `kill -CONT {pid}`, or end it"
     if state is None:
-        return "which this system does not show: perhaps it runs in another container"
+        return "which has just ended, or runs in another container; try again, or look for it there"
     if pid == os.getpid():
         return "which is this process; release it, or use the object that has it"
     return f"which is running (state {state}); wait for it, or end it"

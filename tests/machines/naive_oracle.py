@@ -1,7 +1,7 @@
 """An oracle in thirty lines: unbounded memory, one lock, no batching.
 
-The model that clients are tested against where the real oracle is not the point; it persists commits the way the real
-one does, so that readers and the compactor find them.
+The model that clients are tested against where the real oracle is not the point; it persists
+commits the way the real one does, so that readers and the compactor find them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import threading
 from collections.abc import Collection
 
 from omidpy.cells import commit_row, encode_commit
+from omidpy.commit_facts import INVALID
 from omidpy.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     FIRST_TIMESTAMP_FACT,
-    INVALID,
     LOW_WATERMARK_FACT,
     CommitTable,
     create_system_tables,
@@ -36,6 +36,7 @@ class NaiveOracle:
     """Implements `omidpy.oracle.base.Oracle`."""
 
     can_invalidate = True
+    max_transaction_age_s: float | None = None
 
     def __init__(self, store: Store) -> None:
         """Initialise the store's system tables and start at timestamp 50."""

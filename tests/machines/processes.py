@@ -39,12 +39,14 @@ class Child:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.kill()
         self.process.wait()
+        # Forked children that outlive the process see the end of their input, and end too.
+        self.process.stdin.close()
         self._pump.join()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self.process.stdout.close()
 
     def _read(self) -> None:
         assert self.process.stdout is not None

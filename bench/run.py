@@ -1,0 +1,78 @@
+"""`python -m bench.run`: run every workload, print the numbers, and keep them as a result file.
+
+The file says on which machine and commit they were measured, and how busy the machine was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench.measure import Document, commit_id, describe_machine, today
+from bench.workloads import compaction, latency, throughput
+
+
+def measure(directory: Path, *, quick: bool) -> Document:
+    """Run every workload in `directory`.
+
+    Args:
+        directory: Where stores are made; its disk is what is measured.
+        quick: Only show that everything runs; the numbers mean nothing.
+    """
+    before = os.getloadavg()[0]
+    machine = describe_machine(directory)
+    results = latency.measure(directory, count=10 if quick else 2000)
+    results += throughput.measure(
+        directory, seconds=0.2 if quick else 5.0, rounds=1 if quick else 3
+    )
+    results += compaction.measure(directory, rows=100 if quick else 50_000)
+    return Document(today(), commit_id(), machine, before, os.getloadavg()[0], results)
+
+
+def print_results(console: Console, document: Document) -> None:
+    """Print a table of all results."""
+    table = Table(title=f"{document.commit}, {document.machine.processor}")
+    for name in ("what", "load"):
+        table.add_column(name)
+    for name in ("p50 ms", "p99 ms", "a second"):
+        table.add_column(name, justify="right")
+    for result in document.results:
+        table.add_row(
+            result.name,
+            result.load,
+            *(_shown(value) for value in (result.p50_ms, result.p99_ms, result.per_second)),
+        )
+    console.print(table)
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--directory", type=Path, help="where to make the stores")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        document = measure(Path(directory), quick=options.quick)
+    print_results(Console(), document)
+    path = options.output / f"{document.date}-{document.commit}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

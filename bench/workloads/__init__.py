@@ -1,0 +1,1 @@
+"""Whole workloads, each a module that answers one question and returns its numbers."""

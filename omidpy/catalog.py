@@ -1,0 +1,121 @@
+"""Which tables are transactional?  What a client must know of one to use it.
+
+A table is one of ours if its attribute names our commit table and it has families marked
+`OMID_ENABLED`.  The conflict level is part of the table, because two clients that disagree about
+it would not see each other's conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from omidpy.arguments import check_bytes, check_family_name, check_table_name
+from omidpy.clock import Clock
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.control import (
+    COMMIT_TABLE_ATTRIBUTE,
+    CONFLICT_LEVEL_ATTRIBUTE,
+    OMID_ENABLED,
+    is_system_table,
+)
+from omidpy.errors import ConfigError, NotTransactional, UsageError
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Store
+from omidpy.table import TableLayout
+
+CONFLICT_LEVELS: Final = ("cell", "row")
+
+LAYOUT_AGE_S: Final = 5.0
+"""How long a table's layout is trusted; a table dropped meanwhile fails in the store, not here."""
+
+
+class Catalog:
+    """The tables of one store, as one manager uses them.  Safe to share among threads."""
+
+    def __init__(self, store: Store, clock: Clock, *, conflict_level: str) -> None:
+        if conflict_level not in CONFLICT_LEVELS:
+            raise UsageError(f"conflict_level={conflict_level!r} is none of {CONFLICT_LEVELS}")
+        self._store = store
+        self._clock = clock
+        self._conflict_level = conflict_level
+        self._layouts: dict[str, tuple[float, TableLayout]] = {}
+
+    def create(
+        self,
+        name: str,
+        families: Iterable[str | bytes] | Mapping[str, object],
+        splits: Sequence[bytes],
+    ) -> None:
+        """Create a transactional table; see `TransactionManager.create_table`."""
+        check_table_name(name)
+        if isinstance(families, (str, bytes)):
+            raise TypeError(f"families must be a list of names, not {families!r}")
+        names = sorted({check_family_name(family) for family in families})
+        if not names:
+            raise UsageError(f"table {name!r} needs at least one column family")
+        for split in splits:
+            if not check_bytes("a split point", split):
+                raise UsageError("a split point must not be empty")
+        schema = TableSchema(
+            name,
+            [FamilySchema(family, {OMID_ENABLED: "true"}) for family in names],
+            {
+                COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
+                CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
+            },
+        )
+        self._store.create_table(schema, splits=sorted(set(splits)))
+        self._layouts.pop(name, None)
+
+    def drop(self, name: str) -> None:
+        """Remove a table with everything in it."""
+        check_table_name(name)
+        self._store.drop_table(name)
+        self._layouts.pop(name, None)
+
+    def names(self) -> list[str]:
+        """Return the names of the transactional tables, sorted."""
+        return sorted(
+            schema.name
+            for schema in self._store.tables()
+            if not is_system_table(schema.name) and _transactional_families(schema)
+        )
+
+    def layout(self, name: str) -> TableLayout:
+        """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""
+        now_s = self._clock.monotonic_s()
+        known = self._layouts.get(name)
+        if known is not None and now_s - known[0] < LAYOUT_AGE_S:
+            return known[1]
+        check_table_name(name)
+        layout = self._layout_of(self._store.schema(name))
+        self._layouts[name] = (now_s, layout)
+        return layout
+
+    def _layout_of(self, schema: TableSchema) -> TableLayout:
+        families = _transactional_families(schema)
+        owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
+        if not families or owner != COMMIT_TABLE:
+            reason = (
+                f"belongs to the commit table {owner!r}"
+                if owner not in (None, COMMIT_TABLE)
+                else "is not marked for transactions"
+            )
+            raise NotTransactional(
+                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one "
+                f"over with `omidpy table adopt {schema.name}`"
+            )
+        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
+        if level != self._conflict_level:
+            raise ConfigError(
+                f"table {schema.name!r} detects conflicts by {level}, this client by "
+                f"{self._conflict_level}; connect with conflict_level={level!r}"
+            )
+        return TableLayout(schema.name, frozenset(families), level)
+
+
+def _transactional_families(schema: TableSchema) -> list[bytes]:
+    return [
+        family.name for family in schema.families if family.attributes.get(OMID_ENABLED) == "true"
+    ]

@@ -1,0 +1,680 @@
+"""The whole plan on every store that this machine has: what a run leaves, and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from compactor.options import Options
+from compactor.ownership import set_ignored
+from compactor.plan import STEPS
+from compactor.report import RUNS_KEPT, Report, RunLog, new_run
+from omidpy.cells import LOW_WATERMARK_ROW, encode_long
+from omidpy.commit_facts import INVALID
+from omidpy.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
+from omidpy.control import CONTROL_TABLE
+from omidpy.errors import ConfigError, OracleError, UsageError
+from omidpy.model import Cell
+from omidpy.storage.base import Put, RowMutation, Store
+from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.watermarks import Hold, Sample, Watermarks
+from tests.machines.cells import ALL_AT_ONCE, World
+
+NIGHTLY: Final = Options(retention_s=0.0)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Open an empty store."""
+    opened: Store = (
+        MemoryStore() if request.param == "memory" else SqliteStore(str(tmp_path / "s.db"))
+    )
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Return a store with the system tables, one table of ours in two regions, and L = 1000."""
+    made = World(store)
+    made.table(splits=[b"m"])
+    return made
+
+
+# -- healing and dropping --------------------------------------------------------------------------
+
+
+def test_committed_cells_are_healed_and_their_entry_goes(world: World) -> None:
+    """The purpose of it all: the commit table forgets, and no reader notices."""
+    world.put(b"a", 100)
+    world.put(b"z", 103)
+    world.enter(100, 150)
+    report = world.compact()
+    assert world.shadows() == {(b"a", 100): 150, (b"z", 103): 150}
+    assert world.entries() == {}
+    assert (report.cells_healed, report.entries_pruned, report.horizon) == (2, 1, 1000)
+    assert world.visible(b"z", 2000) == {b"q": b"v"}
+
+
+def test_cells_that_never_committed_are_invalidated_and_dropped(world: World) -> None:
+    """Their client died; an invalidation forbids a late commit before the first cell goes."""
+    world.put(b"a", 100)
+    world.put(b"z", 100)
+    report = world.compact(replace(ALL_AT_ONCE, invalidation_grace_s=3600))
+    assert world.data() == []
+    assert world.entries() == {100: INVALID}
+    assert (report.transactions_invalidated, report.cells_dropped) == (1, 2)
+    assert report.invalidations_pruned == 0
+    world.clock.advance(3600)
+    later = world.compact(replace(ALL_AT_ONCE, invalidation_grace_s=3600))
+    assert world.entries() == {}
+    assert (later.invalidations_pruned, later.transactions_invalidated) == (1, 0)
+
+
+def test_invalidation_that_stood_before_is_not_counted_again(world: World) -> None:
+    """The report counts what this run created."""
+    world.put(b"a", 100)
+    world.invalidate(100)
+    assert world.compact().transactions_invalidated == 0
+    assert world.data() == []
+
+
+def test_invalidation_wins_over_a_commit_beside_it(world: World) -> None:
+    """A deposed oracle wrote `C` after `IT`; every reader says invalid, and both go together."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    world.invalidate(100)
+    world.compact()
+    assert world.data() == []
+    assert world.cells(COMMIT_TABLE) == []
+
+
+@pytest.mark.parametrize("version", [1050, 1051])
+def test_transaction_above_the_low_watermark_is_left_alone(world: World, version: int) -> None:
+    """It may still be running, or about to commit."""
+    world.put(b"a", version)
+    world.put(b"b", 1100)
+    world.enter(1100, 1150)
+    report = world.compact()
+    assert [cell[2] for cell in world.data()] == [version, 1100]
+    assert world.entries() == {1100: 1150}
+    assert world.shadows() == {}
+    assert report.cells_dropped == report.cells_healed == 0
+
+
+@pytest.mark.parametrize("version", [1000, 1001, 1049])
+def test_checkpointed_cell_of_the_transaction_at_the_watermark_is_healed(
+    world: World, version: int
+) -> None:
+    """Its entry is at L and will be pruned, so base(version) decides and not the version."""
+    world.put(b"a", version)
+    world.enter(1000, 1050)
+    world.compact()
+    assert world.shadows() == {(b"a", version): 1050}
+    assert world.entries() == {}
+
+
+def test_orphan_shadow_cell_goes(world: World) -> None:
+    """Java's rollback and a healing reader that was overtaken leave them."""
+    cell = world.put(b"a", 100)
+    world.heal(cell, 150)
+    world.remove(cell)
+    late = world.put(b"b", 1050)
+    world.heal(late, 1100)
+    world.remove(late)
+    report = world.compact()
+    assert world.shadows() == {(b"b", 1050): 1100}
+    assert report.cells_dropped == 1
+
+
+def test_second_run_finds_nothing_to_do(world: World) -> None:
+    """Idempotent: the nightly job of a quiet cluster writes claims and nothing else."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    world.put(b"b", 200)
+    world.compact()
+    image = world.image()
+    report = world.compact()
+    assert replace_counts(report) == (0, 0, 0, 0, 0)
+    for table in ("t", COMMIT_TABLE):
+        assert world.image()[table] == image[table]
+
+
+def replace_counts(report: Report) -> tuple[int, int, int, int, int]:
+    """Return every count of writes."""
+    return (
+        report.cells_healed,
+        report.transactions_invalidated,
+        report.cells_dropped,
+        report.entries_pruned,
+        report.invalidations_pruned,
+    )
+
+
+def test_omids_low_watermark_row_is_never_pruned(world: World) -> None:
+    """Its key has 13 bytes and sorts among the entries; Java's coprocessor reads it."""
+    put = Put(*LOW_WATERMARK, 1, encode_long(10))
+    world.store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, (put,))]})
+    world.enter(100, 150)
+    world.compact()
+    assert [cell.row for cell in world.cells(COMMIT_TABLE)] == [LOW_WATERMARK_ROW]
+
+
+# -- what is not ours ------------------------------------------------------------------------------
+
+
+def test_plain_table_comes_out_byte_for_byte(world: World) -> None:
+    """Plain HBase data beside transactional data, some of it looking like old versions."""
+    world.table("plain", families=(), plain_families=(b"cf",), owner=None)
+    for version in (50, 100, 1000, 1049, 1_700_000_000_000):
+        world.put(b"a", version, b"" if version == 100 else b"v", table="plain")
+    before = world.image()["plain"]
+    report = world.compact()
+    assert world.image()["plain"] == before
+    assert (report.horizon, list(report.laggards)) == (1000, [])
+
+
+def test_family_without_the_mark_is_never_touched(world: World) -> None:
+    """A table of ours may keep plain data in another family."""
+    world.table("mixed", plain_families=(b"plain",))
+    world.put(b"a", 100, table="mixed", family=b"plain")
+    world.put(b"a", 100, table="mixed")
+    world.compact()
+    assert [cell.family for cell in world.cells("mixed")] == [b"plain"]
+
+
+def test_shadow_cell_in_an_unmarked_family_blocks_its_range(world: World) -> None:
+    """Somebody writes transactions there; what they commit would be lost."""
+    world.table("mixed", plain_families=(b"plain",), splits=[b"m"])
+    cell = world.put(b"x", 100, table="mixed", family=b"plain")
+    world.heal(cell, 150, table="mixed")
+    world.enter(100, 150)
+    before = world.image()["mixed"]
+    report = world.compact()
+    (laggard,) = report.laggards
+    assert (laggard.table, laggard.start, laggard.end) == ("mixed", b"m".hex(), "")
+    assert laggard.watermark == 0
+    assert "plain" in laggard.reason
+    assert "omidpy table adopt mixed" in laggard.reason
+    assert report.horizon == 0
+    assert world.entries() == {100: 150}
+    assert world.image()["mixed"] == before
+
+
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_table_that_is_not_adopted_blocks_and_is_never_written(
+    world: World,
+    has_mark: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Another Omid's table, or Java's before adoption: its cells may need our entries."""
+    families = {"families": (b"cf",)} if has_mark else {"families": (), "plain_families": (b"cf",)}
+    world.table("java", owner=None, **families)
+    cell = world.put(b"a", 100, table="java")
+    if not has_mark:
+        world.heal(world.put(b"b", 200, table="java"), 250, table="java")
+    world.enter(100, 150)
+    before = world.image()["java"]
+    report = world.compact()
+    (laggard,) = report.laggards
+    assert (laggard.table, laggard.start, laggard.end, laggard.watermark) == ("java", "", "", 0)
+    assert "omidpy table adopt java" in laggard.reason
+    assert world.image()["java"] == before
+    assert (report.horizon, world.entries()) == (0, {100: 150})
+    set_ignored(world.control, "java", is_ignored=True)
+    assert world.compact().horizon == 1000
+    assert world.image()["java"] == before
+    assert cell in before
+
+
+def test_foreign_cells_are_reported_and_left_alone(world: World, store: Store) -> None:
+    """Below the oracle's first timestamp: bulk-loaded data, or another Omid's life before ours."""
+    world.control.raise_number(b"first-timestamp", 500)
+    foreign = world.put(b"a", 450)
+    world.enter(450, 480)
+    world.put(b"a", 500)
+    world.enter(500, 550)
+    world.compact()
+    assert foreign in world.cells()
+    assert world.shadows() == {(b"a", 500): 550}
+    assert world.entries() == {450: 480}
+    (record,) = RunLog(world.control).runs()
+    assert record.foreign_cells == 1
+    assert any("foreign" in note for note in record.notes)
+
+
+# -- choosing tables -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [Options(tables=frozenset({"t"})), Options(exclude=frozenset({"u"}))]
+)
+def test_table_left_out_holds_the_horizon_at_its_last_record(
+    world: World, options: Options
+) -> None:
+    """Choosing what to scan never changes what counts."""
+    world.table("u")
+    world.compact()
+    world.put(b"a", 1050, table="u")
+    world.enter(1050, 1100)
+    world.set_low_watermark(2000)
+    chosen = replace(ALL_AT_ONCE, tables=options.tables, exclude=options.exclude)
+    report = world.compact(chosen)
+    (laggard,) = report.laggards
+    assert (laggard.table, laggard.watermark) == ("u", 1000)
+    assert "--exclude" in laggard.reason or "--tables" in laggard.reason
+    assert report.horizon == 1000
+    assert world.entries() == {1050: 1100}
+
+
+@pytest.mark.parametrize(
+    "options", [Options(tables=frozenset({"tt"})), Options(exclude=frozenset({"tt"}))]
+)
+def test_unknown_table_is_a_usage_error(world: World, options: Options) -> None:
+    """A typo in --exclude would scan the table, one in --tables would leave it out unnoticed."""
+    with pytest.raises(UsageError, match="tt"):
+        world.compact(options)
+
+
+# -- graces ----------------------------------------------------------------------------------------
+
+
+def test_entries_wait_for_the_grace(world: World) -> None:
+    """A client whose reply was lost still looks for its entry, and would erase its cells."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    first = world.compact(NIGHTLY)
+    assert (first.cells_healed, first.entries_pruned, first.horizon) == (1, 0, 0)
+    assert list(first.laggards) == []
+    world.clock.advance(3599)
+    assert world.compact(NIGHTLY).entries_pruned == 0
+    world.clock.advance(1)
+    assert world.compact(NIGHTLY).entries_pruned == 1
+
+
+def test_next_night_prunes_to_last_nights_minimum(world: World) -> None:
+    """Without --wait a run never sleeps; it acts on what an earlier run proved."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    world.compact(NIGHTLY)
+    world.clock.advance(86_400)
+    world.put(b"a", 1050)
+    world.enter(1050, 1100)
+    world.set_low_watermark(2000)
+    report = world.compact(NIGHTLY)
+    assert (report.low_watermark, report.horizon) == (2000, 1000)
+    assert world.entries() == {1050: 1100}
+
+
+def test_claims_from_a_clock_ahead_of_ours_do_not_count(world: World) -> None:
+    """A negative age proves nothing about how long a client has had."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    world.compact(NIGHTLY)
+    world.clock.step_wall(milliseconds=-7_200_000)
+    assert world.compact(replace(NIGHTLY, grace_s=0.0)).entries_pruned == 0
+
+
+def test_wait_sleeps_until_this_runs_claims_count(world: World) -> None:
+    """With --wait one run does everything, however long it takes."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    before_s = world.clock.monotonic_s()
+    report = world.compact(replace(NIGHTLY, should_wait=True, invalidation_grace_s=3600.0))
+    assert report.entries_pruned == 1
+    # An hour for readers of old versions, another for clients without a reply.
+    assert world.clock.monotonic_s() - before_s == pytest.approx(7200, abs=2)
+
+
+def test_table_created_while_a_run_waits_blocks_until_it_is_scanned(world: World) -> None:
+    """It may be a clone of an old table, full of cells whose entries are about to go."""
+
+    def clone(step: str) -> None:
+        if step == "listed-again":
+            world.table("clone")
+            world.put(b"a", 100, table="clone")
+
+    world.enter(100, 150)
+    options = replace(NIGHTLY, should_wait=True)
+    report = world.compact(options, on_step=clone)
+    assert [laggard.table for laggard in report.laggards] == ["clone"]
+    assert world.entries() == {100: 150}
+    assert world.compact(options).entries_pruned == 1
+    assert world.shadows("clone") == {(b"a", 100): 150}
+
+
+def test_table_that_appears_during_the_scan_is_scanned_too(world: World) -> None:
+    """With the same L, which was read before."""
+
+    def create(step: str) -> None:
+        if step == "ranges-passed":
+            world.table("late", splits=[b"m"])
+            world.put(b"a", 100, table="late")
+
+    world.enter(100, 150)
+    report = world.compact(on_step=create)
+    assert world.shadows("late") == {(b"a", 100): 150}
+    assert (report.entries_pruned, list(report.laggards)) == (1, [])
+
+
+@pytest.mark.parametrize("step", ["list-tables", "page-read", "ranges-passed"])
+def test_table_dropped_during_the_run_does_not_matter(world: World, step: str) -> None:
+    """Its cells are gone, and so is what they needed."""
+    world.table("a-first")
+    world.put(b"a", 100, table="a-first")
+    world.enter(100, 150)
+
+    def drop(name: str) -> None:
+        if name == step and any(one.name == "a-first" for one in world.store.tables()):
+            world.store.drop_table("a-first")
+
+    report = world.compact(on_step=drop)
+    assert (report.entries_pruned, list(report.laggards)) == (1, [])
+    assert all(claim.table != "a-first" for claim in Watermarks(world.control).claims())
+
+
+def test_splits_and_merges_between_runs_change_nothing(world: World) -> None:
+    """Claims speak of rows."""
+    world.compact()
+    world.split(b"c")
+    world.store.merge_regions("t", b"m")
+    world.put(b"b", 1050)
+    world.enter(1050, 1100)
+    assert world.compact().horizon == 1000
+    world.set_low_watermark(2000)
+    assert world.compact().horizon == 2000
+    assert world.entries() == {}
+
+
+# -- what must stop a run --------------------------------------------------------------------------
+
+
+def test_low_watermark_below_a_record_stops_the_run(world: World) -> None:
+    """The oracle lost its state: what was proven with the old watermark no longer holds."""
+    world.put(b"a", 100)
+    world.compact()
+    world.control.write(LOW_WATERMARK_FACT, encode_long(950))
+    world.put(b"a", 200)
+    before = world.image()
+    with pytest.raises(OracleError, match=r"950.*1000"):
+        world.compact()
+    assert world.image() == before
+
+
+def test_low_watermark_equal_to_the_records_is_an_idle_oracle(world: World) -> None:
+    """Equality is no regression."""
+    world.compact()
+    assert world.compact().low_watermark == 1000
+
+
+def test_store_without_a_commit_table_says_what_to_do(store: Store) -> None:
+    """Most likely a wrong address."""
+    world = World(store)
+    world.store.drop_table(CONTROL_TABLE)
+    with pytest.raises(ConfigError, match="omidpy init"):
+        world.compact()
+
+
+def test_dry_run_counts_the_same_and_writes_nothing(world: World) -> None:
+    """Operators look first."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    world.put(b"z", 200)
+    false_alarm = world.put(b"b", 300)
+    world.heal(false_alarm, 350)
+    world.put(b"c", 300)
+    world.invalidate(300)
+    orphan = world.put(b"y", 400)
+    world.heal(orphan, 450)
+    world.remove(orphan)
+    before = world.image()
+    dry = world.compact(replace(ALL_AT_ONCE, is_dry_run=True))
+    assert world.image() == before
+    real = world.compact()
+    assert dry.dry_run
+    assert replace_counts(dry)[:4] == replace_counts(real)[:4]
+    assert (dry.horizon, dry.low_watermark) == (real.horizon, real.low_watermark)
+    assert (dry.rows_read, dry.cells_read) == (real.rows_read, real.cells_read)
+
+
+# -- version collection ----------------------------------------------------------------------------
+
+
+def history(world: World) -> None:
+    """Write three healed versions of one cell."""
+    world.healed(b"a", 100, 150, b"one")
+    world.healed(b"a", 200, 250, b"two")
+    world.healed(b"a", 300, 350, b"three")
+
+
+def versions(world: World) -> list[int]:
+    """Return the versions that are left."""
+    return [cell[2] for cell in world.data()]
+
+
+def test_old_versions_go_a_grace_after_their_horizon_was_published(world: World) -> None:
+    """A reader looks at the horizon after its data arrived; it must have had the time."""
+    history(world)
+    assert world.compact(NIGHTLY).cells_dropped == 0
+    assert Watermarks(world.control).collection_horizon() == 1000
+    world.clock.advance(3599)
+    assert world.compact(NIGHTLY).cells_dropped == 0
+    world.clock.advance(1)
+    assert world.compact(NIGHTLY).cells_dropped == 2
+    assert versions(world) == [300]
+    assert world.visible(b"a", 1000) == {b"q": b"three"}
+
+
+def test_collection_has_a_least_grace(world: World) -> None:
+    """Even `--grace 0s` gives readers the two seconds that their short cut counts on."""
+    history(world)
+    world.compact()
+    world.clock.advance(1.9)
+    assert world.compact().cells_dropped == 0
+    world.clock.advance(0.1)
+    assert world.compact().cells_dropped == 2
+
+
+def test_wait_collects_in_one_run(world: World) -> None:
+    """The horizon is published, waited for, and acted upon."""
+    history(world)
+    world.compact(replace(ALL_AT_ONCE, should_wait=True))
+    assert versions(world) == [300]
+
+
+def test_hold_keeps_what_its_snapshot_sees(world: World) -> None:
+    """The snapshot at 250 sees the first version only: 250 is committed *at* it."""
+    history(world)
+    Watermarks(world.control).write_hold("h", Hold(250, world.clock.wall_ms() + 10_000))
+    world.compact(replace(ALL_AT_ONCE, should_wait=True))
+    assert Watermarks(world.control).collection_horizon() == 250
+    assert versions(world) == [300, 200, 100]
+    assert world.visible(b"a", 250) == {b"q": b"one"}
+    world.clock.advance(10)
+    world.compact(replace(ALL_AT_ONCE, should_wait=True))
+    assert versions(world) == [300]
+
+
+def test_hold_written_after_publication_is_respected_too(world: World) -> None:
+    """It was written before our second look, so its holder may have read the old horizon."""
+    history(world)
+    world.compact()
+    world.clock.advance(10)
+    Watermarks(world.control).write_hold("h", Hold(300, world.clock.wall_ms() + 10_000))
+    world.compact()
+    assert versions(world) == [300, 200]
+
+
+def test_retention_keeps_what_the_oracles_time_says(world: World) -> None:
+    """A day back by the oracle's own samples, not by any wall clock."""
+    history(world)
+    for elapsed_ms, last_issued_ts in ((0, 250), (50_000_000, 300), (86_400_000, 1000)):
+        sample = Sample(elapsed_ms, 0, last_issued_ts)
+        world.control.write(
+            b"sample/%020d" % elapsed_ms,
+            b'{"elapsed_ms":%d,"wall_ms":0,"last_issued_ts":%d}'
+            % (sample.elapsed_ms, sample.last_issued_ts),
+        )
+    world.compact(Options(grace_s=0.0, should_wait=True))
+    assert Watermarks(world.control).collection_horizon() == 250
+    assert versions(world) == [300, 200, 100]
+
+
+def test_without_samples_retention_keeps_everything(world: World) -> None:
+    """A Java oracle keeps none; nothing is known to be old."""
+    history(world)
+    world.compact(Options(grace_s=0.0, should_wait=True))
+    assert versions(world) == [300, 200, 100]
+
+
+def test_deleted_row_vanishes_without_a_trace(world: World) -> None:
+    """Hidden cells first, the tombstone after them; nothing of the row is left."""
+    world.healed(b"a", 100, 150)
+    world.healed(b"a", 200, 250, b"")
+    seen: list[list[int]] = []
+
+    def watch(step: str) -> None:
+        if step == "page-superseded-dropped":
+            seen.append(versions(world))
+
+    world.compact(replace(ALL_AT_ONCE, should_wait=True), on_step=watch)
+    assert seen == [[200]]
+    assert world.cells() == []
+
+
+# -- reports and records ---------------------------------------------------------------------------
+
+
+def test_report_has_exactly_the_promised_keys(world: World) -> None:
+    """Scripts read them."""
+    world.table("java", owner=None)
+    document = world.compact().document()
+    assert set(document) == {
+        "rows_read",
+        "cells_read",
+        "cells_healed",
+        "transactions_invalidated",
+        "cells_dropped",
+        "entries_pruned",
+        "invalidations_pruned",
+        "low_watermark",
+        "horizon",
+        "laggards",
+        "dry_run",
+        "seconds",
+    }
+    (laggard,) = document["laggards"]
+    assert set(laggard) == {"table", "start", "end", "watermark", "reason"}
+
+
+def test_runs_are_remembered_up_to_a_bound(world: World) -> None:
+    """`omidpy compact history` shows them; the table does not grow for ever."""
+    log = RunLog(world.control)
+    for number in range(RUNS_KEPT + 5):
+        log.write(new_run(now_ms=number))
+    report = world.compact()
+    runs = log.runs()
+    assert len(runs) == RUNS_KEPT
+    assert runs[-1].report == report
+    assert (runs[-1].state(), runs[0].state()) == ("done", "unfinished")
+
+
+def test_failed_run_is_remembered_with_its_error(world: World) -> None:
+    """The next morning's first question."""
+
+    def fail(step: str) -> None:
+        if step == "page-read":
+            raise RuntimeError("the disk caught fire")
+
+    world.put(b"a", 100)
+    with pytest.raises(RuntimeError):
+        world.compact(on_step=fail)
+    (record,) = RunLog(world.control).runs()
+    assert (record.state(), record.error) == ("failed", "the disk caught fire")
+
+
+# -- kills and company -----------------------------------------------------------------------------
+
+
+class _Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def troubled(world: World) -> None:
+    """Write every kind of cell that needs work."""
+    world.put(b"a", 100)
+    world.put(b"z", 101)
+    world.enter(100, 150)
+    world.put(b"a", 200)
+    world.put(b"z", 200)
+    world.healed(b"b", 300, 350, b"old")
+    world.healed(b"b", 400, 450, b"new")
+    world.healed(b"c", 300, 350, b"gone")
+    world.healed(b"c", 400, 450, b"")
+    marker = world.put(b"d", 450, b"", qualifier=b"")
+    world.heal(marker, 480)
+    world.healed(b"d", 300, 350, b"gone")
+    orphan = world.put(b"e", 500)
+    world.heal(orphan, 550)
+    world.remove(orphan)
+
+
+def outcome(world: World) -> tuple[list[Cell], dict[int, object], list[dict[bytes, bytes]]]:
+    """Return what readers and the commit table have to show for it."""
+    rows = (b"a", b"b", b"c", b"d", b"e", b"z")
+    return world.cells(), world.entries(), [world.visible(row, 2000) for row in rows]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_run_killed_at_any_step_is_finished_by_the_next(store: Store, step: str) -> None:
+    """`--resume` is a plain re-run; and what readers see never changes meanwhile."""
+    options = replace(ALL_AT_ONCE, should_wait=True)
+    untouched = World(MemoryStore())
+    untouched.table(splits=[b"m"])
+    troubled(untouched)
+    shown = outcome(untouched)[2]
+    untouched.compact(options)
+    expected = outcome(untouched)
+    assert expected[2] == shown
+
+    world = World(store)
+    world.table(splits=[b"m"])
+    troubled(world)
+    reached: list[str] = []
+
+    def kill(name: str) -> None:
+        reached.append(name)
+        if name == step:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        world.compact(options, on_step=kill)
+    assert reached[-1] == step
+    assert outcome(world)[2] == shown
+    world.compact(options)
+    assert outcome(world) == expected
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_two_runs_at_once_do_the_work_of_one(store: Store, step: str) -> None:
+    """A second run goes through from start to end while the first stands at a step."""
+    options = replace(ALL_AT_ONCE, should_wait=True)
+    world = World(store)
+    world.table(splits=[b"m"])
+    troubled(world)
+    shown = outcome(world)[2]
+    others: list[Report] = []
+
+    def interrupt(name: str) -> None:
+        if name == step and not others:
+            others.append(world.compact(options))
+
+    world.compact(options, on_step=interrupt)
+    assert others
+    assert outcome(world)[2] == shown
+    assert world.entries() == {}
+    assert {cell[2] for cell in world.data()} == {100, 101, 400}

@@ -1,0 +1,50 @@
+"""The benchmarks still run.  Their numbers are not looked at here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench import run
+from bench.measure import Document, paced, percentile
+
+
+@pytest.mark.integration
+def test_every_workload_runs_and_leaves_a_result_file(tmp_path: Path) -> None:
+    """A benchmark that nobody runs between releases does not survive the first rename."""
+    assert run.main(["--quick", "--output", str(tmp_path), "--directory", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("*.json")
+    document = msgspec.json.decode(path.read_bytes(), type=Document)
+    assert path.name == f"{document.date}-{document.commit}.json"
+    names = {result.name for result in document.results}
+    for what in (
+        "begin, tso-server",
+        "transactions, bare SQLite",
+        "compaction, every cell to heal",
+    ):
+        assert what in names
+    assert all(result.count for result in document.results)
+
+
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    """The nearest rank, at its boundaries."""
+    values = [float(value) for value in range(1, 101)]
+    assert percentile(values, 0.50) == 50.0
+    assert percentile(values, 0.99) == 99.0
+    assert percentile([7.0], 0.99) == 7.0
+
+
+def test_a_stall_shows_in_every_operation_that_it_delays() -> None:
+    """Under a closed loop ten arrivals during one stall would count as one slow operation."""
+    calls = 0
+
+    def stall_once() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            list(range(3_000_000))
+
+    found = paced(stall_once, per_second=10_000.0, count=20)
+    assert min(found) > 0.001

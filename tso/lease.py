@@ -1,0 +1,207 @@
+"""Hold the right to answer as the oracle of a store.
+
+The right is a record in the store.  Where the store has locks that die with their process, a lock
+decides, and a successor takes over the moment its predecessor is gone.  Elsewhere the record must
+stay unchanged for its whole period, by the observer's own clock, before it may be taken.
+
+A lease proves nothing about the present: its holder may have been stopped since it looked.  Every
+batch of commit entries is therefore guarded by the record, or followed by reading it, and the
+successor's epoch refuses whatever the predecessor began (`machine.py`).
+
+Source: Omid's LeaseManager, with a row in place of a znode.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Final
+
+import msgspec
+
+from omidpy.clock import Clock
+from omidpy.control import CONTROL_TABLE, VALUE, ControlTable, decode_document, encode_document
+from omidpy.errors import LeaseLost, StorageUnavailable
+from omidpy.oracle.discovery import LEASE_FACT, LeaseRecord
+from omidpy.storage.base import Condition, ProcessLock, Store
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PERIOD_S: Final = 10.0
+LOCK_NAME: Final = "oracle"
+_RENEWALS_PER_PERIOD: Final = 4
+
+
+class Lease:
+    """One instance's claim to one store.  Not safe to share among threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        holder: str,
+        clock: Clock,
+        period_s: float = DEFAULT_PERIOD_S,
+        purpose: str = "oracle",
+    ) -> None:
+        """Claim nothing yet.
+
+        Args:
+            store: Whose oracle the holder wants to be; it has the control table.
+            holder: An id that no other instance ever had.
+            clock: Measures how long another's record stays unchanged.
+            period_s: How long ours must stay unchanged before it may be taken over.
+            purpose: What a process that finds the lock held is told.
+        """
+        self._store = store
+        self._control = ControlTable(store)
+        self._clock = clock
+        self._purpose = purpose
+        self._has_locks = store.capabilities.process_locks
+        self._lock: ProcessLock | None = None
+        self._raw: bytes | None = None
+        self._seen: bytes | None = None
+        self._seen_s = 0.0
+        self._renewed_s = 0.0
+        self._record = LeaseRecord(
+            holder=holder,
+            address="",
+            epoch=0,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            period_ms=round(period_s * 1000),
+            sequence=0,
+        )
+
+    @property
+    def guard(self) -> Condition:
+        """The condition that the lease is ours, for `Store.write_guarded`."""
+        return Condition(CONTROL_TABLE, LEASE_FACT, VALUE, self._raw)
+
+    @property
+    def is_held(self) -> bool:
+        """Say whether the lease was ours when we last looked."""
+        return self._raw is not None
+
+    def try_acquire(self) -> str | None:
+        """Take the lease if it is free.
+
+        Returns:
+            None if it is ours now, else who holds it, for a message.
+
+        Cost: 1 get, and 1 durable write if it is free.
+        """
+        if self._has_locks and self._lock is None:
+            try:
+                self._lock = self._store.lock(LOCK_NAME, purpose=self._purpose)
+            except StorageUnavailable as error:
+                return str(error)
+        raw = self._control.read(LEASE_FACT)
+        if not self._has_locks and (holder := self._other_holder(raw)) is not None:
+            return holder
+        sequence = 0
+        if raw is not None:
+            sequence = decode_document(raw, LeaseRecord, row=LEASE_FACT).sequence
+        record = msgspec.structs.replace(self._record, sequence=sequence + 1)
+        if not self._replace(raw, record):
+            return "another instance, which was faster"
+        return None
+
+    def publish(self, *, address: str, epoch: int) -> None:
+        """Say where we answer and since when.
+
+        Raises:
+            LeaseLost: if the record is another's.
+        """
+        self._rewrite(
+            msgspec.structs.replace(
+                self._record, address=address, epoch=epoch, sequence=self._record.sequence + 1
+            )
+        )
+
+    def renew_if_due(self) -> None:
+        """Change the record before its period is over, where no lock speaks for us.
+
+        Raises:
+            LeaseLost: if the record is another's.
+        """
+        if self._has_locks or not self.is_held:
+            return
+        age_ms = (self._clock.monotonic_s() - self._renewed_s) * 1000
+        if age_ms * _RENEWALS_PER_PERIOD >= self._record.period_ms:
+            sequence = self._record.sequence + 1
+            self._rewrite(msgspec.structs.replace(self._record, sequence=sequence))
+
+    def check(self) -> None:
+        """Read the record.
+
+        Raises:
+            LeaseLost: if it is another's.
+        """
+        raw = self._control.read(LEASE_FACT)
+        if self._raw is None or raw != self._raw:
+            raise self.lost(raw)
+
+    def lost(self, raw: bytes | None = None) -> LeaseLost:
+        """Return the error that says who has the lease now; `raw` is the record, if it was read."""
+        if raw is None:
+            raw = self._control.read(LEASE_FACT)
+        who = (
+            "nobody" if raw is None else _holder(decode_document(raw, LeaseRecord, row=LEASE_FACT))
+        )
+        return LeaseLost(
+            f"the lease of {self._store.url} is no longer ours: it belongs to {who}. Nothing that "
+            "was not yet answered is answered; start the oracle again to stand by"
+        )
+
+    def release(self) -> None:
+        """Give the lease up, so that a successor need not wait; harmless if it is not ours."""
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            sequence = self._record.sequence + 1
+            record = msgspec.structs.replace(self._record, holder="", sequence=sequence)
+            try:
+                self._control.replace(LEASE_FACT, raw, encode_document(record))
+            except StorageUnavailable as error:
+                logger.warning("the lease record could not be given up: %s", error)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _other_holder(self, raw: bytes | None) -> str | None:
+        """Return who holds the lease, None if its record has been the same for its whole period."""
+        if raw is None:
+            return None
+        record = decode_document(raw, LeaseRecord, row=LEASE_FACT)
+        if not record.is_held:
+            return None
+        now_s = self._clock.monotonic_s()
+        if raw != self._seen:
+            self._seen, self._seen_s = raw, now_s
+        if (now_s - self._seen_s) * 1000 > record.period_ms:
+            return None
+        return _holder(record)
+
+    def _rewrite(self, record: LeaseRecord) -> None:
+        if self._raw is None or not self._replace(self._raw, record):
+            raise self.lost()
+
+    def _replace(self, raw: bytes | None, record: LeaseRecord) -> bool:
+        # The clock is read before the write: our own idea of the record's age is never too young.
+        now_s = self._clock.monotonic_s()
+        encoded = encode_document(record)
+        is_written = self._control.replace(LEASE_FACT, raw, encoded)
+        # Found different: unless the answer to our own first attempt was lost, it is another's.
+        if not is_written and self._control.read(LEASE_FACT) != encoded:
+            return False
+        self._raw, self._record, self._renewed_s = encoded, record, now_s
+        return True
+
+
+def _holder(record: LeaseRecord) -> str:
+    """Describe a holder for a message."""
+    if not record.is_held:
+        return "nobody: it was given up"
+    where = f"at {record.address}" if record.address else "inside a client's process"
+    return f"process {record.pid} on {record.host}, {where}"

@@ -1,0 +1,363 @@
+"""Make the oracle's decisions durable, and find what the last instance left.
+
+The thin effect under `machine.py`: one batch at a time, in one thread.  A batch that failed half
+way is written again whole, so every write here may be repeated.
+
+Where the store has guarded batches, a batch is one transaction: guarded by the lease record, each
+commit on condition that no invalidation stands.  Elsewhere the commit entries are a plain durable
+write, after which the lease record is read: not ours, and nothing is answered.  The low watermark
+is written with the commits or after them, never before (PRUNING L1).
+
+Omid's own low watermark row moves upward only and stays at or below the collection horizon, because
+Java's coprocessor drops versions by it (D14).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Protocol
+
+from omidpy.cells import (
+    INVALIDATION_VALUE,
+    LOW_WATERMARK_ROW,
+    commit_row,
+    decode_long,
+    encode_commit,
+    encode_long,
+)
+from omidpy.commit_facts import INVALID, CommitEntry
+from omidpy.commit_table import (
+    COMMIT,
+    COMMIT_TABLE,
+    EPOCH_FACT,
+    FIRST_TIMESTAMP_FACT,
+    INVALIDATION,
+    LOW_WATERMARK,
+    LOW_WATERMARK_FACT,
+    TIMESTAMP_CEILING,
+    TIMESTAMP_CEILING_ROW,
+    TIMESTAMP_TABLE,
+    CommitTable,
+)
+from omidpy.control import (
+    CONTROL_TABLE,
+    FIXED_VERSION,
+    VALUE,
+    ControlTable,
+    encode_document,
+    put_value,
+)
+from omidpy.errors import ConfigError, CorruptCell, LeaseLost
+from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Timestamp
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    GuardedMutation,
+    Put,
+    RowMutation,
+    Store,
+)
+from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, SAMPLE_PREFIX, Sample, Watermarks
+from tso.events import Batch, FlushResult, Now, Ticket
+from tso.lease import Lease
+from tso.machine import TIMESTAMPS_PER_MS, Inherited, Settings
+
+logger = logging.getLogger(__name__)
+
+MAX_CLOCK_LEAD_MS: Final = 30 * 24 * 3600 * 1000
+"""A wall clock further above the stored ceiling is taken for a mistake, at the start."""
+
+
+class Persistence(Protocol):
+    """What a shell needs below the machine."""
+
+    def start(self, settings: Settings, now: Now, *, accept_clock: bool) -> Inherited:
+        """Take over the store's timestamps and record that a new instance begins."""
+        ...
+
+    def flush(self, batch: Batch[Ticket]) -> FlushResult:
+        """Make a batch durable; after an exception it may be flushed again."""
+        ...
+
+
+class StorePersistence:
+    """Persists into a store whose lease is held.  One thread at a time."""
+
+    def __init__(self, store: Store, lease: Lease) -> None:
+        self._store = store
+        self._lease = lease
+        self._control = ControlTable(store)
+        self._commit_table = CommitTable(store)
+        self._is_guarded = store.capabilities.guarded_batches
+        self._ceiling: bytes | None = None
+        self._ceiling_version = FIXED_VERSION
+        self._low_watermark = 0
+
+    # -- start ---------------------------------------------------------------------------------
+
+    def start(self, settings: Settings, now: Now, *, accept_clock: bool) -> Inherited:
+        """Take over the store's timestamps and record that a new instance begins.
+
+        Reads the stored ceiling and raises it, so that an instance before us that still runs can no
+        longer do so; then epoch and low watermark are what the ceiling was.
+
+        Raises:
+            ConfigError: the wall clock is absurd, or the store's timestamps were lost.
+            LeaseLost: another oracle moved the ceiling meanwhile.
+        """
+        stored = self._read_ceiling()
+        low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
+        if low_watermark > stored:
+            raise ConfigError(
+                f"the low watermark of {self._store.url} is {low_watermark}, above its timestamp "
+                f"ceiling {stored}: {TIMESTAMP_TABLE} was lost or restored from an old copy. "
+                "Restore the whole store, or timestamps would be issued twice"
+            )
+        first = _first_candidate(settings, now, stored, accept_clock=accept_clock)
+        epoch: int = stored
+        if self._ceiling is None:
+            # Recorded before the first ceiling, hence before any timestamp.  An instance that died
+            # in between may have left a record, which then stands.
+            self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(first))
+            recorded = self._control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(first)
+            epoch = recorded - TIMESTAMP_STEP
+        else:
+            # Omid issued timestamps here before us; nobody knows the first, so any may be its.
+            self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(TIMESTAMP_STEP))
+        ceiling = max(first, epoch + TIMESTAMP_STEP) + settings.lookahead
+        self._raise_ceiling(ceiling)
+        self._control.raise_number(EPOCH_FACT, epoch)
+        self._low_watermark = self._control.raise_number(LOW_WATERMARK_FACT, epoch)
+        samples = Watermarks(self._control).samples()
+        return Inherited(
+            epoch=epoch,
+            ceiling=ceiling,
+            samples=tuple(sample.elapsed_ms for sample in samples),
+            last_sample=samples[-1] if samples else None,
+        )
+
+    def _read_ceiling(self) -> Timestamp:
+        """Remember the stored ceiling as it is, and return it; 0 if there is none."""
+        row = self._store.get(
+            TIMESTAMP_TABLE, (TIMESTAMP_CEILING_ROW,), columns=(TIMESTAMP_CEILING,), max_versions=1
+        )[0]
+        if not row:
+            return Timestamp(0)
+        self._ceiling = row[0].value
+        # Written again at the version it has: Java's tables keep one version, ours keep all.
+        self._ceiling_version = row[0].version
+        return decode_long(row[0].value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
+
+    # -- batches -------------------------------------------------------------------------------
+
+    def flush(self, batch: Batch[Ticket]) -> FlushResult:
+        """Make a batch durable and read what it asks for.
+
+        Raises:
+            LeaseLost: the lease, or the ceiling, is another's; nothing may be answered.
+            StorageUnavailable: anything may have been written; flush the batch again.
+
+        Cost: 1 guarded write, or 1 write for each kind of thing and 1 get of the lease; 1 get for
+        the lookups.
+        """
+        self._lease.renew_if_due()
+        entries: dict[int, CommitEntry] = {}
+        if self._is_guarded:
+            refused = self._write_guarded(batch, entries)
+        else:
+            refused = frozenset()
+            self._write_plain(batch, entries)
+        unread = [start_ts for start_ts in batch.invalidations if start_ts not in entries]
+        prune_horizon = 0
+        if wanted := [Timestamp(start_ts) for start_ts in [*unread, *batch.lookups]]:
+            entries |= self._read_entries(wanted)
+            prune_horizon = self._control.read_number(PRUNE_HORIZON) or 0
+        if batch.sample is not None:
+            self._publish_java_low_watermark()
+        return FlushResult(refused, entries, prune_horizon)
+
+    def _read_entries(self, start_timestamps: list[Timestamp]) -> dict[int, CommitEntry]:
+        """Read commit entries; one that cannot be decoded counts as none, and nothing is said."""
+        try:
+            return dict(self._commit_table.read(start_timestamps).items())
+        except CorruptCell:
+            if len(start_timestamps) > 1:
+                parts = [self._read_entries([start_ts]) for start_ts in start_timestamps]
+                return {start_ts: entry for part in parts for start_ts, entry in part.items()}
+            logger.exception("a commit entry cannot be read; whoever asked gets no answer")
+            return {start_timestamps[0]: None}
+
+    def _write_guarded(
+        self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
+    ) -> frozenset[int]:
+        """Write a batch as one transaction; return the commits that an invalidation forbade."""
+        mutations = [_commit(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
+        mutations += [_invalidation(start_ts) for start_ts in batch.invalidations]
+        if batch.ceiling is not None:
+            mutations.append(self._ceiling_mutation(batch.ceiling))
+        mutations += [
+            GuardedMutation(CONTROL_TABLE, mutation) for mutation in self._facts_of(batch)
+        ]
+        if not mutations:
+            return frozenset()
+        applied = self._store.write_guarded(mutations, guard=self._lease.guard, durable=True)
+        if applied is None:
+            raise self._lease.lost()
+        count = len(batch.commits)
+        for start_ts, was_applied in zip(batch.invalidations, applied[count:], strict=False):
+            if was_applied:
+                entries[start_ts] = INVALID
+        if batch.ceiling is not None:
+            index = count + len(batch.invalidations)
+            self._note_ceiling(batch.ceiling, was_applied=applied[index])
+        self._low_watermark = max(self._low_watermark, batch.low_watermark or 0)
+        return frozenset(
+            start_ts
+            for (start_ts, _), was_applied in zip(batch.commits, applied, strict=False)
+            if not was_applied
+        )
+
+    def _write_plain(self, batch: Batch[Ticket], entries: dict[int, CommitEntry]) -> None:
+        """Write a batch step by step, then make sure that it was ours to write."""
+        if batch.ceiling is not None:
+            self._raise_ceiling(batch.ceiling)
+        if batch.commits:
+            mutations = [_commit(*commit).mutation for commit in batch.commits]
+            self._store.write({COMMIT_TABLE: mutations}, durable=True)
+        for start_ts in batch.invalidations:
+            if self._commit_table.invalidate(Timestamp(start_ts)):
+                entries[start_ts] = INVALID
+        if batch.commits or batch.invalidations:
+            self._lease.check()
+        if facts := self._facts_of(batch):
+            self._store.write({CONTROL_TABLE: facts}, durable=True)
+            self._low_watermark = max(self._low_watermark, batch.low_watermark or 0)
+
+    def _facts_of(self, batch: Batch[Ticket]) -> list[RowMutation]:
+        facts: list[RowMutation] = []
+        if batch.low_watermark is not None:
+            facts.append(put_value(LOW_WATERMARK_FACT, encode_long(batch.low_watermark)))
+        if batch.sample is not None:
+            facts.append(put_value(_sample_row(batch.sample.elapsed_ms), _encoded(batch.sample)))
+        delete = (DeleteVersion(VALUE.family, VALUE.qualifier, FIXED_VERSION),)
+        facts += [
+            RowMutation(_sample_row(elapsed_ms), deletes=delete)
+            for elapsed_ms in batch.forgotten_samples
+        ]
+        return facts
+
+    # -- the ceiling ---------------------------------------------------------------------------
+
+    def _ceiling_mutation(self, ceiling: int) -> GuardedMutation:
+        put = Put(*TIMESTAMP_CEILING, self._ceiling_version, encode_long(ceiling))
+        return GuardedMutation(
+            TIMESTAMP_TABLE,
+            RowMutation(TIMESTAMP_CEILING_ROW, puts=(put,)),
+            Condition(TIMESTAMP_TABLE, TIMESTAMP_CEILING_ROW, TIMESTAMP_CEILING, self._ceiling),
+        )
+
+    def _raise_ceiling(self, ceiling: int) -> None:
+        mutation = self._ceiling_mutation(ceiling).mutation
+        was_applied = self._store.check_and_mutate(
+            TIMESTAMP_TABLE,
+            TIMESTAMP_CEILING_ROW,
+            TIMESTAMP_CEILING,
+            self._ceiling,
+            mutation,
+            durable=True,
+        )
+        self._note_ceiling(ceiling, was_applied=was_applied)
+
+    def _note_ceiling(self, ceiling: int, *, was_applied: bool) -> None:
+        if not was_applied:
+            # Ours, if the answer to an earlier attempt was lost; else another oracle is at work.
+            found = self._read_ceiling()
+            if found != ceiling:
+                raise LeaseLost(
+                    f"the timestamp ceiling of {self._store.url} is {found}, which this oracle did "
+                    "not write: another oracle serves the same store"
+                )
+        self._ceiling = encode_long(ceiling)
+
+    # -- what Java reads -----------------------------------------------------------------------
+
+    def _publish_java_low_watermark(self) -> None:
+        """Let Omid's own row follow, no higher than the collection horizon (D14)."""
+        collection_horizon = self._control.read_number(COLLECTION_HORIZON) or Timestamp(0)
+        value = min(self._low_watermark, collection_horizon)
+        row = self._store.get(
+            COMMIT_TABLE, (LOW_WATERMARK_ROW,), columns=(LOW_WATERMARK,), max_versions=1
+        )[0]
+        what = f"{COMMIT_TABLE} row {LOW_WATERMARK_ROW!r}"
+        if value > (decode_long(row[0].value, what=what) if row else 0):
+            version = row[0].version if row else FIXED_VERSION
+            put = Put(*LOW_WATERMARK, version, encode_long(value))
+            self._store.write({COMMIT_TABLE: (RowMutation(LOW_WATERMARK_ROW, puts=(put,)),)})
+
+
+class NoPersistence:
+    """Persists nothing: for benchmarks on the loopback interface only.
+
+    What it loses: after a restart timestamps may be issued twice and decided transactions decided
+    again.
+    """
+
+    def start(self, settings: Settings, now: Now, *, accept_clock: bool) -> Inherited:
+        """Begin as if the store were empty."""
+        del accept_clock
+        epoch = now.wall_ms * TIMESTAMPS_PER_MS if settings.timestamps == "world" else 0
+        return Inherited(epoch=epoch, ceiling=epoch + settings.lookahead)
+
+    def flush(self, batch: Batch[Ticket]) -> FlushResult:
+        """Claim that the batch is durable."""
+        entries: dict[int, CommitEntry] = dict.fromkeys(batch.lookups)
+        entries.update(dict.fromkeys(batch.invalidations, INVALID))
+        return FlushResult(entries=entries)
+
+
+def _first_candidate(settings: Settings, now: Now, ceiling: int, *, accept_clock: bool) -> int:
+    """Return the least timestamp that a new instance would issue now."""
+    if settings.timestamps == "incremental":
+        return ceiling + TIMESTAMP_STEP
+    clock_ts = now.wall_ms * TIMESTAMPS_PER_MS
+    if not 0 <= clock_ts < MAX_VERSION - 2 * settings.lookahead:
+        raise ConfigError(
+            f"the clock of this machine says {now.wall_ms} ms since 1970, which no timestamp can "
+            "express; set the clock, or use --timestamps incremental"
+        )
+    lead_ms = now.wall_ms - ceiling // TIMESTAMPS_PER_MS
+    if ceiling and lead_ms > MAX_CLOCK_LEAD_MS and not accept_clock:
+        days = lead_ms // (24 * 3600 * 1000)
+        raise ConfigError(
+            f"the clock of this machine is {days} days above the last timestamp of this store. If "
+            "that is right (the store rested so long, or used incremental timestamps), start with "
+            "--accept-clock, an embedded oracle with accept_clock=True; else set the clock, since "
+            "timestamps never go back"
+        )
+    return max(ceiling + TIMESTAMP_STEP, clock_ts)
+
+
+def _commit(start_ts: int, commit_ts: int) -> GuardedMutation:
+    row = commit_row(start_ts)
+    put = Put(*COMMIT, start_ts, encode_commit(start_ts, commit_ts))
+    return GuardedMutation(
+        COMMIT_TABLE,
+        RowMutation(row, puts=(put,)),
+        Condition(COMMIT_TABLE, row, INVALIDATION, None),
+    )
+
+
+def _invalidation(start_ts: int) -> GuardedMutation:
+    row = commit_row(start_ts)
+    put = Put(*INVALIDATION, start_ts, INVALIDATION_VALUE)
+    return GuardedMutation(
+        COMMIT_TABLE, RowMutation(row, puts=(put,)), Condition(COMMIT_TABLE, row, COMMIT, None)
+    )
+
+
+def _sample_row(elapsed_ms: int) -> bytes:
+    return SAMPLE_PREFIX + b"%020d" % elapsed_ms
+
+
+def _encoded(sample: Sample) -> bytes:
+    return encode_document(sample)
