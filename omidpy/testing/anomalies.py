@@ -119,11 +119,11 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Settled:
-    """A history in which everybody who was seen is known to have committed."""
+    """A history of one workload, in which everybody who was seen is known to have committed."""
 
-    def __init__(self, history: Sequence[Recorded]) -> None:
-        """Settle the unknown outcomes; `findings` holds the contradictions."""
-        self.findings = Findings()
+    def __init__(self, history: Sequence[Recorded], findings: Findings | None = None) -> None:
+        """Settle the unknown outcomes; contradictions go to `findings`."""
+        self.findings = findings or Findings()
         writers = _writers(history)
         sightings = _sightings(history, writers)
         self.transactions = [self._settled(one, sightings.get(one.name, {})) for one in history]

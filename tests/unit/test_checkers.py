@@ -41,6 +41,7 @@ from omidpy.testing.anomalies import (
 )
 from omidpy.testing.append_checker import check_appends
 from omidpy.testing.checkers import (
+    BALANCE_LIMIT,
     check_bank,
     check_long_fork,
     check_order,
@@ -368,6 +369,8 @@ def test_money_that_appears_or_vanishes_is_named() -> None:
     assert check(committed(100, None, read("a", 60), read("b", 50))) == {WRONG_TOTAL}
     assert check(aborted(100, read("a", 60), read("b", None))) == {WRONG_TOTAL}
     assert check(committed(100, None, read("a", 60))) == set()
+    unique = 7 * BALANCE_LIMIT
+    assert check(committed(100, None, read("a", unique + 60), read("b", 40))) == set()
     moved = (read("a", 60), write("a", 10), read("a", 10), read("b", 40))
     assert check(committed(100, 150, *moved)) == set()
 
