@@ -186,7 +186,7 @@ class WriteBuffer:
         Raises:
             UsageError: the transaction has used all of its checkpoints.
         """
-        self._take_checkpoint("taken savepoints, or flushed and rewritten the same cells,")
+        self._take_checkpoint()
         self._layers.append(_Layer())
 
     def keep_savepoint(self) -> None:
@@ -220,11 +220,12 @@ class WriteBuffer:
         for name, version in dropped.sent:
             self._sent.setdefault(name, {})[version] = None
 
-    def _take_checkpoint(self, how: str) -> None:
+    def _take_checkpoint(self) -> None:
         if self._checkpoint == MAX_CHECKPOINTS:
             raise UsageError(
-                f"transaction {self._start_ts} has {how} {MAX_CHECKPOINTS} times, the most that "
-                "Omid's format allows; use fewer savepoints and flushes, or commit and begin again"
+                f"transaction {self._start_ts} has used the {MAX_CHECKPOINTS} checkpoints that "
+                "Omid's format has, one for each savepoint, token and flush that rewrites a cell; "
+                "flush less often, use fewer savepoints, or commit and begin again"
             )
         self._checkpoint += 1
 
@@ -255,7 +256,7 @@ class WriteBuffer:
                     "2 MiB in all"
                 )
             if changed and (rewritten or self._checkpoint <= self._used_checkpoint):
-                self._take_checkpoint("flushed and rewritten the same cells, or taken savepoints,")
+                self._take_checkpoint()
             version = self._fixed_version or self._start_ts + self._checkpoint
             for name, value in changed.items():
                 self._sent.setdefault(name, {})[version] = value
@@ -300,7 +301,7 @@ class WriteBuffer:
         what it reads.
         """
         if self._reserved_checkpoint != self._checkpoint:
-            self._take_checkpoint("handed out tokens, taken savepoints or rewritten flushed cells")
+            self._take_checkpoint()
             self._reserved_checkpoint = self._used_checkpoint = self._checkpoint
         return self._start_ts + self._checkpoint
 

@@ -56,6 +56,11 @@ class LossyOracle:
         """The id of the store behind."""
         return self.oracle.store_id
 
+    @property
+    def max_transaction_age_s(self) -> float | None:
+        """The age limit of the oracle behind."""
+        return self.oracle.max_transaction_age_s
+
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Pass on."""
         self._ask("begin")

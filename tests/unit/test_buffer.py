@@ -72,11 +72,11 @@ def test_a_cell_once_sent_is_rewritten_at_a_higher_version(buffer: WriteBuffer) 
 
 
 def test_a_cell_sent_and_not_acknowledged_is_rewritten_higher_too(buffer: WriteBuffer) -> None:
-    """It may have reached the store, or may still be on its way."""
+    """It may have reached the store, or not: an undone savepoint could need it to be there."""
     put(buffer, b"r", b"old")
     assert sent(buffer) == [(b"r", 1000, b"old")]
     put(buffer, b"r", b"new")
-    assert flush(buffer) == [(b"r", 1001, b"new")]
+    assert flush(buffer) == [(b"r", 1000, b"old"), (b"r", 1001, b"new")]
 
 
 def test_after_a_failure_the_same_bytes_are_sent_again(buffer: WriteBuffer) -> None:
@@ -119,7 +119,7 @@ def test_the_fiftieth_version_is_refused_and_nothing_is_lost(buffer: WriteBuffer
         put(buffer, b"r", b"%d" % number)
         assert flush(buffer) == [(b"r", 1000 + number, b"%d" % number)]
     put(buffer, b"r", b"one too many")
-    with pytest.raises(UsageError, match=r"transaction 1000 .* 49 times.*flush less often"):
+    with pytest.raises(UsageError, match=r"transaction 1000 .* 49 .*flush less often"):
         buffer.take()
     assert buffer.row("t", b"r") == {(b"f", b"q"): b"one too many"}
     assert max(cell.version for row in buffer.shadow_cells(START)["t"] for cell in row.puts) == 1049
