@@ -38,7 +38,8 @@ from tso.events import (
     Stopping,
     Ticked,
 )
-from tso.machine import Inherited, Machine, Settings
+from tso.machine import Machine
+from tso.settings import Inherited, Settings
 
 INCREMENTAL = Settings(timestamps="incremental", conflict_map_size=100)
 
