@@ -223,6 +223,15 @@ def test_tombstone_goes_after_what_it_hides() -> None:
     assert dropped(plan(cells, within=scope(drop_horizon=300))) == [[], [100], [200], []]
 
 
+def test_tombstone_stays_above_an_older_version_that_committed_later() -> None:
+    """Readers pick the newest version, so the tombstone hides it too; found by random search."""
+    cells = healed((data(100), 400), (data(200, b""), 250))
+    assert plan(cells, within=scope(drop_horizon=300)).is_empty()
+    marker = data(200, b"", qualifier=b"")
+    cells = healed((data(100, qualifier=b""), 400), (marker, 250))
+    assert plan(cells, within=scope(drop_horizon=300)).is_empty()
+
+
 @pytest.mark.parametrize(("horizon", "goes"), [(250, False), (251, True)])
 def test_tombstone_committed_at_the_horizon_stays(horizon: int, goes: bool) -> None:  # noqa: FBT001 - a table
     """The snapshot at 250 still sees the deleted value."""
