@@ -50,7 +50,7 @@ EXIT_LEASE_LOST: Final = 3
 EXIT_INVARIANT: Final = 70
 
 STANDBY_LOOK_S: Final = 0.1
-BIND_S: Final = 5.0
+BIND_S: Final = 2.0
 """How long a new instance waits for its predecessor's socket to go."""
 FAREWELL_S: Final = 5.0
 """How long giving up the lease may take."""
