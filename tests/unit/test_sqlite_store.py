@@ -7,7 +7,9 @@ import os
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -431,6 +433,47 @@ def test_a_close_waits_for_calls_in_flight(store: SqliteStore, path: Path) -> No
     assert len(refused) == 2
     assert all("closed" in str(error) for error in refused)
     assert not is_open(path)
+
+
+def test_no_read_begins_while_a_close_or_fork_waits_for_others(store: SqliteStore) -> None:
+    """With enough readers there would always be one more, and the fork would wait for ever."""
+    is_reading, may_end = threading.Event(), threading.Event()
+    answers: list[object] = []
+
+    def long_read(_: sqlite3.Connection) -> None:
+        is_reading.set()
+        assert may_end.wait(30)
+
+    def late_read() -> None:
+        try:
+            answers.append(store.get("t", [b"r"]))
+        except StorageUnavailable as error:
+            answers.append(type(error))
+
+    def watch() -> None:
+        assert is_reading.wait(30)
+        closing = threading.Thread(target=store.close, daemon=True)
+        closing.start()
+        wait_until(lambda: store._file._is_suspending)
+        late = threading.Thread(target=late_read, daemon=True)
+        late.start()
+        sleepers = store._file._has_changed._waiters  # type: ignore[attr-defined]  # of the stdlib
+        wait_until(lambda: bool(answers) or len(sleepers) == 2)
+        may_end.set()
+        late.join(30)
+        closing.join(30)
+
+    store.get("t", [b"r"])
+    in_threads([lambda: store._file.read(long_read), watch])
+    assert answers == [StorageUnavailable]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline_s = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline_s
+        os.sched_yield()
 
 
 def test_a_store_that_is_dropped_closes_its_file(path: Path) -> None:
