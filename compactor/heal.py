@@ -206,11 +206,10 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
         if not is_healed:
             unhealed.append((cell, commit_ts))
     superseded, tops, markers = collect(committed, row.foreign, scope.drop_horizon)
-    gone = {*superseded, *tops, *markers}
+    # Those that go in a later phase too: until then they must not depend on their entry.
     heals = [
         Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
         for cell, commit_ts in unhealed
-        if cell not in gone
     ]
     orphans = [orphan for key in shadows if key not in present for orphan in _orphans(key, row)]
     return RowPlan(row.row, heals, garbage, superseded, tops, markers, orphans, row.legacy_shadows)

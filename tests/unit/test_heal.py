@@ -209,12 +209,17 @@ def test_newest_by_version_and_newest_by_commit_both_stay() -> None:
     assert dropped(plan(cells, within=scope(drop_horizon=950))) == [[], [150], [], []]
 
 
-def test_collected_cell_is_not_healed_first() -> None:
-    """One mutation must not put and delete the same version."""
+def test_collected_cell_is_healed_first_and_in_a_write_of_its_own() -> None:
+    """One mutation must not put and delete the same version, and no entry is to be needed."""
     old, new = data(100), data(200)
     made = plan(row_of(old, new), {old: 150, new: 250}, within=scope(drop_horizon=300))
-    assert [put.version for put in made.heals] == [200]
+    assert [put.version for put in made.heals] == [200, 100]
     assert dropped(made) == [[], [100], [], []]
+    first, second, *_ = made.phases()
+    assert first is not None
+    assert second is not None
+    assert first.deletes == []
+    assert second.puts == ()
 
 
 def test_tombstone_goes_after_what_it_hides() -> None:
