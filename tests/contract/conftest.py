@@ -1,0 +1,50 @@
+"""Every pair of a store and an oracle that this machine can run, for tests of isolation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import omidpy
+from omidpy.manager import TransactionManager
+from omidpy.storage.memory import MemoryStore
+from tests.machines.isolation import Bench
+from tests.machines.naive_oracle import NaiveOracle
+from tests.machines.servers import TsoServer
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "memory, naive oracle",
+        "memory, embedded oracle",
+        "sqlite, embedded oracle",
+        pytest.param("sqlite, tso-server", marks=pytest.mark.integration),
+    ],
+)
+def every_manager(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TransactionManager]:
+    """Return a manager that the tests of a module share."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db"
+    match request.param:
+        case "memory, naive oracle":
+            store = MemoryStore()
+            with TransactionManager(store, NaiveOracle(store)) as tm:
+                yield tm
+        case "memory, embedded oracle":
+            with omidpy.connect("memory:") as tm:
+                yield tm
+        case "sqlite, embedded oracle":
+            with omidpy.connect(url) as tm:
+                yield tm
+        case _:
+            with TsoServer(url) as server, omidpy.connect(url, tso=server.address) as tm:
+                yield tm
+
+
+@pytest.fixture(params=[False, True], ids=["buffered", "flushed"])
+def bench(request: pytest.FixtureRequest, every_manager: TransactionManager) -> Bench:
+    """Return a fresh table whose writes are buffered until the commit, or flushed at once."""
+    return Bench(every_manager, is_flushing=request.param)
