@@ -137,13 +137,14 @@ class Recorder:
         self._sink = sink
         self._now_ns = now_ns
         self._max_events = max_events
-        self._event_count = 0
+        self.event_count = 0
+        """Events so far."""
         self._transaction_count = 0
 
     @property
     def is_full(self) -> bool:
         """Whether no further transaction should be begun."""
-        return self._event_count >= self._max_events
+        return self.event_count >= self._max_events
 
     def now_ns(self) -> int:
         """Return the present moment."""
@@ -169,7 +170,7 @@ class Recorder:
 
     def note(self, event: Event) -> None:
         """Record an event."""
-        self._event_count += 1
+        self.event_count += 1
         self._sink(event)
 
 

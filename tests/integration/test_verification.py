@@ -1,0 +1,138 @@
+"""The workloads with real client processes on a file, killed at random, and judged.
+
+What `omidpy verify` does for a user, on the smallest real thing: SQLite and a `tso-server`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omidpy
+from omidpy.connect import open_store
+from omidpy.errors import OracleUnavailable, UsageError
+from omidpy.storage.base import Put, RowMutation
+from omidpy.testing import verification
+from omidpy.testing.anomalies import GARBAGE_READ
+from omidpy.testing.verification import TABLE_PREFIX, Plan, verify
+from omidpy.visibility import sort_row
+from tests.machines.servers import TsoServer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the address of a store that does not exist yet."""
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+def tables(url: str) -> set[str]:
+    """Return the tables of a store that a run made."""
+    with closing(open_store(url)) as store:
+        return {one.name for one in store.tables() if one.name.startswith(TABLE_PREFIX)}
+
+
+def test_a_short_run_with_kills_is_clean(url: str) -> None:
+    """Clients and oracle die at random; nothing that was acknowledged is lost or torn."""
+    verdict = verify(
+        Plan(url, duration_s=8, client_count=3, kill=frozenset({"clients", "oracle"}), seed=3)
+    )
+    assert verdict.anomalies == []
+    assert verdict.problems == []
+    assert verdict.clients_killed > 0
+    assert verdict.oracle_killed > 0
+    assert verdict.overlap.committed > 100
+    assert verdict.overlap.conflicts > 0
+    assert verdict.overlap.concurrent_pairs > 100
+    assert tables(url) == set()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(10))
+def test_a_long_run_with_kills_is_clean(url: str, seed: int) -> None:
+    """Some minutes each: hundreds of kills."""
+    kill = frozenset({"clients", "oracle"})
+    verdict = verify(Plan(url, duration_s=180, client_count=6, kill=kill, seed=seed))
+    assert verdict.is_clean
+    assert verdict.rounds >= 9
+
+
+def test_damage_is_found_and_named(url: str) -> None:
+    """A planted bug: somebody overwrites committed cells in place, past the protocol."""
+    stop = threading.Event()
+
+    def damage() -> None:
+        rng = random.Random(1)
+        with closing(open_store(url)) as store:
+            while not stop.wait(0.05):
+                for schema in store.tables():
+                    if not schema.name.endswith("_registers"):
+                        continue
+                    for page in store.scan(schema.name):
+                        cell = rng.choice(sort_row(rng.choice(page)).data)
+                        put = Put(cell.family, cell.qualifier, cell.version, b"1234567")
+                        store.write({schema.name: [RowMutation(cell.row, (put,))]})
+
+    vandal = threading.Thread(target=damage)
+    with TsoServer(url) as server:
+        plan = Plan(url, tso=server.address, duration_s=3, client_count=2, keep=True)
+        vandal.start()
+        try:
+            verdict = verify(plan)
+        finally:
+            stop.set()
+            vandal.join()
+    assert GARBAGE_READ in {anomaly.name for anomaly in verdict.anomalies}
+    assert not verdict.is_clean
+    assert set(verdict.kept_tables) == tables(url) != set()
+
+
+def test_a_client_that_fails_by_itself_is_a_problem(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose clients crash must not pass as clean."""
+    monkeypatch.setattr(verification, "_POST_COMMIT_MODES", ("async", "no such mode"))
+    verdict = verify(Plan(url, duration_s=3, client_count=2))
+    assert verdict.anomalies == []
+    (problem,) = verdict.problems
+    assert problem.startswith("client 1 ended with 1: ")
+    assert "no such mode" in problem
+    assert not verdict.is_clean
+
+
+def test_a_run_in_which_nothing_commits_proves_nothing(url: str) -> None:
+    """An empty history has no anomaly, and is no success."""
+    with pytest.raises(omidpy.OmidError, match="no client committed anything"):
+        verify(Plan(url, duration_s=0.01, client_count=1))
+    assert tables(url) == set()
+
+
+def test_an_oracle_that_is_there_already_is_pointed_out(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one would stand by for ever."""
+    monkeypatch.setattr(verification, "_START_S", 2.0)
+    with TsoServer(url), pytest.raises(OracleUnavailable, match="name it with --tso"):
+        verify(Plan(url, duration_s=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kill": frozenset({"oracle"}), "tso": "h:1"}, "--kill oracle together with --tso h:1"),
+        ({"kill": frozenset({"me"})}, "--kill me: kill clients, oracle or both"),
+        ({"store": "memory:"}, "--store memory: lives in one process"),
+        ({"duration_s": 0}, "--duration 0: give seconds above 0"),
+        ({"client_count": 0}, "--clients 0: at least one"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_refused(options: dict[str, Any], message: str) -> None:
+    """Before anything is started; the message names the option and the remedy."""
+    with pytest.raises(UsageError, match=message):
+        Plan(**{"store": "sqlite:///s.db", **options})
