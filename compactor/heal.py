@@ -17,8 +17,10 @@ What goes, and in which of four writes, each acknowledged before the next begins
     3  the newest family marker, once nothing that it hides is left
 
 Per column the newest version committed below H stays, and also the newest by commit, because
-conflict-free writes overlap: the two may be different cells.  A tombstone goes later than what it
-hides, or a run that died between the two would bring deleted cells back to life.
+conflict-free writes overlap: the two may be different cells.  For the same reason a top stays while
+a version *below* it committed at or above H: readers pick the newest version, and would come to see
+that one.  A tombstone goes later than what it hides, or a run that died between the two would
+bring deleted cells back to life.
 
 Source: Omid's CompactorScanner, which compares *start* timestamps and so takes versions away from
 live snapshots; here everything is compared by commit (I10).
@@ -30,6 +32,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from omidpy.cells import (
+    FAMILY_MARKER_QUALIFIER,
     SHADOW_PREFIX,
     encode_long,
     is_family_marker,
@@ -37,7 +40,7 @@ from omidpy.cells import (
     is_tombstone,
     shadow_qualifier,
 )
-from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp, base
+from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.visibility import SortedRow, is_hidden, shadow_column, sort_row
 
@@ -203,11 +206,10 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
         if not is_healed:
             unhealed.append((cell, commit_ts))
     superseded, tops, markers = collect(committed, row.foreign, scope.drop_horizon)
-    gone = {*superseded, *tops, *markers}
+    # Those that go in a later phase too: until then they must not depend on their entry.
     heals = [
         Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
         for cell, commit_ts in unhealed
-        if cell not in gone
     ]
     orphans = [orphan for key in shadows if key not in present for orphan in _orphans(key, row)]
     return RowPlan(row.row, heals, garbage, superseded, tops, markers, orphans, row.legacy_shadows)
@@ -250,23 +252,29 @@ def collect(
     if horizon <= 0:
         return NOTHING
     columns: dict[tuple[bytes, bytes], list[tuple[Cell, int]]] = {}
+    lowest_staying: dict[tuple[bytes, bytes], int] = {}
     for cell, commit_ts in committed:
         if commit_ts < horizon:
             columns.setdefault(cell[1:3], []).append((cell, commit_ts))
+        else:
+            lowest_staying[cell[1:3]] = cell[3]
     if not columns:
         return NOTHING
-    foreign_columns = {cell[1:3] for cell in foreign}
+    for cell in foreign:
+        lowest_staying[cell[1:3]] = -1
     markers = {
         family: [one for one in versions if is_family_marker(one[0].qualifier, one[0].value)]
         for (family, qualifier), versions in columns.items()
-        if qualifier == b""
+        if qualifier == FAMILY_MARKER_QUALIFIER
     }
     superseded: list[Cell] = []
     tops: list[Cell] = []
     kept: list[tuple[Cell, int]] = []
     for column, versions in columns.items():
         old, top, rest = _collect_column(
-            versions, markers.get(column[0], ()), may_empty=column not in foreign_columns
+            versions,
+            markers.get(column[0], ()),
+            may_drop_top=versions[0][0].version < lowest_staying.get(column, MAX_VERSION),
         )
         superseded += old
         tops += top
@@ -276,11 +284,15 @@ def collect(
         if not family_markers:
             continue
         newest, *older = family_markers
-        hides_something = any(cell.family == family for cell in foreign) or any(
-            cell.family == family and is_hidden(cell, commit_ts, *newest)
-            for cell, commit_ts in kept
+        is_needed = (
+            newest[0].version > lowest_staying.get((family, FAMILY_MARKER_QUALIFIER), MAX_VERSION)
+            or any(cell.family == family for cell in foreign)
+            or any(
+                cell.family == family and is_hidden(cell, commit_ts, *newest)
+                for cell, commit_ts in kept
+            )
         )
-        if hides_something:
+        if is_needed:
             latest = max(family_markers, key=_by_commit)
             tops += [one[0] for one in older if one is not latest]
         else:
@@ -295,7 +307,7 @@ def _collect_column(
     versions: Sequence[tuple[Cell, int]],
     markers: Sequence[tuple[Cell, int]],
     *,
-    may_empty: bool,
+    may_drop_top: bool,
 ) -> tuple[list[Cell], list[Cell], list[tuple[Cell, int]]]:
     """Split one column's versions, newest first, into superseded, top to drop, and kept.
 
@@ -313,7 +325,7 @@ def _collect_column(
         if is_family_marker(cell.qualifier, cell.value):
             continue
         if cell is top:
-            if shows_nothing and may_empty:
+            if shows_nothing and may_drop_top:
                 tops.append(cell)
             else:
                 kept.append((cell, commit_ts))

@@ -58,7 +58,7 @@ def connect(
     with contextlib.ExitStack() as on_failure:
         store = open_store(url, must_exist=tso is not None)
         on_failure.callback(store.close)
-        oracle = _embedded_oracle(store) if tso is None else _remote_oracle(store, tso)
+        oracle = _embedded_oracle(store) if tso is None else open_oracle(store, tso)
         on_failure.callback(oracle.close)
         manager = TransactionManager(
             store, oracle, conflict_level=conflict_level, post_commit=post_commit
@@ -74,7 +74,7 @@ def _embedded_oracle(store: Store) -> Oracle:
     return EmbeddedOracle(store)
 
 
-def _remote_oracle(store: Store, tso: str) -> Oracle:
+def open_oracle(store: Store, tso: str) -> Oracle:
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - not needed by an embedded oracle
 
     if tso == "store:":

@@ -16,6 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final, assert_never, cast
 
 from omidpy.clock import Clock, SystemClock
@@ -66,8 +67,9 @@ from tso.events import (
     Ticked,
 )
 from tso.lease import Lease
-from tso.machine import Machine, Settings, TimestampMode
+from tso.machine import Machine
 from tso.persist import StorePersistence
+from tso.settings import Settings, TimestampMode
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +123,7 @@ class EmbeddedOracle:
         clock: Clock | None = None,
         timestamps: TimestampMode = "world",
         conflict_map_size: int = DEFAULT_CONFLICT_MAP_SIZE,
-        max_transaction_age_s: float = 900.0,
+        max_transaction_age_s: float | None = None,
         accept_clock: bool = False,
         metrics: Metrics = NO_METRICS,
     ) -> None:
@@ -132,14 +134,18 @@ class EmbeddedOracle:
             clock: What time it is.
             timestamps: World time, or counting from 50.
             conflict_map_size: Cells whose newest commit is remembered; memory grows up to it.
-            max_transaction_age_s: Older transactions can no longer commit.
+            max_transaction_age_s: Older transactions can no longer commit.  None: 15 minutes, or 24
+                hours where Omid's tables were there before us.
             accept_clock: Start although the clock is more than 30 days above the last timestamp.
             metrics: Where counters go.
 
         Raises:
             ConfigError: the store has an oracle already, or the clock is absurd.
         """
-        if max_transaction_age_s <= 0:
+        chosen_ms: int | None = None
+        if max_transaction_age_s is not None:
+            chosen_ms = round(max_transaction_age_s * 1000)
+        if chosen_ms is not None and chosen_ms <= 0:
             raise UsageError(
                 f"max_transaction_age_s={max_transaction_age_s} lets nothing commit; give seconds "
                 "above 0"
@@ -148,7 +154,6 @@ class EmbeddedOracle:
         self._url = store.url
         self._clock: Clock = SystemClock() if clock is None else clock
         self._pid = os.getpid()
-        self._max_transaction_age_s = max_transaction_age_s
         self._mutex = threading.Lock()
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -176,12 +181,14 @@ class EmbeddedOracle:
         settings = Settings(
             timestamps=timestamps,
             conflict_map_size=conflict_map_size,
-            max_transaction_age_ms=max(round(max_transaction_age_s * 1000), 1),
         )
         try:
             self._persistence = StorePersistence(store, self._lease)
             now = self._now()
             inherited = self._persistence.start(settings, now, accept_clock=accept_clock)
+            age_ms = inherited.transaction_age_ms(chosen_ms)
+            settings = replace(settings, max_transaction_age_ms=age_ms)
+            self._max_transaction_age_s = age_ms / 1000
             self._machine: Machine[_Waiter] = Machine(settings, inherited, now, metrics=metrics)
             self._lease.publish(address="", epoch=inherited.epoch)
         except BaseException:

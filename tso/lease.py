@@ -67,7 +67,7 @@ class Lease:
         self._record = LeaseRecord(
             holder=holder,
             address="",
-            epoch=0,
+            epoch=None,
             pid=os.getpid(),
             host=socket.gethostname(),
             period_ms=round(period_s * 1000),
@@ -78,6 +78,11 @@ class Lease:
     def guard(self) -> Condition:
         """The condition that the lease is ours, for `Store.write_guarded`."""
         return Condition(CONTROL_TABLE, LEASE_FACT, VALUE, self._raw)
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Say whether the record must change now and then: where no lock speaks for us."""
+        return not self._has_locks
 
     @property
     def is_held(self) -> bool:

@@ -26,8 +26,7 @@ Source: Omid's TSO, whose retry and fence replies overtake the batches before th
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeAlias, assert_never
+from typing import Final, Generic, assert_never
 
 from omidpy.commit_facts import INVALID
 from omidpy.metrics import NO_METRICS, Metrics
@@ -66,59 +65,16 @@ from tso.events import (
     Ticked,
     Ticket,
 )
-
-TimestampMode: TypeAlias = Literal["world", "incremental"]
-
-DECISION_MEMORY: Final = 2**20
-"""Decisions that a retry or duplicate is answered from."""
+from tso.settings import TIMESTAMPS_PER_MS, Inherited, Settings
 
 MAX_INVALIDATION_COUNT: Final = 2**16
 """Invalidations above the low watermark that are remembered; more are not granted."""
-
-WORLD_LOOKAHEAD: Final = 1_000_000_000
-"""How far the durable ceiling is above what is being issued, in world time: one second."""
-
-INCREMENTAL_LOOKAHEAD: Final = 1_000_000 * TIMESTAMP_STEP
-"""The same for incremental timestamps: a million of them."""
-
-TIMESTAMPS_PER_MS: Final = 1_000_000
-"""World timestamps count nanoseconds."""
 
 ACTIVE_S: Final = 10.0
 """So long after its last request an oracle keeps its ceiling ready for the next one."""
 
 _ACTIVE_TICK_S: Final = 0.25
 _IDLE_TICK_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What an operator may choose."""
-
-    timestamps: TimestampMode = "world"
-    conflict_map_size: int = 1_000_000
-    max_transaction_age_ms: int = 900_000
-    decision_memory: int = DECISION_MEMORY
-    hash_seed: int = 0
-    """Makes the conflict map's buckets hard to guess for clients that choose cell ids."""
-
-    @property
-    def lookahead(self) -> int:
-        """How far the durable ceiling is kept above the last timestamp."""
-        return WORLD_LOOKAHEAD if self.timestamps == "world" else INCREMENTAL_LOOKAHEAD
-
-
-@dataclass(frozen=True, slots=True)
-class Inherited:
-    """What an instance found in the store, and made of it, before it may answer."""
-
-    epoch: int
-    """The ceiling that was stored: nothing above it was ever issued (L0)."""
-    ceiling: int
-    """The ceiling that is stored now, for this instance alone."""
-    samples: tuple[int, ...] = ()
-    """`elapsed_ms` of the recorded samples."""
-    last_sample: Sample | None = None
 
 
 class Machine(Generic[Ticket]):

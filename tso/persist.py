@@ -60,12 +60,15 @@ from omidpy.storage.base import (
 from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, SAMPLE_PREFIX, Sample, Watermarks
 from tso.events import Batch, FlushResult, Now, Ticket
 from tso.lease import Lease
-from tso.machine import TIMESTAMPS_PER_MS, Inherited, Settings
+from tso.settings import TIMESTAMPS_PER_MS, Inherited, Settings
 
 logger = logging.getLogger(__name__)
 
 MAX_CLOCK_LEAD_MS: Final = 30 * 24 * 3600 * 1000
 """A wall clock further above the stored ceiling is taken for a mistake, at the start."""
+
+ADOPTED_CEILING_FACT: Final = b"adopted-ceiling"
+"""The ceiling that Omid's oracle had left when ours first started; absent on a store of ours."""
 
 
 class Persistence(Protocol):
@@ -121,8 +124,9 @@ class StorePersistence:
             self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(first))
             recorded = self._control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(first)
             epoch = recorded - TIMESTAMP_STEP
-        else:
+        elif self._control.read(FIRST_TIMESTAMP_FACT) is None:
             # Omid issued timestamps here before us; nobody knows the first, so any may be its.
+            self._control.replace(ADOPTED_CEILING_FACT, None, encode_long(stored))
             self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(TIMESTAMP_STEP))
         ceiling = max(first, epoch + TIMESTAMP_STEP) + settings.lookahead
         self._raise_ceiling(ceiling)
@@ -134,6 +138,7 @@ class StorePersistence:
             ceiling=ceiling,
             samples=tuple(sample.elapsed_ms for sample in samples),
             last_sample=samples[-1] if samples else None,
+            follows_omid=self._control.read(ADOPTED_CEILING_FACT) is not None,
         )
 
     def _read_ceiling(self) -> Timestamp:

@@ -1,8 +1,8 @@
 """Runs several loaders, and kills some of them at random instants.
 
-Chunks of flights lie on one list; each loader gets the next one when it is done with its last.  A
-killed loader's chunk goes back on the list, and a new process takes its place.  One thread and one
-selector: the parent waits, counts, kills, and lets its caller look on.
+Chunks of flights lie on one list; each loader gets the next one when it is done with its last.
+What a killed loader had not reported goes back on the list, and a new process takes its place.  One
+thread and one selector: the parent waits, counts, kills, and lets its caller look on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK_FLIGHTS: Final = 50
 
 LOADERS: Final = 4
 LEAST_KILLS: Final = 12
-FLIGHTS_PER_KILL: Final = 1000
+FLIGHTS_PER_KILL: Final = 500
 LONGEST_AIM_S: Final = 0.05
 """A kill follows the report that triggers it by a random part of this: it may hit anywhere."""
 
@@ -77,7 +77,8 @@ class Loader:
         assert self._process.stdout is not None
         self._stdin = self._process.stdin
         self.stdout = self._process.stdout
-        self.chunk: Sequence[Flight] | None = None
+        self.chunk: Sequence[Flight] = ()
+        """The flights that it was given and has not reported yet."""
         self.has_begun = False
         """Whether it has said anything; before that a kill would hit a starting interpreter."""
         self.was_killed = False
@@ -177,7 +178,6 @@ class Load:
         if self._waiting:
             loader.give(self._waiting.popleft())
         else:
-            loader.chunk = None
             loader.finish()
 
     def _hear(self, loader: Loader) -> None:
@@ -187,7 +187,8 @@ class Load:
             return
         for report in reports:
             self.totals.add(report)
-            if report.chunk_done:
+            loader.chunk = loader.chunk[report.loaded + report.found_loaded :]
+            if not loader.chunk:
                 self._feed(loader)
 
     def _bury(self, loader: Loader) -> None:
@@ -195,7 +196,7 @@ class Load:
         self._loaders.remove(loader)
         status = loader.reap()
         if loader.was_killed:
-            if loader.chunk is not None:
+            if loader.chunk:
                 self._waiting.appendleft(loader.chunk)
             if self._waiting:
                 self._start_loader()

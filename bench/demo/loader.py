@@ -1,8 +1,8 @@
 """A process that loads flights, one transaction each, and may be killed at any instant.
 
 It takes chunks of flights on standard input and says on standard output how far it is, both as JSON
-lines, so that it needs to know neither the input nor the other loaders.  A chunk that was begun by
-a loader that died is simply done again: each transaction looks first whether its flight is there.
+lines, so that it needs to know neither the input nor the other loaders.  What a loader had not
+reported when it died is simply done again: each transaction looks first if its flight is there.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ class Report(msgspec.Struct):
 
     loaded: int = 0
     found_loaded: int = 0
-    """Flights that an earlier loader had committed before it was killed."""
+    """Flights that another loader had committed, but not reported, before it was killed."""
     conflicts: int = 0
     retries: int = 0
-    chunk_done: bool = False
 
 
 def write_flight(tx: Transaction, flight: Flight) -> bool:
@@ -45,6 +44,8 @@ def write_flight(tx: Transaction, flight: Flight) -> bool:
     flights.put(flight.key, flight.row)
     for table, row in flight.index_rows():
         tx.table(table).put(row, {FLIGHT: flight.key})
+    # Sent ahead of the commit: a kill from here on leaves cells whose transaction never commits.
+    tx.flush()
     counters = tx.table(COUNTERS)
     rows = flight.counter_rows()
     counts = dict(counters.rows(rows))
@@ -75,8 +76,7 @@ def load_chunks(tm: TransactionManager) -> None:
         report = Report()
         for number, flight in enumerate(chunk, start=1):
             load_flight(tm, flight, report)
-            report.chunk_done = number == len(chunk)
-            if report.chunk_done or number % REPORT_EVERY == 0:
+            if number == len(chunk) or number % REPORT_EVERY == 0:
                 say(report)
                 report = Report()
 

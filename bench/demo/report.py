@@ -122,13 +122,13 @@ def print_summary(console: Console, summary: Summary) -> None:
     for name, value, remark in (
         ("transactions", load.loaded + load.found_loaded, rate),
         ("conflicts", load.conflicts, "another loader had counted first"),
-        ("retries", load.retries, "transactions run again from the start"),
-        ("kills", len(load.kills_s), "kill -9 of a loader at work, replaced at once"),
-        ("committed before a kill", load.found_loaded, "found again, and not loaded twice"),
-        ("orphans found", summary.loose_ends.orphans, "cells of transactions cut off by a kill"),
-        ("healed", job.cells_healed, "cells whose shadow cell a dead loader still owed"),
-        ("dropped", job.cells_dropped, "orphans, and versions nobody can read any more"),
-        ("commit table before", summary.entries_before, "entries when the last loader had ended"),
+        ("retries", load.retries, "run again from the start"),
+        ("kills", len(load.kills_s), "kill -9 of a loader, replaced at once"),
+        ("committed unreported", load.found_loaded, "by killed loaders; not loaded twice"),
+        ("orphans found", summary.loose_ends.orphans, "cells of transactions that a kill cut off"),
+        ("healed", job.cells_healed, "shadow cells that dead loaders owed"),
+        ("dropped", job.cells_dropped, "orphans, and versions nobody reads"),
+        ("commit table before", summary.entries_before, "entries when the last loader ended"),
         ("commit table after", summary.entries_after, f"compaction took {job.seconds:.0f} s"),
         (
             "checks passed",
@@ -180,12 +180,15 @@ def draw(
         axes.step(times, entries, where="post", color=calm, linewidth=1.8)
         axes.fill_between(times, entries, step="post", color=calm, alpha=0.18, linewidth=0)
         top = max(1, *entries) * 1.18
-        axes.vlines(
+        axes.plot(
             [moment - zero_s for moment in kills_s],
-            0,
-            top * 0.045,
+            [0.025] * len(kills_s),  # of the height
+            transform=axes.get_xaxis_transform(),
+            linestyle="none",
+            marker="|",
+            markersize=11,
+            markeredgewidth=1.6,
             color=accent,
-            linewidth=1.6,
             label="a loader is killed (kill -9)",
         )
         axes.annotate(
@@ -198,7 +201,22 @@ def draw(
             color=calm,
             fontweight="bold",
         )
-        axes.set(xlim=(0, max(times)), ylim=(0, top))
+        left = entries[times.index(max(moment for moment in times if moment <= begin_s))]
+        axes.annotate(
+            f"{left:,} left",
+            (begin_s, left),
+            xytext=(-6, -6),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+        )
+        axes.annotate(
+            f"{entries[-1]:,} left",
+            (end_s, entries[-1]),
+            xytext=(6, 6),
+            textcoords="offset points",
+        )
+        axes.set(xlim=(0, max(times) * 1.07), ylim=(0, top))
         axes.set_xlabel("seconds since the first loader started")
         axes.set_ylabel("entries in the commit table")
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

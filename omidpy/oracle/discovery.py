@@ -25,8 +25,8 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     """A random id of the instance; empty once it gave the lease up."""
     address: str
     """HOST:PORT that clients connect to; empty if the oracle lives inside a client's process."""
-    epoch: int
-    """Its epoch; 0 until it is ready to answer."""
+    epoch: int | None
+    """Its epoch; None until it is ready to answer."""
     pid: int
     host: str
     period_ms: int
@@ -64,7 +64,7 @@ def lease_address(store: Store) -> tuple[str, int]:
         raise OracleUnavailable(
             f"no oracle runs on {store.url}; start `tso-server --store {store.url}`"
         )
-    if not record.epoch:
+    if record.epoch is None:
         raise OracleUnavailable(f"the oracle of {store.url}, process {record.pid}, is starting")
     host, _, port = record.address.rpartition(":")
     if not host or not port.isdecimal():

@@ -20,6 +20,7 @@ import json
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -85,6 +86,9 @@ class SqliteStore:
     ) -> None:
         self._path = os.fspath(path)
         self._file = Database(self._path, must_exist=must_exist, lock_timeout_s=lock_timeout_s)
+        # A connection that nobody refers to lives on until a garbage collection finds it, and a
+        # fork in between would share it.
+        weakref.finalize(self, self._file.close).atexit = False
         self._known: dict[str, _Physical] = {}
         self._locks: list[FileLock] = []
         self._locks_mutex = threading.Lock()

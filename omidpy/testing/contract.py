@@ -583,6 +583,15 @@ class StoreContract:
         (row,) = things.get(TABLE, [b"r"])
         assert [(cell.qualifier, cell.version) for cell in row] == [(b"x", 2), (b"y", 3)]
 
+    def test_the_mutations_of_a_row_apply_in_their_order(self, things: Store) -> None:
+        """A delete after a put in one batch removes what was put."""
+        if not things.capabilities.exact_delete:
+            return
+        batch = [put(b"r", 1), put(b"r", 2), delete(b"r", 2), put(b"s", 2)]
+        things.write({TABLE: batch})
+        assert [cell.version for cell in things.get(TABLE, [b"r"])[0]] == [1]
+        assert [cell.version for cell in things.get(TABLE, [b"s"])[0]] == [2]
+
     def test_a_mutation_that_puts_and_deletes_one_cell_is_refused(self, things: Store) -> None:
         """HBase would hide the put; a meaning that depends on the backend is none."""
         mutation = RowMutation(b"r", [Put(CF, Q, 1, b"v")], [DeleteVersion(CF, Q, 1)])

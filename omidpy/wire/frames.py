@@ -172,6 +172,11 @@ class FrameReader:
         return payloads
 
     @property
+    def buffered_bytes(self) -> int:
+        """How much of an unfinished frame is kept."""
+        return len(self._buffer)
+
+    @property
     def is_inside_frame(self) -> bool:
         """Whether the stream, if it ended here, would end in the middle of a frame."""
         return bool(self._buffer)

@@ -16,7 +16,7 @@ from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.contract import keys_of, put
 from tests.integration.test_sqlite_processes import HOLD, wait_for_state
-from tests.machines.processes import Child
+from tests.machines.scripts import Child
 
 pytestmark = pytest.mark.integration
 
@@ -109,6 +109,7 @@ def busy(name):
         errors.append(error)
 
 def child(number):
+    assert open_files() == []
     for index in range(10):
         store.write({"t": [put(b"child%02d-%02d" % (number, index), 1)]})
     return len(store.get("t", [b"child%02d-%02d" % (number, i) for i in range(10)])) == 10

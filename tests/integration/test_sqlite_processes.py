@@ -18,7 +18,7 @@ from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite_lock import process_state
 from omidpy.testing.contract import keys_of, put
-from tests.machines.processes import DEADLINE_S, Child
+from tests.machines.scripts import DEADLINE_S, Child
 
 pytestmark = pytest.mark.integration
 

@@ -1,7 +1,8 @@
 """Drives the oracle's machine by hand: requests in, a disk that finishes when told, answers out.
 
 `Disk` keeps what is durable as plain dictionaries; `Driver` delivers events and collects effects.
-Invariants that hold after every event are asserted here, whoever drives.
+A `History` outlives crashes: it notes in one sequence what became durable and what was said, and
+`oracle_checks.py` judges it afterwards.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tso.events import (
     Stopping,
     Ticked,
 )
-from tso.machine import Inherited, Machine, Settings
+from tso.machine import Machine
+from tso.settings import Inherited, Settings
 
 INCREMENTAL = Settings(timestamps="incremental", conflict_map_size=100)
 
@@ -79,6 +81,23 @@ class Disk:
         )
 
 
+@dataclass
+class History:
+    """Everything that happened to one store, in order, over all its instances."""
+
+    moment: int = 0
+    durable: list[tuple[int, int, CommitEntry]] = field(default_factory=list)
+    """(moment, start_ts, entry) of each commit entry written."""
+    watermarks: list[tuple[int, int]] = field(default_factory=list)
+    """(moment, low watermark) of each one made durable."""
+    said: list[tuple[int, Answer]] = field(default_factory=list)
+    """(moment, answer) of each answer sent."""
+    ceilings: list[int] = field(default_factory=list)
+    """The durable ceiling at the moment of each answer."""
+    write_sets: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """start_ts -> cells of each commit request."""
+
+
 class Driver:
     """One machine and its disk.  Every request gets a name, and answers are found by it."""
 
@@ -90,8 +109,10 @@ class Driver:
         clock: ManualClock | None = None,
         machine: Callable[[Settings, Inherited, Now], Machine[str]] = Machine,
         flushes_at_once: bool = True,
+        history: History | None = None,
     ) -> None:
         """Start an instance on what the disk holds."""
+        self.history = History() if history is None else history
         self.disk = Disk() if disk is None else disk
         self.clock = ManualClock() if clock is None else clock
         self.flushes_at_once = flushes_at_once
@@ -115,17 +136,33 @@ class Driver:
     def ask(self, *requests: Question) -> list[str]:
         """Deliver requests in one event; return their names."""
         names = []
-        for _ in requests:
+        for request in requests:
             self._request_count += 1
             names.append(f"r{self._request_count}")
+            if isinstance(request, CommitRequest):
+                self.history.write_sets.setdefault(request.start_ts, request.cell_ids)
         self._deliver(Asked(self.now(), tuple(zip(names, requests, strict=True))))
         return names
 
     def land(self) -> None:
         """Let the flush under way become durable."""
         assert self.flight is not None, "no flush is under way"
-        batch, self.flight = self.flight, None
-        self._deliver(Flushed(self.now(), self.disk.apply(batch)))
+        result = self.persist()
+        self.flight = None
+        self._deliver(Flushed(self.now(), result))
+
+    def persist(self) -> FlushResult:
+        """Make the flush under way durable without telling the machine: what a crash may leave."""
+        assert self.flight is not None, "no flush is under way"
+        batch = self.flight
+        result = self.disk.apply(batch)
+        self.history.moment += 1
+        for start_ts in [*(start_ts for start_ts, _ in batch.commits), *batch.invalidations]:
+            entry = (self.history.moment, start_ts, self.disk.entries.get(start_ts))
+            self.history.durable.append(entry)
+        if batch.low_watermark is not None:
+            self.history.watermarks.append((self.history.moment, batch.low_watermark))
+        return result
 
     def tick(self, *, seconds: float = 0.0) -> None:
         """Let time pass, then say so."""
@@ -145,6 +182,10 @@ class Driver:
             match effect:
                 case Send():
                     self.sent.extend(effect.answers)
+                    self.history.moment += 1
+                    for _, answer in effect.answers:
+                        self.history.said.append((self.history.moment, answer))
+                        self.history.ceilings.append(self.disk.ceiling)
                 case Close():
                     self.closed[effect.ticket] = effect.reason
                 case Flush():

@@ -1,72 +1,133 @@
-"""Real Python processes that a test talks to line by line, each wait with a deadline."""
+"""Real processes for tests: a `tso-server` that is started, watched and surely ended.
+
+    with tso_server("sqlite:////...") as server:
+        oracle = TcpOracle(server.address)
+
+Nothing waits for a time to pass: the server says when it listens, and a process is waited for by
+its id.
+"""
 
 from __future__ import annotations
 
-import queue
+import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
 
-ROOT: Final = Path(__file__).parents[2]
-DEADLINE_S: Final = 60.0
+import tso
+
+ROOT = Path(tso.__file__).parents[1]
+LONGEST_S = 60.0
+_LISTENING = re.compile(r"listening on (\S+)")
 
 
-class Child:
-    """A process that runs a script; killed when the test leaves the `with` block."""
+class ServerProcess:
+    """A `tso-server` process.  Its stderr is collected by a thread, so that no pipe fills up."""
 
-    def __init__(self, script: str, *arguments: object) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._pump = threading.Thread(target=self._read, daemon=True)
-        self._pump.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
+    def __init__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        store: str,
+        *options: str,
+        listen: str = "127.0.0.1:0",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+        """Start the server; it may not listen yet."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tso.cli", "--store", store, "--listen", listen, *options],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._is_over = False
+        self._reader = threading.Thread(target=self._collect, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        """Everything it has written to stderr so far."""
+        with self._news:
+            return "\n".join(self.lines)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT it listens on; waits until it says so."""
+        found = _LISTENING.fullmatch(self.wait_for(_LISTENING.pattern))
+        assert found is not None, "the line is exactly the announcement"
+        return found[1]
+
+    def wait_for(self, pattern: str) -> str:
+        """Return the first line that matches; fails if the process ends without one."""
+
+        def matching() -> str | None:
+            return next((line for line in self.lines if re.search(pattern, line)), None)
+
+        with self._news:
+            self._news.wait_for(lambda: matching() or self._is_over, LONGEST_S)
+            line = matching()
+        assert line is not None, f"no line matches {pattern!r}:\n{self.log}"
+        return line
+
+    def kill(self) -> None:
+        """End it as a power failure would, as far as one process can tell."""
         self.process.kill()
-        self.process.wait()
-        # Forked children that outlive the process see the end of their input, and end too.
-        self.process.stdin.close()
-        self._pump.join()
-        self.process.stdout.close()
+        self.process.wait(LONGEST_S)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.rstrip("\n"))
+    def terminate(self) -> int:
+        """Ask it to drain; return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
 
-    def line(self, deadline_s: float = DEADLINE_S) -> str:
-        """Return the next line the process prints."""
-        return self._lines.get(timeout=deadline_s)
+    def wait(self) -> int:
+        """Wait for its end; return its exit code."""
+        code = self.process.wait(LONGEST_S)
+        self._reader.join(LONGEST_S)
+        return code
 
-    def say(self, text: str) -> None:
-        """Send a line to the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill()
+        self._reader.join(LONGEST_S)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        self.process.send_signal(number)
+    def _collect(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._news:
+                self.lines.append(line.rstrip("\n"))
+                self._news.notify_all()
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
 
-    def wait(self, deadline_s: float = DEADLINE_S) -> int:
-        """Wait for the end and return the exit code, negative for a signal."""
-        return self.process.wait(deadline_s)
+
+@contextmanager
+def tso_server(
+    store: str,
+    *options: str,
+    listen: str = "127.0.0.1:0",
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[ServerProcess]:
+    """Run a `tso-server` for the length of a block, at whose start it need not listen yet."""
+    server = ServerProcess(store, *options, listen=listen, environment=environment)
+    try:
+        yield server
+    finally:
+        server.close()

@@ -209,18 +209,32 @@ def test_newest_by_version_and_newest_by_commit_both_stay() -> None:
     assert dropped(plan(cells, within=scope(drop_horizon=950))) == [[], [150], [], []]
 
 
-def test_collected_cell_is_not_healed_first() -> None:
-    """One mutation must not put and delete the same version."""
+def test_collected_cell_is_healed_first_and_in_a_write_of_its_own() -> None:
+    """One mutation must not put and delete the same version, and no entry is to be needed."""
     old, new = data(100), data(200)
     made = plan(row_of(old, new), {old: 150, new: 250}, within=scope(drop_horizon=300))
-    assert [put.version for put in made.heals] == [200]
+    assert [put.version for put in made.heals] == [200, 100]
     assert dropped(made) == [[], [100], [], []]
+    first, second, *_ = made.phases()
+    assert first is not None
+    assert second is not None
+    assert first.deletes == []
+    assert second.puts == ()
 
 
 def test_tombstone_goes_after_what_it_hides() -> None:
     """A run that dies between the two leaves the tombstone on an empty column."""
     cells = healed((data(100), 150), (data(200, b""), 250))
     assert dropped(plan(cells, within=scope(drop_horizon=300))) == [[], [100], [200], []]
+
+
+def test_tombstone_stays_above_an_older_version_that_committed_later() -> None:
+    """Readers pick the newest version, so the tombstone hides it too; found by random search."""
+    cells = healed((data(100), 400), (data(200, b""), 250))
+    assert plan(cells, within=scope(drop_horizon=300)).is_empty()
+    marker = data(200, b"", qualifier=b"")
+    cells = healed((data(100, qualifier=b""), 400), (marker, 250))
+    assert plan(cells, within=scope(drop_horizon=300)).is_empty()
 
 
 @pytest.mark.parametrize(("horizon", "goes"), [(250, False), (251, True)])

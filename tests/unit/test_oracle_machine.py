@@ -19,7 +19,7 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tests.machines.oracle_driver import INCREMENTAL, Disk, Driver, commit_request, small
-from tso.machine import Settings
+from tso.settings import Settings
 
 WORLD = Settings(timestamps="world", conflict_map_size=100)
 FIRST = 1_700_000_000_000 * 1_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -96,6 +97,71 @@ def test_a_refusal_names_the_holder_and_the_wait(path: str) -> None:
     with other:
         pass
     close(holder, other)
+
+
+def test_one_who_gave_up_takes_nothing_from_himself(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """His sleeping thread shares the open file with his next attempt, and gives back for both."""
+    may_sleep, is_inside, is_checked = (threading.Event() for _ in range(3))
+    real_flock = fcntl.flock
+
+    def flock(fd: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            assert may_sleep.wait(30)
+        real_flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    holder, patient, other = (WriteLock(path, timeout_s=0.05) for _ in range(3))
+    with holder, pytest.raises(StorageUnavailable), patient:
+        pass
+    sleepers = [thread for thread in threading.enumerate() if "write-lock" in thread.name]
+    waiter = patient._waiter
+    assert waiter is not None
+    patient._timeout_s = 30
+
+    def try_again() -> None:
+        with patient:
+            is_inside.set()
+            assert is_checked.wait(30)
+
+    def check() -> None:
+        deadline_s = time.monotonic() + 30
+        while not (waiter.is_wanted or is_inside.is_set()):
+            assert time.monotonic() < deadline_s
+            os.sched_yield()
+        may_sleep.set()
+        assert is_inside.wait(30)
+        for sleeper in sleepers:
+            sleeper.join(30)
+        try:
+            with pytest.raises(StorageUnavailable), other:
+                pass
+        finally:
+            is_checked.set()
+
+    in_threads([try_again, check])
+    close(holder, patient, other)
+
+
+def test_a_lock_file_removed_between_opening_and_locking_is_made_again(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock on a file that has no name any more excludes nobody."""
+    real_flock = fcntl.flock
+    removals = iter([True, False])
+
+    def flock(fd: int, operation: int) -> None:
+        real_flock(fd, operation)
+        if operation & fcntl.LOCK_EX and next(removals):
+            Path(path).unlink()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    held = FileLock(path, purpose="the first")
+    monkeypatch.setattr(fcntl, "flock", real_flock)
+    with pytest.raises(StorageUnavailable, match="the first"):
+        FileLock(path, purpose="the second")
+    held.release()
 
 
 def test_a_full_disk_spares_the_note(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from omidpy.storage.base import RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite_file import FORMAT_VERSION, StaleTable
 from omidpy.testing.contract import delete, in_threads, keys_of, put
-from tests.machines.processes import Child
+from tests.machines.scripts import Child
 
 
 @pytest.fixture
@@ -99,6 +103,17 @@ def test_a_newer_format_is_refused_with_both_versions(store: SqliteStore, path: 
     with pytest.raises(ConfigError, match=rf"version {newer}.*up to {FORMAT_VERSION}.*upgrade"):
         SqliteStore(path)
     assert path.read_bytes() == before
+
+
+def test_a_format_version_that_is_no_number_is_refused(store: SqliteStore, path: Path) -> None:
+    """A later format may count otherwise."""
+    store.close()
+    other = sqlite3.connect(path)
+    other.execute("UPDATE omidpy_meta SET value = '2a' WHERE name = 'format_version'")
+    other.commit()
+    other.close()
+    with pytest.raises(ConfigError, match="2a"):
+        SqliteStore(path)
 
 
 def test_a_store_without_its_log_gets_it_back(store: SqliteStore, path: Path) -> None:
@@ -358,6 +373,26 @@ def test_only_durable_writes_sync(store: SqliteStore) -> None:
     assert levels == {False: 1, True: 2}
 
 
+def test_the_name_of_the_log_is_made_durable(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A synced file whose directory entry is lost with the power is lost too."""
+    store.close()
+    again = SqliteStore(path)
+    synced: list[Path] = []
+
+    def fsync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        assert path.with_name("store.db-wal").exists()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    again.write({"t": [put(b"r", 1)]})
+    assert synced == []
+    again.write({"t": [put(b"r", 1)]}, durable=True)
+    assert synced == [path.parent]
+    again.close()
+
+
 @pytest.mark.parametrize("mutations", [[], [delete(b"absent", 1)], [put(b"r", 1)]])
 def test_a_durable_write_that_changes_nothing_still_reaches_the_log(
     store: SqliteStore, path: Path, mutations: list[RowMutation]
@@ -382,8 +417,8 @@ def test_a_durable_check_that_rewrites_its_cell_still_reaches_the_log(
 # -- threads --------------------------------------------------------------------------------------
 
 
-def test_a_close_waits_for_calls_in_flight(store: SqliteStore) -> None:
-    """A connection closed under a reader would be an error of ours."""
+def test_a_close_waits_for_calls_in_flight(store: SqliteStore, path: Path) -> None:
+    """A connection that comes back after the close would stay open for ever."""
     store.write({"t": [put(b"%05d" % number, 1, bytes(200)) for number in range(2000)]})
     refused: list[StorageUnavailable] = []
 
@@ -397,6 +432,67 @@ def test_a_close_waits_for_calls_in_flight(store: SqliteStore) -> None:
     in_threads([read, read, store.close])
     assert len(refused) == 2
     assert all("closed" in str(error) for error in refused)
+    assert not is_open(path)
+
+
+def test_no_read_begins_while_a_close_or_fork_waits_for_others(store: SqliteStore) -> None:
+    """With enough readers there would always be one more, and the fork would wait for ever."""
+    is_reading, may_end = threading.Event(), threading.Event()
+    answers: list[object] = []
+
+    def long_read(_: sqlite3.Connection) -> None:
+        is_reading.set()
+        assert may_end.wait(30)
+
+    def late_read() -> None:
+        try:
+            answers.append(store.get("t", [b"r"]))
+        except StorageUnavailable as error:
+            answers.append(type(error))
+
+    def watch() -> None:
+        assert is_reading.wait(30)
+        closing = threading.Thread(target=store.close, daemon=True)
+        closing.start()
+        wait_until(lambda: store._file._is_suspending)
+        late = threading.Thread(target=late_read, daemon=True)
+        late.start()
+        sleepers = store._file._has_changed._waiters  # type: ignore[attr-defined]  # of the stdlib
+        wait_until(lambda: bool(answers) or len(sleepers) == 2)
+        may_end.set()
+        late.join(30)
+        closing.join(30)
+
+    store.get("t", [b"r"])
+    in_threads([lambda: store._file.read(long_read), watch])
+    assert answers == [StorageUnavailable]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline_s = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline_s
+        os.sched_yield()
+
+
+def test_a_store_that_is_dropped_closes_its_file(path: Path) -> None:
+    """A fork would otherwise share the connections of a store that nobody has any more."""
+    dropped = SqliteStore(path)
+    dropped.create_table(TableSchema("t", [FamilySchema(b"cf")]))
+    assert is_open(path)
+    gc.disable()
+    try:
+        del dropped
+        assert not is_open(path)
+    finally:
+        gc.enable()
+
+
+def is_open(path: Path) -> bool:
+    """Say whether this process has a descriptor of the store's files."""
+    entries = [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return any(str(entry.readlink()).startswith(str(path)) for entry in entries)
 
 
 def test_readers_of_many_threads_reuse_connections(store: SqliteStore) -> None:

@@ -1,0 +1,81 @@
+"""From addresses and options to a run and its report: what the Spark job and the CLI share."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from compactor.display import shown_progress, summary
+from compactor.options import Options
+from compactor.plan import Environment, ExecuteRanges, run
+from compactor.report import Report
+from omidpy.clock import Clock, SystemClock
+from omidpy.errors import ConfigError, OmidError, UsageError
+from omidpy.storage.base import Store
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+MakeExecutor: TypeAlias = Callable[[Store, Clock], ExecuteRanges]
+
+
+def compact_address(
+    store_url: str, tso: str | None, options: Options, make_executor: MakeExecutor
+) -> Report:
+    """Open a store, make sure that `tso` serves it, and compact it once.
+
+    Args:
+        store_url: Address of the store; an embedded one must exist.
+        tso: Address of its oracle, which must answer and serve the same store; None asks nobody:
+            the low watermark is read from the store in any case.
+        options: What to do.
+        make_executor: Makes what passes over the ranges.
+    """
+    from omidpy.connect import open_oracle, open_store  # noqa: PLC0415 - assembly
+
+    clock = SystemClock()
+    store = open_store(store_url, must_exist=True)
+    try:
+        if not (store.capabilities.exact_delete and store.capabilities.multi_version_scan):
+            raise ConfigError(
+                f"{store.url} cannot delete single versions or scan all of them, which compaction "
+                "needs; open the store through Thrift2"
+            )
+        if tso is not None:
+            open_oracle(store, tso).close()
+        with shown_progress(clock) as progress:
+            environment = Environment(
+                clock=clock,
+                execute_ranges=make_executor(store, clock),
+                sleep=time.sleep,
+                progress=progress,
+            )
+            return run(store, options, environment)
+    finally:
+        store.close()
+
+
+def show(report: Report, *, report_path: str | None, as_json: bool) -> None:
+    """Write the report to its file, and to stdout as JSON or for a person."""
+    if report_path is not None:
+        Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
+    print(report.json() if as_json else summary(report), flush=True)
+
+
+def check_report_path(report_path: str | None) -> None:
+    """Refuse a report file that could not be written, before an hour of work."""
+    if report_path is None:
+        return
+    path = Path(report_path)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"--report {report_path}: no such directory, or a directory itself")
+
+
+def exit_code(error: OmidError) -> int:
+    """Say on stderr, in one line, what went wrong; return the exit code for it."""
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return EXIT_USAGE if isinstance(error, UsageError | ConfigError) else EXIT_FAILED

@@ -1,0 +1,104 @@
+"""How far is the run?  Shown on stderr: a bar on a terminal, a line now and then elsewhere.
+
+Nothing here goes to stdout, where `--json` promises one document.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TextIO
+
+from compactor.report import Report
+from omidpy.clock import Clock
+
+if TYPE_CHECKING:
+    from compactor.plan import Progress as RunProgress
+
+LINE_EVERY_S: Final = 10.0
+"""How often a log gets a line."""
+
+
+class LineProgress:
+    """For logs: one line now and then, and one when all ranges are done."""
+
+    def __init__(self, clock: Clock, stream: TextIO) -> None:
+        self._clock = clock
+        self._stream = stream
+        self._started_s = clock.monotonic_s()
+        self._last_s = self._started_s
+        self._ended_at = 0
+
+    def note(self, text: str) -> None:
+        """Write one line."""
+        print(f"compaction: {text}", file=self._stream, flush=True)
+
+    def update(self, done: int, total: int, rows: int) -> None:
+        """Write a line if the last one is old, or if this is the end."""
+        now_s = self._clock.monotonic_s()
+        is_end = done == total != self._ended_at
+        if not is_end and (done == total or now_s - self._last_s < LINE_EVERY_S):
+            return
+        self._last_s = now_s
+        self._ended_at = total if is_end else 0
+        rate = rows / max(now_s - self._started_s, 0.001)
+        self.note(f"{done} of {total} ranges, {rows:,} rows, {rate:,.0f} rows/s")
+
+
+@contextmanager
+def shown_progress(clock: Clock) -> Iterator[RunProgress]:
+    """Show a run on stderr for as long as the block lasts."""
+    if not sys.stderr.isatty():
+        yield LineProgress(clock, sys.stderr)
+        return
+    from rich import progress as rich  # noqa: PLC0415 - only where there is a terminal
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    columns = (
+        rich.TextColumn("[bold]ranges"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("{task.fields[rows]:,} rows, {task.fields[rate]:,.0f} rows/s"),
+        rich.TimeElapsedColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("ranges", total=None, rows=0, rate=0.0)
+        started_s = clock.monotonic_s()
+
+        class BarProgress:
+            """The same for a terminal."""
+
+            def note(self, text: str) -> None:
+                bar.console.print(text, markup=False, highlight=False)
+
+            def update(self, done: int, total: int, rows: int) -> None:
+                rate = rows / max(clock.monotonic_s() - started_s, 0.001)
+                bar.update(task, completed=done, total=total, rows=rows, rate=rate)
+
+        yield BarProgress()
+
+
+def summary(report: Report) -> str:
+    """Return a report as a person reads it."""
+    entries, invalidations = report.entries_pruned, report.invalidations_pruned
+    lines = [
+        "dry run: nothing was written" if report.dry_run else "compaction done",
+        f"  read         {report.rows_read:,} rows, {report.cells_read:,} cells",
+        f"  healed       {report.cells_healed:,} cells",
+        f"  invalidated  {report.transactions_invalidated:,} transactions that never committed",
+        f"  dropped      {report.cells_dropped:,} cells",
+        f"  pruned       {entries:,} commit entries, {invalidations:,} invalidations",
+        f"  watermark    {report.low_watermark}, prune horizon {report.horizon}",
+        f"  took         {report.seconds:.1f} s",
+    ]
+    if report.horizon < report.low_watermark and not report.laggards:
+        lines.append(
+            "  the horizon follows the low watermark once the claims are as old as --grace"
+        )
+    lines += [
+        f"  held back by {laggard.table} [{laggard.start or 'start'}, {laggard.end or 'end'}) at "
+        f"{laggard.watermark}: {laggard.reason}"
+        for laggard in report.laggards
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,262 @@
+"""The Spark job: arguments, session, and one task for each key range.
+
+The plan runs in the driver (`plan.py`); only passes over ranges travel.  A task opens the store by
+its address, passes, claims and returns its counts.  Spark may run it twice, at once or again: a
+pass is idempotent and a claim is true whoever made it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from compactor.command import (
+    EXIT_DONE,
+    check_report_path,
+    compact_address,
+    exit_code,
+    show,
+)
+from compactor.options import (
+    DEFAULT_GRACE,
+    DEFAULT_INVALIDATION_GRACE,
+    DEFAULT_RETENTION,
+    options_from_words,
+)
+from compactor.plan import ExecuteRanges, OnProgress
+from compactor.range_pass import RangePass, RangeResult, RangeTask
+from omidpy.clock import Clock, SystemClock
+from omidpy.errors import ConfigError, OmidError, StorageError
+from omidpy.storage.base import Store
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+
+PROGRESS_EVERY_S: Final = 0.2
+LOOPBACK: Final = "127.0.0.1"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit code."""
+    keep_stdout_clean()
+    words = parser().parse_args(arguments)
+    try:
+        options = options_from_words(
+            tables=words.tables,
+            exclude=words.exclude,
+            grace=words.grace,
+            invalidation_grace=words.invalidation_grace,
+            retention=words.retention,
+            should_wait=words.wait,
+            is_dry_run=words.dry_run,
+        )
+        check_report_path(words.report)
+        check_store(words.store)
+        context = spark_context()
+        try:
+            check_master(words.store, context.master or "")
+            report = compact_address(
+                words.store, words.tso, options, partial(ranges_on_spark, context)
+            )
+        finally:
+            context.stop()
+        show(report, report_path=words.report, as_json=words.json)
+    except OmidError as error:
+        return exit_code(error)
+    return EXIT_DONE
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's arguments."""
+    made = argparse.ArgumentParser(
+        prog="compactor.py",
+        description="Heal, drop and prune: the nightly job of an omidpy store.",
+        epilog="Durations are written 500ms, 90s, 15m, 24h or 7d.",
+    )
+    environment = os.environ.get
+    store = environment("OMIDPY_STORE")
+    made.add_argument(
+        "--store", metavar="URL", default=store, required=store is None, help="the store to compact"
+    )
+    made.add_argument(
+        "--tso", metavar="ADDR", default=environment("OMIDPY_TSO"), help="its oracle, to be checked"
+    )
+    chosen = made.add_mutually_exclusive_group()
+    chosen.add_argument("--tables", metavar="A,B", help="scan these tables alone")
+    chosen.add_argument("--exclude", metavar="A,B", help="scan every table but these")
+    made.add_argument(
+        "--grace",
+        metavar="TIME",
+        default=DEFAULT_GRACE,
+        help="how old a claim must be before entries below it go (default: %(default)s)",
+    )
+    made.add_argument(
+        "--invalidation-grace",
+        metavar="TIME",
+        default=DEFAULT_INVALIDATION_GRACE,
+        help="the same for invalidations (default: %(default)s)",
+    )
+    made.add_argument(
+        "--retention",
+        metavar="TIME",
+        default=DEFAULT_RETENTION,
+        help="how far back snapshots stay readable (default: %(default)s)",
+    )
+    made.add_argument("--wait", action="store_true", help="sleep until this run's claims count")
+    made.add_argument("--dry-run", action="store_true", help="count, and write nothing")
+    made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
+    made.add_argument("--json", action="store_true", help="print the report as JSON")
+    made.add_argument(
+        "--resume", action="store_true", help="finish a killed run; every run does so anyway"
+    )
+    return made
+
+
+class _StderrOfSpark(io.TextIOBase):
+    """The stderr of the Java process that spark-submit became."""
+
+    def __init__(self, java_stream: Any) -> None:
+        self._java_stream = java_stream
+
+    def write(self, text: str) -> int:
+        """Write at once; Java's stream is not buffered."""
+        self._java_stream.print(text)
+        return len(text)
+
+
+def keep_stdout_clean() -> None:
+    """Send stderr past spark-submit, which would mix it into stdout and so into `--json`."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return
+    from pyspark import SparkContext  # noqa: PLC0415 - an extra, here for certain
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - the way to Java without a context
+    java: Any = SparkContext._jvm  # noqa: SLF001 - see above
+    sys.stderr = _StderrOfSpark(java.System.err)
+
+
+# -- the session -----------------------------------------------------------------------------------
+
+
+def spark_context() -> SparkContext:
+    """Return a quiet Spark context; what the user configured is kept."""
+    try:
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            "pyspark is not installed; run pip install 'omidpy[spark]', or compact a small store "
+            "with `omidpy compact`"
+        ) from error
+    conf = SparkConf()
+    for key, value in defaults(conf).items():
+        conf.setIfMissing(key, value)
+    return SparkContext.getOrCreate(conf)
+
+
+def defaults(conf: SparkConf) -> dict[str, str]:
+    """Return the settings that apply where the user set nothing."""
+    made = {
+        "spark.master": "local[*]",
+        "spark.app.name": "omidpy compaction",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        # A checkout that is not installed: workers find the packages where this process did.
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        ).rstrip(os.pathsep),
+    }
+    if is_local(conf.get("spark.master", "local[*]") or ""):
+        # A job on one machine listens to nobody else.
+        made["spark.driver.host"] = LOOPBACK
+        made["spark.driver.bindAddress"] = LOOPBACK
+    return made
+
+
+def is_local(master: str) -> bool:
+    """Say whether every task runs on this machine."""
+    return master == "local" or master.startswith("local[")
+
+
+def check_store(store_url: str) -> None:
+    """Refuse a store that no Spark worker can open."""
+    if store_url == "memory:":
+        raise ConfigError(
+            "--store memory: lives in one process and is empty in every other; use sqlite:/// or "
+            "a cluster"
+        )
+
+
+def check_master(store_url: str, master: str) -> None:
+    """Refuse to send a store that is one file to workers on other machines."""
+    if store_url.startswith("sqlite:") and not is_local(master):
+        raise ConfigError(
+            f"--store {store_url} is one file on this machine, and the Spark master is {master}, "
+            "whose workers run elsewhere; use --master 'local[*]', or `omidpy compact`"
+        )
+
+
+def worker_url(store_url: str) -> str:
+    """Return the address under which a worker finds the store, whatever directory it runs in."""
+    prefix = "sqlite:///"
+    if store_url.startswith(prefix):
+        return prefix + str(Path(store_url.removeprefix(prefix)).absolute())
+    return store_url
+
+
+# -- the ranges ------------------------------------------------------------------------------------
+
+
+def ranges_on_spark(context: SparkContext, store: Store, clock: Clock) -> ExecuteRanges:
+    """Return what passes over ranges with one Spark task each."""
+    del clock  # a worker reads its own
+    store_url = worker_url(store.url)
+
+    def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
+        done: Any = context.accumulator(0)
+        rows: Any = context.accumulator(0)
+
+        def pass_and_count(task: RangeTask) -> RangeResult:
+            result = pass_on_worker(store_url, task)
+            done.add(1)
+            rows.add(result.rows_read)
+            return result
+
+        ranges = context.parallelize(tasks, len(tasks)).map(pass_and_count)
+        with ThreadPoolExecutor(1) as thread:
+            job = thread.submit(ranges.collect)
+            while not wait_for([job], PROGRESS_EVERY_S).done:
+                on_progress(min(done.value, len(tasks)), rows.value)
+            try:
+                results = job.result()
+            except Exception as error:
+                raise StorageError(f"a Spark task failed: {cause(error)}") from error
+        on_progress(len(tasks), sum(result.rows_read for result in results))
+        return results
+
+    return execute
+
+
+def pass_on_worker(store_url: str, task: RangeTask) -> RangeResult:
+    """Pass over one range in a Spark worker."""
+    from omidpy.connect import open_store  # noqa: PLC0415 - assembly
+
+    store = open_store(store_url, must_exist=True)
+    try:
+        return RangePass(store, task, clock=SystemClock()).run()
+    finally:
+        store.close()
+
+
+def cause(error: Exception) -> str:
+    """Return the line of a worker's traceback that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    of_errors = [line for line in lines if line.startswith("omidpy.errors.")]
+    return of_errors[-1].removeprefix("omidpy.errors.") if of_errors else lines[0] if lines else ""

@@ -1,0 +1,121 @@
+"""A client on both sides of a fork: what is inherited does nothing, what may go on goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_script(script: str, *arguments: object) -> str:
+    """Run a script in a Python of its own, where it may fork; return what it printed."""
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+FORK = """
+    import os, sys
+    from omidpy.errors import TransactionClosed
+    from tests.machines.clients import TABLE, Client
+
+    client = Client(post_commit="async")
+    with client.tm.begin() as tx:
+        table = tx.table(TABLE)
+        table.put(b"flushed", {b"cf:q": b"v"})
+        tx.flush()
+        table.put(b"buffered", {b"cf:q": b"v"})
+        raw = client.raw()
+        child = os.fork()
+        if child == 0:
+            for use in (tx.commit, tx.rollback, tx.flush, lambda: table.row(b"r"),
+                        lambda: table.put(b"r", {b"cf:q": b"v"}), tx.__enter__,
+                        lambda: tx.__exit__(None, None, None)):
+                try:
+                    use()
+                except TransactionClosed as error:
+                    assert "before fork" in str(error)
+                else:
+                    os._exit(3)
+            tx.__exit__(KeyError, KeyError("x"), None)
+            os._exit(0 if client.raw() == raw and tx.status == "running" else 4)
+        _, status = os.waitpid(child, 0)
+        assert status == 0, status
+    assert client.read(b"buffered") == {b"cf:q": b"v"}
+    print("committed in the parent")
+"""
+
+
+def test_a_transaction_inherited_by_fork_does_nothing() -> None:
+    """Two processes that end one transaction would tear it; the parent's goes on."""
+    assert run_script(FORK) == "committed in the parent\n"
+
+
+FORKED_MANAGER = """
+    import os, threading
+    from tests.machines.clients import Client
+
+    client = Client(post_commit="async")
+    client.write(b"before")
+    cache = client.tm.reader.resolver.cache
+    # Another thread is in the middle of everything while this one forks.
+    with cache._lock, client.tm.post_committer._changed, client.tm._close_lock:
+        child = os.fork()
+        if child == 0:
+            client.naive._lock = threading.Lock()
+            client.write(b"after")
+            assert client.read(b"after") == client.read(b"before") == {b"cf:q": b"v"}
+            client.tm.close()
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    print("went on")
+"""
+
+
+def test_a_manager_goes_on_in_a_forked_child() -> None:
+    """Locks held by threads that are not there are left behind; the parent's queue is its own."""
+    assert run_script(FORKED_MANAGER) == "went on\n"
+
+
+EMBEDDED = """
+    import os, sys
+    import omidpy
+    from omidpy.errors import ConfigError
+
+    with omidpy.connect("sqlite:///" + sys.argv[1]) as tm:
+        tm.create_table("t", ["cf"])
+        child = os.fork()
+        if child == 0:
+            try:
+                tm.begin()
+            except ConfigError as error:
+                os._exit(0 if "tso-server" in str(error) else 4)
+            os._exit(3)
+        _, status = os.waitpid(child, 0)
+        assert status == 0, status
+        with tm.begin() as tx:
+            tx.table("t").put(b"r", {b"cf:q": b"v"})
+        print("the parent goes on")
+"""
+
+
+def test_an_embedded_oracle_refuses_use_in_a_child(tmp_path: Path) -> None:
+    """Two oracles on one store would hand out the same timestamps; the error says how to share."""
+    assert run_script(EMBEDDED, tmp_path / "x.db") == "the parent goes on\n"

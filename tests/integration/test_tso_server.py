@@ -1,0 +1,386 @@
+"""A real `tso-server` process: bytes on its socket, its life, its standby, and hostile clients."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import struct
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omidpy.commit_facts import INVALID
+from omidpy.commit_table import CommitTable
+from omidpy.errors import ConfigError, OracleUnavailable
+from omidpy.model import CellId, TableId
+from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
+from omidpy.oracle.discovery import lease_address, read_lease
+from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
+from tests.machines.processes import ServerProcess, tso_server
+from tso.embedded import EmbeddedOracle
+
+pytestmark = pytest.mark.integration
+
+HANDSHAKE = bytes.fromhex("1a020a00")
+HANDSHAKE_ANSWER = bytes.fromhex("1a06080112001800")
+BEGIN = bytes.fromhex("0a00")
+
+
+class Raw:
+    """A bare socket that speaks frames."""
+
+    def __init__(self, address: str) -> None:
+        """Connect."""
+        self.socket = socket.create_connection(parse_address(address), timeout=30)
+
+    def send(self, *payloads: bytes) -> None:
+        """Send frames in one write."""
+        self.socket.sendall(b"".join(struct.pack(">I", len(p)) + p for p in payloads))
+
+    def receive(self) -> bytes:
+        """Return the next payload; empty if the connection was closed."""
+        head = self._exactly(4)
+        return self._exactly(struct.unpack(">I", head)[0]) if head else b""
+
+    def is_closed(self) -> bool:
+        """Say whether the server has ended the connection, without having said anything."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self.socket.recv(count - len(data))
+            if not part:
+                return b""
+            data += part
+        return data
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the address of a store that does not exist yet."""
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def server(url: str) -> Iterator[ServerProcess]:
+    """Run a server whose timestamps are easy to foretell."""
+    with tso_server(url, "--timestamps", "incremental") as server:
+        yield server
+
+
+@pytest.fixture
+def raw(server: ServerProcess) -> Iterator[Raw]:
+    """Connect a bare socket."""
+    connection = Raw(server.address)
+    yield connection
+    connection.socket.close()
+
+
+def open_store(url: str) -> SqliteStore:
+    """Open the server's store beside it."""
+    return SqliteStore(url.removeprefix("sqlite:///"), must_exist=True)
+
+
+# -- Java's conversation, byte for byte ------------------------------------------------------------
+
+
+def test_a_java_session_is_answered_byte_for_byte(raw: Raw, url: str) -> None:
+    """Nothing of our extensions appears to a client that announced none."""
+    raw.send(HANDSHAKE)
+    assert raw.receive() == HANDSHAKE_ANSWER
+    raw.send(BEGIN)
+    assert raw.receive().hex() == "0a02" + "0832"
+    raw.send(BEGIN)
+    assert raw.receive().hex() == "0a02" + "0864"
+    cells = "18fbf1aae4e29fd187a001" + "1801"
+    tables = "209dc3f7a5c799cabeac01"
+    raw.send(bytes.fromhex("121a" + "0832" + cells + tables))
+    assert raw.receive().hex() == "1207" + "0800" + "1032" + "189601"
+    raw.send(bytes.fromhex("121a" + "0864" + cells + tables))
+    assert raw.receive().hex() == "1204" + "0801" + "1064"
+    raw.send(bytes.fromhex("121c" + "0832" + "1001" + cells + tables))
+    assert raw.receive().hex() == "1207" + "0800" + "1032" + "189601"
+    raw.send(bytes.fromhex("220b089dc3f7a5c799cabeac01"))
+    assert raw.receive().hex() == "220e" + "089dc3f7a5c799cabeac01" + "10c801"
+    store = open_store(url)
+    cells_found = store.get("OMID_COMMIT_TABLE", [bytes.fromhex("020000000000000032")])[0]
+    assert [cell[1:] for cell in cells_found] == [(b"F", b"C", 50, b"\x64")]
+    store.close()
+
+
+def test_requests_in_one_packet_are_answered_in_order(raw: Raw) -> None:
+    """A client may pipeline from its first byte."""
+    raw.send(HANDSHAKE, BEGIN, BEGIN)
+    assert [raw.receive().hex() for _ in range(3)] == [
+        HANDSHAKE_ANSWER.hex(),
+        "0a020832",
+        "0a020864",
+    ]
+
+
+def test_requests_may_come_byte_by_byte(raw: Raw) -> None:
+    """TCP promises no more."""
+    for byte in b"".join(struct.pack(">I", len(p)) + p for p in (HANDSHAKE, BEGIN)):
+        raw.socket.sendall(bytes((byte,)))
+    assert raw.receive() == HANDSHAKE_ANSWER
+    assert raw.receive().hex() == "0a020832"
+
+
+# -- hostile clients -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payloads", "reason"),
+    [
+        ([BEGIN], "the first message is no handshake"),
+        ([HANDSHAKE, HANDSHAKE], "a second handshake"),
+        ([HANDSHAKE, b""], "holds 0 messages"),
+        ([HANDSHAKE, b"\xff\xff\xff"], ""),
+        ([HANDSHAKE, bytes.fromhex("12040833" + "1801")], "start_ts 51 was never issued"),
+        ([HANDSHAKE, bytes.fromhex("12050880f104")], ""),
+        ([HANDSHAKE, bytes.fromhex("ca3e020832")], "did not announce"),
+    ],
+)
+def test_whoever_breaks_the_protocol_is_closed_with_a_reason(
+    server: ServerProcess, payloads: list[bytes], reason: str
+) -> None:
+    """In Java a request before the handshake is executed although its channel is closed."""
+    raw = Raw(server.address)
+    raw.send(*payloads)
+    if payloads[0] == HANDSHAKE and raw.receive() == HANDSHAKE_ANSWER:
+        pass
+    assert raw.is_closed()
+    line = server.wait_for("connection-closed.*reason")
+    assert reason in line
+    assert server.log.count("connection-closed") == 1
+    raw.socket.close()
+    fine = TcpOracle(server.address)
+    assert fine.begin().start_ts == 50
+    fine.close()
+
+
+def test_a_frame_longer_than_the_limit_is_refused_unread(raw: Raw, server: ServerProcess) -> None:
+    """The length alone decides; nothing is buffered for it."""
+    raw.socket.sendall(struct.pack(">I", MAX_REQUEST_FRAME_BYTES - 3))
+    assert raw.is_closed()
+    assert "10485761 bytes is announced" in server.wait_for("connection-closed")
+
+
+def test_a_client_without_capabilities_is_told_so(raw: Raw) -> None:
+    """Java's answer: not compatible.  Afterwards nothing is executed for it."""
+    raw.send(bytes.fromhex("1a00"))
+    assert raw.receive().hex() == "1a0408001800"
+    raw.send(BEGIN)
+    assert raw.is_closed()
+
+
+@pytest.mark.parametrize("cell", [-(2**63), 0, 2**63 - 1])
+def test_no_cell_id_hurts_the_server(server: ServerProcess, cell: int) -> None:
+    """In Java -2**63 kills the oracle."""
+    oracle = TcpOracle(server.address)
+    first, second = oracle.begin().start_ts, oracle.begin().start_ts
+    assert isinstance(oracle.commit(first, [CellId(cell)], []), CommitGranted)
+    assert oracle.commit(second, [CellId(cell)], []) == CommitRefused(
+        AbortReason.CONFLICT, (CellId(cell),)
+    )
+    oracle.close()
+
+
+def test_a_client_that_does_not_read_is_dropped(server: ServerProcess) -> None:
+    """Its answers are bounded; the others do not notice."""
+    raw = Raw(server.address)
+    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.send(HANDSHAKE)
+    stop = threading.Event()
+
+    def flood() -> None:
+        frames = (struct.pack(">I", len(BEGIN)) + BEGIN) * 10_000
+        try:
+            while not stop.is_set():
+                raw.socket.sendall(frames)
+        except OSError:
+            return
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        assert "are unread" in server.wait_for("connection-closed")
+    finally:
+        stop.set()
+        raw.socket.close()
+        thread.join(60)
+    fine = TcpOracle(server.address)
+    assert fine.begin().start_ts > 0
+    fine.close()
+
+
+# -- our own clients -------------------------------------------------------------------------------
+
+
+def test_our_clients_see_the_extensions(server: ServerProcess, url: str) -> None:
+    """Store id, epoch, watermark, reasons and invalidations."""
+    store = open_store(url) if server.address else None
+    assert store is not None
+    oracle = TcpOracle(server.address, store_id=store.store_id)
+    begun = oracle.begin(hold_s=5)
+    assert begun == (50, 0, 0)
+    assert oracle.max_transaction_age_s == 900
+    assert oracle.invalidate(begun.start_ts) is InvalidationVerdict.INVALIDATED
+    assert CommitTable(store).read((begun.start_ts,)) == {begun.start_ts: INVALID}
+    refused = oracle.commit(begun.start_ts, [CellId(1)], [TableId(1)])
+    assert refused == CommitRefused(AbortReason.INVALIDATED)
+    oracle.close()
+    store.close()
+
+
+def test_an_oracle_of_another_store_is_refused(server: ServerProcess) -> None:
+    """Timestamps of one store mean nothing in another."""
+    oracle = TcpOracle(server.address, store_id="another")
+    with pytest.raises(ConfigError, match="another"):
+        oracle.begin()
+    oracle.close()
+
+
+def test_the_server_is_found_through_the_store(server: ServerProcess, url: str) -> None:
+    """`tso="store:"` needs no address."""
+    address = server.address
+    store = open_store(url)
+    host, port = lease_address(store)
+    assert f"{host}:{port}" == address
+    oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id)
+    assert oracle.begin().start_ts == 50
+    oracle.close()
+    store.close()
+
+
+# -- life ------------------------------------------------------------------------------------------
+
+
+def test_sigterm_drains_and_gives_everything_back(server: ServerProcess, url: str) -> None:
+    """Exit 0, the ceiling at the last timestamp, the lease free."""
+    oracle = TcpOracle(server.address, reconnect_budget_s=0)
+    start_ts = oracle.begin().start_ts
+    verdict = oracle.commit(start_ts, [CellId(1)], [])
+    assert isinstance(verdict, CommitGranted)
+    assert server.terminate() == 0
+    with pytest.raises(OracleUnavailable):
+        oracle.begin()
+    oracle.close()
+    store = open_store(url)
+    assert read_lease(store) is None
+    with EmbeddedOracleFor(store) as embedded:
+        assert embedded.begin().start_ts == verdict.commit_ts + 50
+    store.close()
+
+
+class EmbeddedOracleFor:
+    """An embedded oracle for the length of a block."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        """Remember the store."""
+        self._oracle = EmbeddedOracle(store, timestamps="incremental")
+
+    def __enter__(self) -> EmbeddedOracle:
+        """Return the oracle."""
+        return self._oracle
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self._oracle.close()
+
+
+def test_a_standby_takes_over_the_moment_its_predecessor_dies(
+    server: ServerProcess, url: str
+) -> None:
+    """The lock dies with its process; nobody waits for a lease to run out."""
+    oracle = TcpOracle(server.address)
+    before = oracle.begin()
+    undecided = oracle.begin().start_ts
+    committed = oracle.commit(before.start_ts, [CellId(1)], [])
+    oracle.close()
+    with tso_server(url, "--timestamps", "incremental") as standby:
+        assert str(server.pid) in standby.wait_for("^standby")
+        server.kill()
+        successor = TcpOracle(standby.address)
+        after = successor.begin()
+        assert after.start_ts > after.epoch > before.start_ts
+        assert successor.commit(before.start_ts, [CellId(1)], [], is_retry=True) == committed
+        assert successor.commit(undecided, [CellId(2)], []) == CommitRefused(
+            AbortReason.LOW_WATERMARK
+        )
+        assert standby.log.count("standby ") == 1
+        successor.close()
+
+
+def test_a_standby_can_be_stopped(server: ServerProcess, url: str) -> None:
+    """It has nothing to drain."""
+    assert server.address
+    with tso_server(url) as standby:
+        standby.wait_for("^standby")
+        assert standby.terminate() == 0
+
+
+def test_an_embedded_oracle_is_refused_beside_a_server(server: ServerProcess, url: str) -> None:
+    """The message says how to share."""
+    assert server.address
+    store = open_store(url)
+    with pytest.raises(ConfigError, match=f"(?s){server.pid}.*tso="):
+        EmbeddedOracle(store)
+    store.close()
+
+
+def test_a_second_sigterm_ends_the_process_at_once(url: str) -> None:
+    """Whatever the drain waits for: here a store whose lock another process holds."""
+    with tso_server(url) as server:
+        oracle = TcpOracle(server.address, request_timeout_s=0.2, reconnect_budget_s=0)
+        start_ts = oracle.begin().start_ts
+        store = open_store(url)
+        lock = os.open(url.removeprefix("sqlite:///") + "-lock", os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OracleUnavailable):
+            oracle.commit(start_ts, [CellId(1)], [])
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("^stopping")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait() == 128 + signal.SIGTERM
+        os.close(lock)
+        oracle.close()
+        store.close()
+
+
+def test_an_address_in_use_is_a_configuration_error(server: ServerProcess, tmp_path: Path) -> None:
+    """Exit 2, naming the address."""
+    address = server.address
+    with tso_server(f"sqlite:///{tmp_path}/other.db", listen=address) as other:
+        assert other.wait() == 2
+        assert address in other.wait_for("cannot listen")
+
+
+def test_health_and_metrics_are_served_where_asked(url: str) -> None:
+    """For those who watch it; off by default."""
+    with tso_server(url, "--metrics", "127.0.0.1:0") as server:
+        oracle = TcpOracle(server.address)
+        oracle.begin()
+        line = [line for line in server.lines if line.startswith("metrics ")][-1]
+        base = "http://" + line.split("address=")[1].split()[0]
+        with urllib.request.urlopen(f"{base}/healthz", timeout=30) as answer:
+            assert answer.read() == b"ok\n"
+        with urllib.request.urlopen(f"{base}/metrics", timeout=30) as answer:
+            page = answer.read().decode()
+        assert "tso_timestamp_allocation_total 1.0" in page
+        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+            urllib.request.urlopen(f"{base}/secrets", timeout=30)
+        caught.value.close()
+        oracle.close()

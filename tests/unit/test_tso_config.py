@@ -1,0 +1,151 @@
+"""The settings of a `tso-server`: sources, checks, and the files that are shipped."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tso
+from omidpy.errors import ConfigError
+from tso.cli import main
+from tso.config import Config, duration_ms, load_config
+
+DEPLOY = Path(tso.__file__).parent / "deploy"
+STORE = ["--store", "sqlite:////data/a.db"]
+
+
+def test_flags_beat_environment_beat_file_beat_defaults(tmp_path: Path) -> None:
+    """An operator overrides a unit's file without editing it."""
+    file = tmp_path / "tso.toml"
+    file.write_text(
+        'store = "sqlite:////from/file.db"\ntimestamps = "incremental"\nconflict-map-size = 7\n'
+        'max-transaction-age = "1h"\n'
+    )
+    environment = {"TSO_CONFLICT_MAP_SIZE": "8", "TSO_MAX_TRANSACTION_AGE": "2h"}
+    config = load_config(["--config", str(file), "--max-transaction-age", "500ms"], environment)
+    assert config == Config(
+        store="sqlite:////from/file.db",
+        timestamps="incremental",
+        conflict_map_size=8,
+        max_transaction_age_ms=500,
+    )
+
+
+def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
+    """TSO_CONFIG, as for every other setting."""
+    file = tmp_path / "tso.toml"
+    file.write_text('store = "sqlite:////data/b.db"\naccept-clock = true\n')
+    config = load_config([], {"TSO_CONFIG": str(file)})
+    assert config.accept_clock
+    assert config.store == "sqlite:////data/b.db"
+
+
+def test_addresses_may_leave_the_port_to_the_system() -> None:
+    """Tests and supervisors ask for port 0 and read which it became."""
+    config = load_config([*STORE, "--listen", "127.0.0.1:0", "--metrics", "[::1]:0"], {})
+    assert config.listen == ("127.0.0.1", 0)
+    assert config.metrics == ("::1", 0)
+    assert load_config(STORE, {}).listen == ("127.0.0.1", 24758)
+
+
+def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
+    """`--check-config` shows the settings in the form of the file."""
+    options = ["--max-transaction-age", "90s", "--advertise", "h:5", "--accept-clock"]
+    config = load_config([*STORE, *options], {})
+    file = tmp_path / "tso.toml"
+    file.write_text(config.as_toml())
+    assert load_config(["--config", str(file)], {}) == config
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--store is missing"),
+        ([*STORE, "--listen", "nowhere:99999"], "--listen"),
+        ([*STORE, "--timestamps", "lunar"], "'lunar' is neither world nor incremental"),
+        ([*STORE, "--lease", "zk://h/ns"], "needs a later version"),
+        ([*STORE, "--lease", "file"], "neither store nor zk"),
+        ([*STORE, "--conflict-map-size", "many"], "--conflict-map-size 'many'"),
+        ([*STORE, "--conflict-map-size", "0"], "--conflict-map-size '0'"),
+        ([*STORE, "--max-transaction-age", "15"], "'15' is no duration"),
+        ([*STORE, "--max-transaction-age", "0s"], "'0s' is no duration"),
+        ([*STORE, "--config", "/nowhere/at.all"], "/nowhere/at.all"),
+        (["--store", "null:", "--listen", "0.0.0.0:1"], "persists nothing"),
+    ],
+)
+def test_a_wrong_setting_is_named(options: list[str], message: str) -> None:
+    """And nothing was started."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(options, {})
+    assert message in str(caught.value)
+
+
+def test_an_unknown_key_in_the_file_is_an_error(tmp_path: Path) -> None:
+    """A misspelt setting must not silently mean its default."""
+    file = tmp_path / "tso.toml"
+    file.write_text('stoer = "sqlite:////data/a.db"\n')
+    with pytest.raises(ConfigError, match="unknown setting 'stoer'"):
+        load_config(["--config", str(file)], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("10s", 10_000), ("15m", 900_000), ("24h", 86_400_000), ("1.5h", 5_400_000)],
+)
+def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
+    """No bare number: seconds to one reader are milliseconds to the next."""
+    assert duration_ms(text, name="--x") == milliseconds
+
+
+def test_the_command_says_what_is_wrong_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """2 is configuration: a supervisor must not start it again."""
+    assert main([*STORE, "--timestamps", "lunar"]) == 2
+    assert "tso-server: --timestamps 'lunar'" in capsys.readouterr().err
+
+
+def test_check_config_prints_and_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The store is not even opened."""
+    assert main([*STORE, "--check-config"]) == 0
+    assert 'store = "sqlite:////data/a.db"' in capsys.readouterr().out
+
+
+def test_the_server_refuses_to_run_without_assertions() -> None:
+    """Its invariants are assertions, and it exits 70 when one is broken."""
+    done = subprocess.run(
+        [sys.executable, "-O", "-m", "tso.cli", *STORE, "--check-config"],
+        cwd=DEPLOY.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "python -O" in done.stderr
+
+
+# -- what is shipped -------------------------------------------------------------------------------
+
+
+def test_the_shipped_settings_are_valid() -> None:
+    """They are what an operator starts from."""
+    config = load_config(["--config", str(DEPLOY / "tso-server.toml")], {})
+    assert config.metrics == ("127.0.0.1", 24759)
+    assert config.max_transaction_age_ms == 900_000
+
+
+def test_the_shipped_unit_starts_the_server_with_them() -> None:
+    """Its command line is one that the server understands, and its limits fit the server's."""
+    unit = configparser.ConfigParser(strict=True, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # keys keep their case
+    unit.read(DEPLOY / "tso-server.service")
+    command, *options = shlex.split(unit["Service"]["ExecStart"])
+    assert Path(command).name == "tso-server"
+    assert options == ["--config", "/etc/omidpy/tso-server.toml"]
+    assert load_config(["--config", str(DEPLOY / "tso-server.toml"), *options[2:]], {}).store
+    assert unit["Service"]["RestartPreventExitStatus"] == "2"
+    assert int(unit["Service"]["TimeoutStopSec"]) > 30

@@ -1,0 +1,330 @@
+"""The `tso-server` command: settings, standby, service, drain, and an exit code.
+
+0   stopped on request, everything answered
+1   the store could not be opened, or did not take the last batch
+2   configuration
+3   the lease was lost: another instance answers now
+70  a broken invariant
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from omidpy.clock import Clock, SystemClock
+from omidpy.commit_table import create_system_tables
+from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
+from omidpy.model import Timestamp
+from omidpy.storage.base import Store
+from omidpy.wire.messages import Capabilities
+from tso.config import NULL_STORE, Address, Config, address_text, load_config
+from tso.engine import is_compiled
+from tso.events import Now
+from tso.http import HttpEndpoint, PrometheusMetrics
+from tso.lease import Lease
+from tso.log import configure_logging, log_event
+from tso.machine import Machine
+from tso.persist import NoPersistence, Persistence, StorePersistence
+from tso.server import MAX_CONNECTION_COUNT, Connection, OracleServer
+from tso.settings import Settings
+
+logger = logging.getLogger("tso.cli")  # __main__ under python -m
+
+EXIT_STORE: Final = 1
+EXIT_CONFIG: Final = 2
+EXIT_LEASE_LOST: Final = 3
+EXIT_INVARIANT: Final = 70
+
+STANDBY_LOOK_S: Final = 0.1
+BIND_S: Final = 2.0
+"""How long a new instance waits for its predecessor's socket to go."""
+FAREWELL_S: Final = 5.0
+"""How long giving up the lease may take."""
+STOP_S: Final = 30.0
+"""How long a drain may take; then the store is to blame."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a `tso-server` until it is stopped; return its exit code."""
+    if not __debug__:
+        print(
+            "tso-server: does not run under python -O: its invariants are assertions, and without "
+            "them a fault would go on deciding",
+            file=sys.stderr,
+        )
+        return EXIT_CONFIG
+    try:
+        config = load_config(sys.argv[1:] if arguments is None else arguments, os.environ)
+    except ConfigError as error:
+        print(f"tso-server: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    if config.check_config:
+        print(config.as_toml())
+        return 0
+    configure_logging()
+    _allow_many_sockets()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code = runner.run(_Service(config).run())
+    if code not in (0, EXIT_CONFIG):
+        # A thread may hang in a store that does not answer; nothing is left to wait for.
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _allow_many_sockets() -> None:
+    """Use as many file descriptors as we may: the default of many systems is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = (
+        min(2 * MAX_CONNECTION_COUNT, hard)
+        if hard != resource.RLIM_INFINITY
+        else (2 * MAX_CONNECTION_COUNT)
+    )
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop]:
+    """Use the faster event loop where it is installed (extra `fast`)."""
+    try:
+        import uvloop  # noqa: PLC0415 - an extra
+    except ImportError:
+        return asyncio.SelectorEventLoop
+    loop_factory: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return loop_factory
+
+
+class _Service:
+    """One run of the daemon."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._clock: Clock = SystemClock()
+        self._metrics = PrometheusMetrics()
+        self._stop = asyncio.Event()
+        self._server: OracleServer | None = None
+        # The one thread that touches store and lease; SQLite and the lease want no more.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="tso-store")
+
+    async def run(self) -> int:
+        """Serve until the end; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            return await self._run()
+        except ConfigError as error:
+            log_event(logger, logging.ERROR, "configuration", error=error)
+            return EXIT_CONFIG
+        except LeaseLost as error:
+            log_event(logger, logging.ERROR, "lease-lost", error=error)
+            return EXIT_LEASE_LOST
+        except OmidError as error:
+            log_event(logger, logging.ERROR, "store-failed", error=error)
+            return EXIT_STORE
+        except Exception:
+            # An assertion, or a fault that nobody foresaw: either way nothing more is decided.
+            logger.exception("invariant broken")
+            return EXIT_INVARIANT
+
+    def _signalled(self, number: int) -> None:
+        if self._stop.is_set():
+            log_event(logger, logging.WARNING, "killed", signal=signal.Signals(number).name)
+            sys.stderr.flush()
+            os._exit(128 + number)
+        log_event(logger, logging.INFO, "stopping", signal=signal.Signals(number).name)
+        self._stop.set()
+
+    async def _run(self) -> int:
+        loop = asyncio.get_running_loop()
+        if self._config.store == NULL_STORE:
+            log_event(logger, logging.WARNING, "nothing-is-persisted", store=NULL_STORE)
+            return await self._serve(NoPersistence(), None, None)
+        store = await loop.run_in_executor(self._executor, self._open_store)
+        lease = Lease(
+            store,
+            holder=uuid.uuid4().hex,
+            clock=self._clock,
+            purpose=f"tso-server, to listen on {address_text(self._config.listen)}",
+        )
+        try:
+            if not await self._acquire(lease):
+                return 0
+            return await self._serve(StorePersistence(store, lease), store, lease)
+        finally:
+            for farewell in (lease.release, store.close):
+                # The thread may hang in a store that does not answer; we do not wait for it.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        loop.run_in_executor(self._executor, farewell), FAREWELL_S
+                    )
+
+    def _open_store(self) -> Store:
+        from omidpy.connect import open_store  # noqa: PLC0415 - assembly, inside a function
+
+        store = open_store(self._config.store)
+        create_system_tables(store)
+        return store
+
+    async def _acquire(self, lease: Lease) -> bool:
+        """Stand by until the lease is ours; False if we were told to stop first."""
+        loop = asyncio.get_running_loop()
+        endpoint = await self._start_http()
+        told = None
+        try:
+            while not self._stop.is_set():
+                holder = await loop.run_in_executor(self._executor, lease.try_acquire)
+                if holder is None:
+                    return True
+                if holder != told:
+                    log_event(logger, logging.INFO, "standby", holder=holder)
+                    told = holder
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), STANDBY_LOOK_S)
+            return False
+        finally:
+            if endpoint is not None:
+                endpoint.close()
+
+    async def _start_http(self) -> HttpEndpoint | None:
+        if self._config.metrics is None:
+            return None
+        endpoint = HttpEndpoint(self._metrics, self._is_answering)
+        try:
+            address = await endpoint.start(*self._config.metrics)
+        except OSError as error:
+            raise ConfigError(
+                f"--metrics {address_text(self._config.metrics)}: {error.strerror}"
+            ) from error
+        log_event(logger, logging.INFO, "metrics", address=address_text(address))
+        return endpoint
+
+    def _is_answering(self) -> bool:
+        return self._server is not None and self._server.is_answering
+
+    async def _serve(
+        self, persistence: Persistence, store: Store | None, lease: Lease | None
+    ) -> int:
+        loop = asyncio.get_running_loop()
+        listening = await self._bind()
+        address: Address = listening.getsockname()[:2]
+        now = Now(self._clock.wall_ms(), self._clock.monotonic_s())
+        settings = Settings(
+            timestamps=self._config.timestamps,
+            conflict_map_size=self._config.conflict_map_size,
+            hash_seed=secrets.randbits(62),
+        )
+        inherited = await loop.run_in_executor(
+            self._executor,
+            lambda: persistence.start(settings, now, accept_clock=self._config.accept_clock),
+        )
+        age_ms = inherited.transaction_age_ms(self._config.max_transaction_age_ms)
+        settings = replace(settings, max_transaction_age_ms=age_ms)
+        machine: Machine[Connection] = Machine(settings, inherited, now, metrics=self._metrics)
+        self._server = OracleServer(
+            machine,
+            persistence,
+            lease=lease,
+            capabilities=Capabilities(
+                store_id=store.store_id.encode() if store is not None else None,
+                epoch=Timestamp(inherited.epoch),
+                max_transaction_age_ms=age_ms,
+            ),
+            clock=self._clock,
+            metrics=self._metrics,
+            executor=self._executor,
+        )
+        if lease is not None:
+            shown = address_text(self._config.advertise or _reachable(address))
+            await loop.run_in_executor(
+                self._executor, lambda: lease.publish(address=shown, epoch=inherited.epoch)
+            )
+        endpoint = await self._start_http()
+        await self._server.listen(listening)
+        log_event(
+            logger,
+            logging.INFO,
+            "answering",
+            store=self._config.store,
+            epoch=inherited.epoch,
+            timestamps=settings.timestamps,
+            max_transaction_age_ms=age_ms,
+            engine="compiled" if is_compiled() else "interpreted",
+        )
+        print(f"listening on {address_text(address)}", file=sys.stderr, flush=True)
+        try:
+            return await self._until_the_end(self._server)
+        finally:
+            await self._server.close()
+            if endpoint is not None:
+                endpoint.close()
+
+    async def _until_the_end(self, server: OracleServer) -> int:
+        stopped = asyncio.ensure_future(self._stop.wait())
+        ended = asyncio.ensure_future(server.ended())
+        await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not ended.done():
+            server.stop()
+        try:
+            await asyncio.wait_for(ended, STOP_S)
+        except TimeoutError:
+            raise StorageUnavailable(
+                f"the store did not take the last batch within {STOP_S:g} s; what was not answered "
+                "is in the commit table or never happened"
+            ) from None
+        log_event(logger, logging.INFO, "stopped")
+        return 0
+
+    async def _bind(self) -> socket.socket:
+        """Bind the address to listen on; a predecessor's socket may take a moment to go."""
+        host, port = self._config.listen
+        give_up_s = asyncio.get_running_loop().time() + BIND_S
+        while True:
+            try:
+                return _bound_socket(host, port)
+            except OSError as error:
+                is_over = asyncio.get_running_loop().time() >= give_up_s or self._stop.is_set()
+                if error.errno != errno.EADDRINUSE or is_over:
+                    raise ConfigError(
+                        f"cannot listen on {address_text(self._config.listen)}: {error}; choose "
+                        "another --listen, or end the process that uses it"
+                    ) from error
+            await asyncio.sleep(0.05)
+
+
+def _bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that has the address and refuses connections until it listens."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    bound = socket.socket(found[0], found[1])
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(found[4])
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _reachable(address: Address) -> Address:
+    """Return what clients can connect to, where we listen on every interface."""
+    host, port = address
+    return (socket.gethostname(), port) if host in ("0.0.0.0", "::") else (host, port)  # noqa: S104
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""What an operator may choose about a `tso-server`, and where each choice comes from.
+
+Flags over environment variables (`TSO_...`) over a TOML file over defaults.  A setting has one
+name: `--max-transaction-age`, `TSO_MAX_TRANSACTION_AGE`, `max-transaction-age`.  Nothing is opened
+here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from omidpy.errors import ConfigError
+from omidpy.oracle.tcp import parse_address
+from omidpy.wire.messages import DEFAULT_PORT
+
+Address: TypeAlias = tuple[str, int]
+
+NULL_STORE: Final = "null:"
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every setting of a `tso-server`, checked."""
+
+    store: str
+    listen: Address = ("127.0.0.1", DEFAULT_PORT)
+    advertise: Address | None = None
+    """Where clients of `tso="store:"` connect to; None: where we listen."""
+    metrics: Address | None = None
+    lease: str = "store"
+    timestamps: Literal["world", "incremental"] = "world"
+    conflict_map_size: int = 1_000_000
+    max_transaction_age_ms: int | None = None
+    """None: 15 minutes, or 24 hours where Omid's tables were there before us."""
+    accept_clock: bool = False
+    check_config: bool = False
+
+    def as_toml(self) -> str:
+        """Return the settings as a file that says the same."""
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            name = field.name.replace("_", "-").removesuffix("-ms")
+            if value is None or name == "check-config":
+                continue
+            if isinstance(value, tuple):
+                value = address_text(value)
+            if field.name == "max_transaction_age_ms":
+                value = f"{value}ms"
+            text = json.dumps(value)
+            lines.append(f"{name} = {text}")
+        return "\n".join(lines)
+
+
+def address_text(address: Address) -> str:
+    """Write an address as HOST:PORT."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def duration_ms(text: str, *, name: str) -> int:
+    """Return the milliseconds in `500ms`, `10s`, `15m`, `24h` or `30d`.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    value = round(float(match[1]) * _UNITS_MS[match[2]]) if match else 0
+    if value <= 0:
+        raise ConfigError(
+            f"{name}: {text!r} is no duration; write a number above 0 and a unit, for instance "
+            "500ms, 10s, 15m or 24h"
+        )
+    return value
+
+
+def load_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
+    """Collect and check the settings.
+
+    Raises:
+        ConfigError: naming the setting and what it may be.
+        SystemExit: argparse's own, for unknown flags and `--help`.
+    """
+    flags = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if value}
+    from_environment = {
+        name: environment[key]
+        for name in _NAMES
+        if (key := "TSO_" + name.upper().replace("-", "_")) in environment
+    }
+    path = flags.get("config") or from_environment.get("config")
+    chosen: dict[str, Any] = _read_file(Path(path)) if path else {}
+    chosen |= from_environment
+    chosen |= {name.replace("_", "-"): value for name, value in flags.items()}
+    return _checked(chosen)
+
+
+_NAMES: Final = (
+    "store",
+    "listen",
+    "advertise",
+    "config",
+    "metrics",
+    "lease",
+    "timestamps",
+    "conflict-map-size",
+    "max-transaction-age",
+    "accept-clock",
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tso-server",
+        description="The timestamp oracle of an omidpy store.",
+        epilog="Every flag is also a TSO_... environment variable and a key of the --config file.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--store", metavar="URL", help="the store to serve: sqlite:////absolute.db")
+    add("--listen", metavar="HOST:PORT", help=f"default 127.0.0.1:{DEFAULT_PORT}; port 0 picks one")
+    add("--advertise", metavar="HOST:PORT", help="the address in the lease, if it differs")
+    add("--config", metavar="FILE", help="a TOML file with these settings")
+    add("--metrics", metavar="HOST:PORT", help="serve /metrics and /healthz there")
+    add("--lease", metavar="store|zk://HOSTS/ns", help="where the lease is kept; default store")
+    add("--timestamps", metavar="world|incremental", help="default world")
+    add("--conflict-map-size", metavar="CELLS", help="cells remembered; default 1000000")
+    add("--max-transaction-age", metavar="15m", help="older transactions cannot commit")
+    add("--accept-clock", action="store_true", help="believe a clock far above the last timestamp")
+    add("--check-config", action="store_true", help="print the settings and exit")
+    return parser
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from error
+    if unknown := sorted(set(found) - set(_NAMES)):
+        raise ConfigError(f"{path}: unknown setting {unknown[0]!r}; known: {', '.join(_NAMES)}")
+    return found
+
+
+def _checked(chosen: Mapping[str, Any]) -> Config:
+    store = _text(chosen, "store")
+    if not store:
+        raise ConfigError("--store is missing: name the store to serve, as in sqlite:////data/a.db")
+    listen = _listen_address(_text(chosen, "listen", f"127.0.0.1:{DEFAULT_PORT}"), name="--listen")
+    if store == NULL_STORE and listen[0] not in _LOOPBACK:
+        raise ConfigError(
+            f"--store null: persists nothing and is for benchmarks; listen on {_LOOPBACK[0]}, not "
+            f"on {listen[0]}"
+        )
+    advertise = _text(chosen, "advertise")
+    metrics = _text(chosen, "metrics")
+    age = _text(chosen, "max-transaction-age")
+    timestamps = _text(chosen, "timestamps", "world")
+    if timestamps not in ("world", "incremental"):
+        raise ConfigError(f"--timestamps {timestamps!r} is neither world nor incremental")
+    return Config(
+        store=store,
+        listen=listen,
+        advertise=parse_address(advertise) if advertise else None,
+        metrics=_listen_address(metrics, name="--metrics") if metrics else None,
+        lease=_lease(_text(chosen, "lease", "store")),
+        timestamps=cast("Literal['world', 'incremental']", timestamps),
+        conflict_map_size=_size(chosen.get("conflict-map-size", 1_000_000)),
+        max_transaction_age_ms=duration_ms(age, name="--max-transaction-age") if age else None,
+        accept_clock=_flag(chosen.get("accept-clock", False)),
+        check_config=bool(chosen.get("check-config", False)),
+    )
+
+
+def _text(chosen: Mapping[str, Any], name: str, default: str = "") -> str:
+    value = chosen.get(name, default)
+    if not isinstance(value, str):
+        raise ConfigError(f"--{name}: {value!r} is no text; put it in quotes")
+    return value
+
+
+def _listen_address(text: str, *, name: str) -> Address:
+    host, _, port = text.rpartition(":")
+    try:
+        if host and port == "0":
+            return parse_address(f"{host}:1")[0], 0
+        return parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def _lease(text: str) -> str:
+    if text.startswith("zk:"):
+        raise ConfigError(
+            f"--lease {text}: a lease in ZooKeeper needs a later version of omidpy; use --lease "
+            "store, which keeps it in a row of the store"
+        )
+    if text != "store":
+        raise ConfigError(f"--lease {text!r} is neither store nor zk://HOSTS/ns")
+    return text
+
+
+def _size(value: object) -> int:
+    try:
+        size = int(str(value))
+    except ValueError:
+        size = 0
+    if not 1 <= size < 2**30:
+        raise ConfigError(f"--conflict-map-size {value!r} is no number from 1 to {2**30 - 1}")
+    return size
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    meaning = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if str(value).lower() not in meaning:
+        raise ConfigError(f"--accept-clock: {value!r} is neither true nor false")
+    return meaning[str(value).lower()]

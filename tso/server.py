@@ -1,0 +1,402 @@
+"""Serve the oracle's protocol over TCP: sockets, back-pressure and drain around the machine.
+
+One event loop; one thread beside it that writes batches.  Nothing is decided here.  Every buffer
+has a bound: a client that sends faster than batches become durable is not read from, one that does
+not read its answers is dropped, and one that breaks the protocol is closed, with a reason in the
+log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, assert_never, cast
+
+from omidpy.clock import Clock
+from omidpy.errors import LeaseLost, RemoteProtocolError, StorageUnavailable
+from omidpy.metrics import Metrics
+from omidpy.wire.messages import Capabilities
+from tso.events import (
+    Answer,
+    Asked,
+    Batch,
+    Close,
+    Event,
+    Flush,
+    Flushed,
+    FlushResult,
+    Now,
+    Question,
+    Send,
+    Stopped,
+    Stopping,
+    Ticked,
+)
+from tso.lease import Lease
+from tso.log import log_event
+from tso.machine import Machine
+from tso.persist import Persistence
+from tso.session import Session
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTION_COUNT: Final = 4096
+BACKLOG: Final = 1024
+HANDSHAKE_TIMEOUT_S: Final = 30.0
+MAX_UNSENT_BYTES: Final = 1024 * 1024
+"""Answers that one client may leave unread before it is dropped."""
+
+KERNEL_BUFFER_BYTES: Final = 256 * 1024
+"""What the kernel may keep of them besides; it would grow to megabytes for each."""
+
+MAX_BUFFERED_BYTES: Final = 256 * 1024 * 1024
+"""Unfinished requests of all clients together."""
+
+MAX_QUEUE_LENGTH: Final = 32_768
+"""Answers that wait for a flush; above it no socket is read from until half of them left."""
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+"""Between repetitions of a batch that the store did not take."""
+
+DRAIN_S: Final = 2.0
+"""How long the last answers may take to leave their sockets."""
+
+
+class Connection(asyncio.Protocol):
+    """One client: bytes between its socket and its session."""
+
+    def __init__(self, server: OracleServer) -> None:
+        """Belong to a server; `connection_made` brings the socket."""
+        self._server = server
+        self._session = Session(server.capabilities)
+        self._transport: asyncio.Transport | None = None
+        self._is_closing = False
+        self._timeout: asyncio.TimerHandle | None = None
+        self._buffered_bytes = 0
+        self._peer = "?"
+
+    # -- called by the event loop --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket, or refuse it."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = "{}:{}".format(*transport.get_extra_info("peername", ("?", 0))[:2])
+        raw = transport.get_extra_info("socket")
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        self._timeout = self._server.loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_handshake)
+        if not self._server.admit(self):
+            self.abort(f"there are {MAX_CONNECTION_COUNT} connections already")
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what the client asks."""
+        if self._is_closing:
+            return
+        try:
+            reply, questions = self._session.receive(data)
+        except RemoteProtocolError as error:
+            self.abort(str(error))
+            return
+        self._server.buffered_bytes += self._session.buffered_bytes - self._buffered_bytes
+        self._buffered_bytes = self._session.buffered_bytes
+        if self._server.buffered_bytes > MAX_BUFFERED_BYTES:
+            self.abort(f"unfinished requests take more than {MAX_BUFFERED_BYTES} bytes")
+            return
+        if reply:
+            self.write(reply)
+        if questions:
+            self._server.ask(self, questions)
+
+    def pause_writing(self) -> None:
+        """Drop a client that does not read its answers."""
+        self.abort(f"more than {MAX_UNSENT_BYTES} bytes of answers are unread")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client."""
+        del exc
+        self._is_closing = True
+        self._transport = None
+        if self._timeout is not None:
+            self._timeout.cancel()
+        self._server.buffered_bytes -= self._buffered_bytes
+        self._buffered_bytes = 0
+        self._server.forget(self)
+
+    # -- called by the server ------------------------------------------------------------------
+
+    def encode(self, answer: Answer) -> bytes:
+        """Return an answer as this client understands it."""
+        return self._session.encode(answer)
+
+    def write(self, frames: bytes) -> None:
+        """Send answers, unless nobody is there any more."""
+        if self._transport is not None and not self._is_closing:
+            self._transport.write(frames)
+
+    def pause_reading(self) -> bool:
+        """Read no more for now; False if the connection is closed."""
+        if self._transport is None or self._is_closing:
+            return False
+        self._transport.pause_reading()
+        return True
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._transport is not None and not self._is_closing:
+            self._transport.resume_reading()
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once, with what was not sent yet."""
+        self._log_once(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self, reason: str | None = None) -> None:
+        """End the connection once what was written has left."""
+        if reason is not None:
+            self._log_once(reason)
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _log_once(self, reason: str) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            log_event(logger, logging.WARNING, "connection-closed", peer=self._peer, reason=reason)
+
+    def _check_handshake(self) -> None:
+        if not self._session.is_open:
+            self.abort(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")
+
+
+class OracleServer:
+    """The machine, its clients and its store, until one of them ends it."""
+
+    def __init__(
+        self,
+        machine: Machine[Connection],
+        persistence: Persistence,
+        *,
+        lease: Lease | None,
+        capabilities: Capabilities,
+        clock: Clock,
+        metrics: Metrics,
+        executor: ThreadPoolExecutor,
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            machine: The oracle itself.
+            persistence: Where its batches go.
+            lease: Renewed while nothing is flushed; None for a store that persists nothing.
+            capabilities: What clients that announce any feature are told.
+            clock: What time it is.
+            metrics: Where counters go.
+            executor: Its one thread is the only one that uses `persistence` and `lease`.
+        """
+        self.loop = asyncio.get_running_loop()
+        self.capabilities = capabilities
+        self.buffered_bytes = 0
+        self._machine = machine
+        self._persistence = persistence
+        self._lease = lease
+        self._clock = clock
+        self._metrics = metrics
+        self._executor = executor
+        self._connections: set[Connection] = set()
+        self._last_left = asyncio.Event()
+        self._paused: list[Connection] = []
+        self._listener: asyncio.Server | None = None
+        self._is_flushing = False
+        self._is_failing = False
+        self._pause_s = FIRST_PAUSE_S
+        self._ended: asyncio.Future[None] = self.loop.create_future()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def listen(self, listening: socket.socket) -> None:
+        """Answer from now on."""
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self), sock=listening, backlog=BACKLOG
+        )
+        self._tick()
+
+    async def ended(self) -> None:
+        """Wait for the end.
+
+        Raises:
+            LeaseLost: another instance answers now; every connection was closed.
+            AssertionError: an invariant is broken; the same.
+        """
+        await asyncio.shield(self._ended)
+
+    def stop(self) -> None:
+        """Accept nobody, answer what was asked, give the ceiling back; then `ended` returns."""
+        if self._listener is not None:
+            self._listener.close()
+        self._tell(Stopping(self._now()))
+
+    async def close(self) -> None:
+        """Let the last answers leave, then close every connection."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.close()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._last_left.wait(), DRAIN_S)
+        for connection in list(self._connections):
+            connection.abort("the oracle stops")
+
+    @property
+    def is_answering(self) -> bool:
+        """Say whether requests are served."""
+        return not self._ended.done() and not self._is_failing
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> bool:
+        """Take in a connection; False if there are too many."""
+        self._connections.add(connection)
+        self._last_left.clear()
+        return len(self._connections) <= MAX_CONNECTION_COUNT
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that is closed."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._last_left.set()
+
+    def ask(self, connection: Connection, questions: list[Question]) -> None:
+        """Put a client's questions to the machine."""
+        self._tell(Asked(self._now(), [(connection, question) for question in questions]))
+        if self._machine.queue_length > MAX_QUEUE_LENGTH and connection.pause_reading():
+            self._paused.append(connection)
+
+    # -- events and effects --------------------------------------------------------------------
+
+    def _now(self) -> Now:
+        return Now(self._clock.wall_ms(), self._clock.monotonic_s())
+
+    def _tell(self, event: Event[Connection]) -> None:
+        if self._ended.done():
+            return
+        try:
+            effects = self._machine.handle(event)
+        except Exception as error:  # noqa: BLE001  whatever it is, the machine cannot be trusted
+            self._end(error)
+            return
+        for effect in effects:
+            match effect:
+                case Send():
+                    frames: dict[Connection, bytes] = {}
+                    for connection, answer in effect.answers:
+                        encoded = connection.encode(answer)
+                        frames[connection] = frames.get(connection, b"") + encoded
+                    for connection, data in frames.items():
+                        connection.write(data)
+                case Close():
+                    effect.ticket.close(effect.reason)
+                case Flush():
+                    self._flush(effect.batch)
+                case Stopped():
+                    self._end(None)
+                case _:
+                    assert_never(effect)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Answer nothing any more; without an error everything was answered."""
+        if self._ended.done():
+            return
+        if error is None:
+            self._ended.set_result(None)
+            return
+        self._ended.set_exception(error)
+        for connection in list(self._connections):
+            connection.abort("the oracle ends")
+
+    # -- flushing ------------------------------------------------------------------------------
+
+    def _flush(self, batch: Batch[Connection]) -> None:
+        self._is_flushing = True
+        self._metrics.observe("tso.batch.answers", len(batch.answers))
+        self._in_thread(
+            lambda: _timed(lambda: self._persistence.flush(batch)),
+            lambda outcome: self._flushed(batch, outcome),
+        )
+
+    def _flushed(
+        self, batch: Batch[Connection], outcome: tuple[FlushResult, float] | BaseException
+    ) -> None:
+        if isinstance(outcome, StorageUnavailable):
+            self._repeat(batch, outcome)
+            return
+        self._is_flushing = False
+        if isinstance(outcome, BaseException):
+            self._end(outcome)
+            return
+        result, seconds = outcome
+        if self._is_failing:
+            self._is_failing = False
+            log_event(logger, logging.INFO, "store-recovered")
+        self._pause_s = FIRST_PAUSE_S
+        self._metrics.observe("tso.flush.seconds", seconds)
+        self._tell(Flushed(self._now(), result))
+        if self._paused and self._machine.queue_length <= MAX_QUEUE_LENGTH // 2:
+            paused, self._paused = self._paused, []
+            for connection in paused:
+                connection.resume_reading()
+
+    def _repeat(self, batch: Batch[Connection], error: StorageUnavailable) -> None:
+        """Flush a batch again: it may have been written, so nothing else can be done with it."""
+        if not self._is_failing:
+            self._is_failing = True
+            log_event(logger, logging.ERROR, "store-failed", error=error)
+        self._metrics.count("tso.flush.failures")
+        self.loop.call_later(self._pause_s, self._flush, batch)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run `work` in the thread, then pass its result, or its exception, to `then`."""
+        future = self.loop.run_in_executor(self._executor, work)
+
+        def finish(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled():
+                then(done.exception() or done.result())
+
+        future.add_done_callback(finish)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._ended.done():
+            return
+        now = self._now()
+        self._tell(Ticked(now))
+        self._metrics.gauge("tso.connections", len(self._connections))
+        self._metrics.gauge("tso.queueLength", self._machine.queue_length)
+        self._metrics.gauge("tso.maxTimestamp", self._machine.last_issued)
+        self._metrics.gauge("tso.lowWatermark", self._machine.low_watermark)
+        if self._lease is not None and self._lease.needs_renewal and not self._is_flushing:
+            self._in_thread(self._lease.renew_if_due, self._renewed)
+        self.loop.call_later(self._machine.tick_period_s(now), self._tick)
+
+    def _renewed(self, outcome: BaseException | None) -> None:
+        if isinstance(outcome, StorageUnavailable):
+            log_event(logger, logging.WARNING, "lease-not-renewed", error=outcome)
+        elif isinstance(outcome, LeaseLost | Exception):
+            self._end(outcome)
+
+
+def _timed(work: Callable[[], FlushResult]) -> tuple[FlushResult, float]:
+    """Do the work and measure it."""
+    start_s = time.perf_counter()
+    return work(), time.perf_counter() - start_s

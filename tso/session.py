@@ -1,0 +1,126 @@
+"""The oracle's end of one connection: bytes in, questions out; answers in, bytes out.
+
+No sockets and no decisions.  A client speaks the handshake first; what it announces there decides
+which of our extensions it is shown, so that Java hears exactly what its own oracle would say.
+
+Whatever else arrives ends the connection, with a reason: there is no error message in the protocol.
+
+Source: Omid's TSOChannelHandler, which closes the channel of a client that skips the handshake, and
+executes its request all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum, auto
+
+from omidpy.errors import RemoteProtocolError
+from omidpy.wire.frames import (
+    MAX_REQUEST_FRAME_BYTES,
+    FrameReader,
+    decode_request,
+    encode_response,
+    frame,
+)
+from omidpy.wire.messages import (
+    ALL_FEATURES,
+    Capabilities,
+    CommitResponse,
+    Feature,
+    HandshakeRequest,
+    HandshakeResponse,
+    InvalidateRequest,
+    TimestampRequest,
+    TimestampResponse,
+)
+from tso.events import Answer, Question
+
+
+class _Phase(Enum):
+    NEW = auto()
+    OPEN = auto()
+    REFUSED = auto()
+
+
+class Session:
+    """One client's conversation."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        """Wait for the handshake.
+
+        Args:
+            capabilities: What we tell a client that announces any feature.
+        """
+        self._capabilities = capabilities
+        self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
+        self._phase = _Phase.NEW
+        self._features = Feature.NONE
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether the handshake is done."""
+        return self._phase is _Phase.OPEN
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of an unfinished request is kept."""
+        return self._reader.buffered_bytes
+
+    def receive(self, data: bytes) -> tuple[bytes, list[Question]]:
+        """Take what arrived.
+
+        Returns:
+            Bytes to send at once (the answer to a handshake), and questions for the oracle.
+
+        Raises:
+            RemoteProtocolError: the connection must be closed; none of `data` may be executed.
+        """
+        reply = b""
+        questions: list[Question] = []
+        for payload in self._reader.feed(data):
+            request = decode_request(payload)
+            if self._phase is _Phase.REFUSED:
+                raise RemoteProtocolError("a request follows a handshake that was refused")
+            if isinstance(request, HandshakeRequest):
+                reply += self._shake_hands(request)
+            elif self._phase is _Phase.NEW:
+                raise RemoteProtocolError("the first message is no handshake")
+            else:
+                questions.append(self._permitted(request))
+        return reply, questions
+
+    def encode(self, answer: Answer) -> bytes:
+        """Return the frame of an answer, without what this client did not announce."""
+        if isinstance(answer, TimestampResponse):
+            if not self._features & Feature.BEGIN_EXTRAS:
+                answer = TimestampResponse(answer.start_ts)
+        elif (
+            isinstance(answer, CommitResponse)
+            and answer.commit_ts is None
+            and not self._features & Feature.ABORT_DETAILS
+        ):
+            answer = CommitResponse(answer.start_ts, None)
+        return frame(encode_response(answer))
+
+    def _shake_hands(self, request: HandshakeRequest) -> bytes:
+        if self._phase is not _Phase.NEW:
+            raise RemoteProtocolError("a second handshake")
+        if request.capabilities is None:
+            self._phase = _Phase.REFUSED
+            return frame(encode_response(HandshakeResponse(is_compatible=False, capabilities=None)))
+        self._phase = _Phase.OPEN
+        self._features = Feature(request.capabilities.features & ALL_FEATURES)
+        ours = Capabilities()
+        if self._features:
+            ours = replace(self._capabilities, features=int(ALL_FEATURES))
+        return frame(encode_response(HandshakeResponse(is_compatible=True, capabilities=ours)))
+
+    def _permitted(self, request: Question) -> Question:
+        if isinstance(request, InvalidateRequest) and not self._features & Feature.INVALIDATE:
+            raise RemoteProtocolError("an invalidation from a client that did not announce them")
+        if isinstance(request, TimestampRequest) and request.hold_ms is not None:
+            if not self._features & Feature.BEGIN_EXTRAS:
+                return TimestampRequest()
+            if request.hold_ms <= 0:
+                raise RemoteProtocolError(f"a hold of {request.hold_ms} ms")
+        return request
