@@ -12,7 +12,7 @@ The oracle is the package `tso`, the nightly job the package `compactor`; neithe
 
 from __future__ import annotations
 
-from omidpy import errors
+from omidpy import codec, errors
 from omidpy.connect import connect
 from omidpy.errors import (
     CommitOutcomeUnknown,
@@ -51,6 +51,7 @@ __all__ = [
     "UsageError",
     "WriteConflict",
     "__version__",
+    "codec",
     "connect",
     "errors",
 ]

@@ -23,13 +23,19 @@ from omidpy.arguments import (
     refuse,
     scan_range,
 )
+from omidpy.arrow import DEFAULT_BATCH_ROWS as DEFAULT_ARROW_ROWS
+from omidpy.arrow import check_codecs, record_batches
 from omidpy.batch import Batch
 from omidpy.cells import cell_id, check_writable, is_tombstone, row_id, tombstone_for
+from omidpy.codec import Codec
+from omidpy.counters import Counters
 from omidpy.errors import NoSuchFamily, UsageError
 from omidpy.model import CellId, ColumnSpec, KeyRange
 from omidpy.visibility import VisibleRow
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from omidpy.buffer import WriteBuffer
     from omidpy.snapshot import Snapshot
 
@@ -83,7 +89,7 @@ class Host(Protocol):
         ...
 
 
-class TransactionalTable:
+class TransactionalTable(Counters):
     """One table in one transaction."""
 
     def __init__(
@@ -98,9 +104,9 @@ class TransactionalTable:
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
-        self._is_conflict_free = conflict_free
         self.layout = layout
         self.name = layout.name
+        self.is_conflict_free = conflict_free
 
     def __repr__(self) -> str:
         return f"<TransactionalTable {self.name!r} at {self._snapshot.start_ts}>"
@@ -206,6 +212,49 @@ class TransactionalTable:
             reverse=reverse,
         )
 
+    def scan_arrow(
+        self,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        *,
+        codecs: Mapping[bytes, Codec[Any]],
+        batch_rows: int = DEFAULT_ARROW_ROWS,
+        reverse: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Iterate over the rows of a range as Arrow record batches.
+
+        The column `row` holds the keys; each other one is named `family:qualifier` and typed by its
+        codec, JSON as text.  Rows that have none of the columns are left out.
+
+        Args:
+            row_start: As in `scan`, and so are `row_stop`, `row_prefix` and `reverse`.
+            row_stop: See `scan`.
+            row_prefix: See `scan`.
+            codecs: `b"family:qualifier"` -> one of `omidpy.codec`, for each column to read.
+            batch_rows: Rows of a batch; the last one may be shorter.
+            reverse: See `scan`.
+
+        Raises:
+            CorruptCell: a value that its codec cannot read, named by row and column.
+            ConfigError: pyarrow is not installed.
+        """
+        check_count("batch_rows", batch_rows)
+        checked = check_codecs(codecs)
+        key_range = scan_range(row_start, row_stop, row_prefix, reverse=reverse)
+        specs = self._column_specs(checked)
+        page_rows = min(batch_rows, DEFAULT_BATCH_ROWS)
+        rows = self._merged_rows(key_range, specs, page_rows=page_rows, reverse=reverse)
+        return record_batches(self._while_open(rows), checked, batch_rows=batch_rows)
+
+    def _while_open(
+        self, rows: Iterator[tuple[bytes, Versioned]]
+    ) -> Iterator[tuple[bytes, Versioned]]:
+        for row in rows:
+            self._host.check_open()
+            if row[1]:
+                yield row
+
     def _scan(
         self,
         key_range: KeyRange,
@@ -216,17 +265,11 @@ class TransactionalTable:
         limit: int | None,
         reverse: bool,
     ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
-        count = 0
-        for key, versioned in self._merged_rows(
-            key_range, specs, page_rows=page_rows, reverse=reverse
-        ):
-            self._host.check_open()
-            data = _shaped(versioned, include_timestamp=include_timestamp)
-            if data:
-                yield key, data
-                count += 1
-                if count == limit:
-                    return
+        rows = self._merged_rows(key_range, specs, page_rows=page_rows, reverse=reverse)
+        for count, (key, versioned) in enumerate(self._while_open(rows), start=1):
+            yield key, _shaped(versioned, include_timestamp=include_timestamp)
+            if count == limit:
+                return
 
     def _merged_rows(
         self,
@@ -376,7 +419,7 @@ class TransactionalTable:
 
     def _write(self, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
         self._buffer.put(
-            self.name, row, family, qualifier, value, conflict_free=self._is_conflict_free
+            self.name, row, family, qualifier, value, conflict_free=self.is_conflict_free
         )
 
     def batch(

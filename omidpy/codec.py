@@ -1,0 +1,147 @@
+"""Numbers, text and JSON as the bytes of a cell.
+
+A store holds bytes; a codec says which.  Each is the plain form that HBase's own clients use, so
+that other programs read the values, and none ever encodes to nothing, because an empty value is a
+delete in this format.
+
+    INT64     8 bytes, big endian, two's complement: HBase's `Bytes.toBytes(long)`
+    FLOAT64   8 bytes, big endian, IEEE 754: HBase's `Bytes.toBytes(double)`
+    TEXT      UTF-8; the empty text is refused
+    JSON      UTF-8, keys sorted, so that equal documents are equal bytes
+    BYTES     as they are; the empty value is refused
+
+As row keys these order by their bytes: non-negative INT64 do as numbers, negative ones follow them.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from omidpy.errors import CorruptCell, UsageError
+
+T = TypeVar("T")
+
+MIN_INT64: Final = -(2**63)
+MAX_INT64: Final = 2**63 - 1
+
+_INT64: Final = struct.Struct(">q")
+_FLOAT64: Final = struct.Struct(">d")
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """A type of values and their bytes.
+
+    `encode` raises TypeError for another type and `UsageError` for a value that cannot be stored;
+    `decode` raises `CorruptCell` for bytes that `encode` does not make.
+    """
+
+    name: str
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+    arrow_type: str
+    """The name of the Arrow type of a column of such values, as `pyarrow.type_for_alias` has it."""
+
+    def __repr__(self) -> str:
+        return f"codec.{self.name}"
+
+
+def _checked(value: object, type_: type, name: str) -> None:
+    if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
+        raise TypeError(f"{name} encodes {type_.__name__}, not {type(value).__name__}: {value!r}")
+
+
+def _nonempty(data: bytes, name: str) -> bytes:
+    if not data:
+        raise UsageError(
+            f"{name} cannot encode an empty value, which this format reads as a delete; leave the "
+            "column out, delete it, or encode with JSON"
+        )
+    return data
+
+
+def _corrupt(name: str, data: bytes, reason: object) -> CorruptCell:
+    return CorruptCell(
+        f"{data[:40]!r} is no {name} value ({reason}); read the column with the codec that wrote it"
+    )
+
+
+def _encode_int64(value: int) -> bytes:
+    _checked(value, int, "INT64")
+    if not MIN_INT64 <= value <= MAX_INT64:
+        raise UsageError(f"{value} does not fit in the 64 bits of INT64")
+    return _INT64.pack(value)
+
+
+def _decode_int64(data: bytes) -> int:
+    try:
+        (value,) = _INT64.unpack(data)
+    except struct.error as error:
+        raise _corrupt("INT64", data, error) from error
+    return int(value)
+
+
+def _encode_float64(value: float) -> bytes:
+    if not isinstance(value, int) or isinstance(value, bool):
+        _checked(value, float, "FLOAT64")
+    return _FLOAT64.pack(value)
+
+
+def _decode_float64(data: bytes) -> float:
+    try:
+        (value,) = _FLOAT64.unpack(data)
+    except struct.error as error:
+        raise _corrupt("FLOAT64", data, error) from error
+    return float(value)
+
+
+def _encode_text(value: str) -> bytes:
+    _checked(value, str, "TEXT")
+    try:
+        return _nonempty(value.encode(), "TEXT")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{value[:40]!r} cannot be written as UTF-8: {error}") from error
+
+
+def _decode_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _corrupt("TEXT", data, error) from error
+
+
+def _encode_json(value: Any) -> bytes:
+    try:
+        text = json.dumps(
+            value, allow_nan=False, ensure_ascii=False, separators=(",", ":"), sort_keys=True
+        )
+        return text.encode()
+    except ValueError as error:  # NaN, a circle, half of a surrogate pair
+        raise UsageError(f"{value!r:.80} cannot be written as JSON: {error}") from error
+
+
+def _decode_json(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode())
+    except ValueError as error:
+        raise _corrupt("JSON", data, error) from error
+
+
+def _encode_bytes(value: bytes) -> bytes:
+    _checked(value, bytes, "BYTES")
+    return _nonempty(value, "BYTES")
+
+
+def _decode_bytes(data: bytes) -> bytes:
+    return data
+
+
+INT64: Final = Codec("INT64", _encode_int64, _decode_int64, "int64")
+FLOAT64: Final = Codec("FLOAT64", _encode_float64, _decode_float64, "double")
+TEXT: Final = Codec("TEXT", _encode_text, _decode_text, "string")
+JSON: Final = Codec("JSON", _encode_json, _decode_json, "string")
+BYTES: Final = Codec("BYTES", _encode_bytes, _decode_bytes, "binary")

@@ -1,0 +1,79 @@
+"""The documentation's code, run as printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.machines.documents import ROOT, PageRun, blocks, looks_like, pages
+
+PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "page", PAGES_WITH_CODE, ids=lambda page: str(page.relative_to(ROOT / "docs"))
+)
+def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
+    """A reader copies it from top to bottom, and compares what comes out."""
+    with PageRun(page, tmp_path) as run:
+        run.run()
+
+
+def test_there_are_pages_that_run() -> None:
+    """The test above passes for a page without blocks, and for no page at all."""
+    names = {str(page.relative_to(ROOT / "docs")) for page in PAGES_WITH_CODE}
+    assert {"guide/transactions.md", "guide/retries.md"} <= names
+
+
+def test_a_block_that_is_not_run_says_why() -> None:
+    """Code that nobody runs goes stale."""
+    unexplained = [
+        f"{page.name}:{block.line}"
+        for page in PAGES_WITH_CODE
+        for block in blocks(page)
+        if block.note.startswith("not run") and len(block.note) < len("not run: ") + 10
+    ]
+    assert unexplained == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "is_alike"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\nb\n", "a\nc\n", False),
+        ("a  \n", "a\n", True),
+        ("12 cells", "13 cells", False),
+        ("at 1795221672722000000", "at 1700000000000000000", True),
+        ("took 1.25 s\ndone", "took ... s\ndone", True),
+        ("took 1.25 s\nfailed", "took ... s\ndone", False),
+        ("a (b)", "a (b)", True),
+        ("a", "", False),
+    ],
+)
+def test_output_is_compared_loosely_but_compared(
+    printed: str, expected: str, *, is_alike: bool
+) -> None:
+    """Timestamps differ from run to run; everything else is what the page promises."""
+    assert looks_like(printed, expected) is is_alike
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nprint(1)\n```\n\n```text\n2\n```\n",
+        "```python\nraise ValueError\n```\n",
+        "```console\n$ false\n```\n",
+        "```console\n$ echo one\ntwo\n```\n",
+        "```console\n$ tso-server --store nonsense: &\n```\n",
+        "```fortran\nEND\n```\n",
+    ],
+)
+def test_a_page_that_promises_something_else_is_caught(text: str, tmp_path: Path) -> None:
+    """The runner itself must notice."""
+    page = tmp_path / "planted.md"
+    page.write_text(text)
+    with PageRun(page, tmp_path) as run, pytest.raises(AssertionError, match=r"planted\.md:\d+:"):
+        run.run()
