@@ -75,6 +75,12 @@ def _embedded_oracle(store: Store) -> Oracle:
 
 
 def open_oracle(store: Store, tso: str) -> Oracle:
+    """Connect to the oracle at `tso`, and make sure that it answers and serves `store`.
+
+    Raises:
+        ConfigError: the address does not fit, or the oracle serves another store.
+        OracleUnavailable: nobody answers.
+    """
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - not needed by an embedded oracle
 
     if tso == "store:":

@@ -1,1 +1,36 @@
-"""The command line."""
+"""The `omidpy` command: one module a noun, each imported when its verb runs.
+
+    omidpy  init | status | table list|adopt|ignore | commit-table stats | watermarks
+            compact [run]|history|show|plot
+
+Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`.  Exit codes:
+0 done, 1 failed, 2 usage or configuration.  An error is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from omidpy.errors import ConfigError, OmidError, UsageError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+_COMPACT_VERBS: Final = frozenset({"run", "history", "show", "plot", "--help"})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code."""
+    from omidpy.cli.app import app  # noqa: PLC0415 - `import omidpy.cli` stays light
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["compact"] and (len(words) == 1 or words[1] not in _COMPACT_VERBS):
+        words.insert(1, "run")
+    try:
+        app(args=words, prog_name="omidpy")
+    except OmidError as error:
+        print(f"error: {error}", file=sys.stderr)
+        is_usage = isinstance(error, UsageError | ConfigError)
+        raise SystemExit(EXIT_USAGE if is_usage else EXIT_FAILED) from None

@@ -1,0 +1,22 @@
+"""The tree of commands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from omidpy.cli import commit_table, compact, init, status, table, watermarks
+
+app: Final = typer.Typer(
+    help="Transactions for HBase and for one file: look after a store.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("init")(init.init)
+app.command("status")(status.status)
+app.command("watermarks")(watermarks.watermarks)
+app.add_typer(table.app, name="table")
+app.add_typer(commit_table.app, name="commit-table")
+app.add_typer(compact.app, name="compact")

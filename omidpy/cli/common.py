@@ -1,0 +1,106 @@
+"""What every verb shares: its options, an open store, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.connect import open_oracle, open_store
+from omidpy.control import CONTROL_TABLE
+from omidpy.errors import ConfigError
+from omidpy.storage.base import Store
+
+StoreUrl: TypeAlias = Annotated[
+    str, typer.Option("--store", envvar="OMIDPY_STORE", metavar="URL", help="Address of the store.")
+]
+TsoAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--tso",
+        envvar="OMIDPY_TSO",
+        metavar="ADDR",
+        help="Its oracle: HOST:PORT or store:. Asked only where a verb needs it.",
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Apply: TypeAlias = Annotated[
+    bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")
+]
+
+WORLD_TIME_FROM: Final = 10**17
+"""Timestamps above it, some 1973 in nanoseconds, are world time; below, they merely count."""
+
+
+@contextmanager
+def opened(store_url: str, *, tso: str | None = None) -> Iterator[Store]:
+    """Open a store that has been set up.
+
+    Args:
+        store_url: Its address; an embedded store must exist.
+        tso: An oracle that must answer and serve this very store; None asks nobody.
+
+    Raises:
+        ConfigError: no oracle has ever run on it, and nobody ran `omidpy init`.
+    """
+    store = open_store(store_url, must_exist=True)
+    try:
+        existing = {schema.name for schema in store.tables()}
+        for table in (COMMIT_TABLE, CONTROL_TABLE):
+            if table not in existing:
+                raise ConfigError(
+                    f"{store_url} has no table {table}; run `omidpy init --store {store_url}`, or "
+                    "check the address"
+                )
+        if tso is not None:
+            open_oracle(store, tso).close()
+        yield store
+    finally:
+        store.close()
+
+
+def print_json(document: Any) -> None:
+    """Print a document as one line of JSON."""
+    typer.echo(json.dumps(document))
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values in two columns."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        typer.echo(f"{name:<{width}}  {value}")
+
+
+def print_columns(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows in aligned columns; the last column may be as long as it likes."""
+    texts = [list(heads), *([str(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for text in texts:
+        cells = [f"{value:<{width}}" for value, width in zip(text, widths, strict=True)]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def moment(milliseconds: int) -> str:
+    """Return wall time as text, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def age_s(timestamp: int, *, now_ms: int) -> float | None:
+    """Return how long ago a timestamp was issued; None if it does not tell the time."""
+    if timestamp < WORLD_TIME_FROM:
+        return None
+    return round(max(now_ms - timestamp // 1_000_000, 0) / 1000, 3)
+
+
+def key_text(key_hex: str, *, empty: str) -> str:
+    """Return an end of a key range for a person: printable keys as they are, others in hex."""
+    key = bytes.fromhex(key_hex)
+    if not key:
+        return empty
+    text = key.decode("ascii", errors="replace")
+    return text if text.isprintable() and "�" not in text else f"0x{key_hex}"

@@ -1,0 +1,165 @@
+"""`omidpy compact`: the nightly job in this process, and what its runs have done.
+
+`omidpy compact OPTIONS` is short for `omidpy compact run OPTIONS`; the options are those of the
+Spark job.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from omidpy.cli.common import (
+    AsJson,
+    StoreUrl,
+    TsoAddress,
+    moment,
+    opened,
+    print_columns,
+    print_facts,
+    print_json,
+)
+from omidpy.control import ControlTable
+from omidpy.errors import UsageError
+
+app: Final = typer.Typer(help="Heal, drop and prune.", no_args_is_help=True)
+
+
+@app.callback()
+def compact() -> None:
+    """Heal, drop and prune; or look at the runs that did."""
+
+
+@app.command()
+def run(
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    tables: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Scan these tables alone.")
+    ] = None,
+    exclude: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Scan every table but these.")
+    ] = None,
+    grace: Annotated[
+        str, typer.Option(metavar="TIME", help="Age of a claim before entries below it go.")
+    ] = "1h",
+    invalidation_grace: Annotated[
+        str, typer.Option(metavar="TIME", help="The same for invalidations.")
+    ] = "24h",
+    retention: Annotated[
+        str, typer.Option(metavar="TIME", help="How far back snapshots stay readable.")
+    ] = "24h",
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Sleep until this run's claims count.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
+    report: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Finish a killed run; every run does so anyway.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compact a store once, in this process: for stores that one process reads in minutes."""
+    del resume
+    from compactor.command import check_report_path, compact_address, show  # noqa: PLC0415 - application
+    from compactor.local import ranges_here  # noqa: PLC0415 - application
+    from compactor.options import options_from_words  # noqa: PLC0415 - application
+
+    options = options_from_words(
+        tables=tables,
+        exclude=exclude,
+        grace=grace,
+        invalidation_grace=invalidation_grace,
+        retention=retention,
+        should_wait=wait,
+        is_dry_run=dry_run,
+    )
+    check_report_path(report)
+    done = compact_address(store, tso, options, ranges_here)
+    show(done, report_path=report, as_json=as_json)
+
+
+@app.command()
+def history(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+    """List the recorded runs, oldest first."""
+    del tso
+    runs = recorded(store)
+    if as_json:
+        print_json([msgspec.to_builtins(one) for one in runs])
+        return
+    print_columns(
+        ("run", "started (UTC)", "state", "healed", "dropped", "pruned", "error"),
+        [
+            (
+                one.run_id,
+                moment(one.started_ms),
+                one.state(),
+                *(
+                    (one.report.cells_healed, one.report.cells_dropped, one.report.entries_pruned)
+                    if one.report is not None
+                    else ("", "", "")
+                ),
+                one.error or "",
+            )
+            for one in runs
+        ],
+    )
+
+
+@app.command()
+def show(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Its id, or a part of it.")],
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one recorded run."""
+    del tso
+    found = [one for one in recorded(store) if run_id in one.run_id]
+    if len(found) != 1:
+        problem = "no run" if not found else f"{len(found)} runs"
+        raise UsageError(
+            f"{problem} with an id like {run_id!r}; `omidpy compact history` lists them"
+        )
+    document = msgspec.to_builtins(found[0])
+    if as_json:
+        print_json(document)
+        return
+    report = document.pop("report") or {}
+    print_facts({**document, "state": found[0].state(), **report})
+
+
+@app.command()
+def plot(
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    output: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the picture goes; .png, .svg or .pdf.")
+    ] = Path("compaction.png"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw the recorded runs."""
+    del tso
+    from compactor.plot import plot_runs  # noqa: PLC0415 - application
+
+    plot_runs(recorded(store), output)
+    if as_json:
+        print_json({"output": str(output)})
+    else:
+        typer.echo(f"wrote {output}")
+
+
+def recorded(store_url: str) -> list[Any]:
+    """Return the runs that a store remembers."""
+    from compactor.report import RunLog  # noqa: PLC0415 - application
+
+    with opened(store_url) as store:
+        return RunLog(ControlTable(store)).runs()

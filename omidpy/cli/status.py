@@ -1,0 +1,103 @@
+"""`omidpy status`: is the store alive, who decides, and how much is left to clean?"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import typer
+
+from omidpy.cli.commit_table import count_entries
+from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, age_s, opened, print_facts, print_json
+from omidpy.clock import SystemClock
+from omidpy.commit_table import COMMIT_TABLE, read_low_watermark
+from omidpy.connect import open_oracle
+from omidpy.control import ControlTable
+from omidpy.errors import OmidError
+from omidpy.oracle.discovery import read_lease
+from omidpy.storage.base import Store
+from omidpy.watermarks import Watermarks
+
+EXIT_FAILED: Final = 1
+
+
+def status(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+    """Show the oracle, the watermarks, the tables and the size of the commit table.
+
+    With --tso the oracle is asked, and an exit code of 1 says that it does not serve this store.
+    """
+    with opened(store) as open_store:
+        found = collect(open_store)
+        if tso is not None:
+            asked = {**ask_oracle(open_store, tso), "asked_at": tso}
+            found["oracle"] = {**(found["oracle"] or {}), **asked}
+    if as_json:
+        print_json(found)
+    else:
+        print_facts(described(found))
+    if tso is not None and not found["oracle"]["answers"]:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def ask_oracle(store: Store, tso: str) -> dict[str, Any]:
+    """Say whether the oracle at `tso` answers for this store."""
+    try:
+        open_oracle(store, tso).close()
+    except OmidError as error:
+        return {"answers": False, "problem": str(error)}
+    return {"answers": True}
+
+
+def collect(store: Store) -> dict[str, Any]:
+    """Return the state of a store as JSON values."""
+    from compactor.ownership import survey  # noqa: PLC0415 - application
+
+    facts = Watermarks(ControlTable(store))
+    low_watermark = read_low_watermark(store)
+    lease = read_lease(store)
+    tables: dict[str, list[str]] = {}
+    for one in survey(store, COMMIT_TABLE):
+        tables.setdefault(one.standing.value, []).append(one.name)
+    return {
+        "store": store.url,
+        "store_id": store.store_id,
+        "oracle": lease
+        and {
+            "address": lease.address or None,
+            "epoch": lease.epoch,
+            "pid": lease.pid,
+            "host": lease.host,
+        },
+        "low_watermark": low_watermark,
+        "low_watermark_age_s": age_s(low_watermark, now_ms=SystemClock().wall_ms()),
+        "prune_horizon": facts.prune_horizon(),
+        "collection_horizon": facts.collection_horizon(),
+        "tables": {
+            name: tables.get(name, []) for name in ("owned", "blocking", "ignored", "plain")
+        },
+        "commit_table": count_entries(store),
+    }
+
+
+def described(found: dict[str, Any]) -> dict[str, object]:
+    """Return the state as lines for a person."""
+    oracle, counted = found["oracle"], found["commit_table"]
+    if not oracle or "pid" not in oracle:
+        decides = "none holds the lease"
+    else:
+        where = oracle["address"] or "inside a client's process"
+        decides = f"{where} (pid {oracle['pid']} on {oracle['host']})"
+    if oracle and "answers" in oracle:
+        answer = "answers" if oracle["answers"] else f"does not answer: {oracle['problem']}"
+        decides += f"; {oracle['asked_at']} {answer}"
+    age = found["low_watermark_age_s"]
+    return {
+        "store": f"{found['store']} (id {found['store_id']})",
+        "oracle": decides,
+        "low watermark": f"{found['low_watermark']}"
+        + ("" if age is None else f", {age:.0f} s old"),
+        "prune horizon": found["prune_horizon"],
+        "collection horizon": found["collection_horizon"],
+        "commit entries": counted["entries"],
+        "invalidations": counted["invalidations"],
+        **{f"tables {name}": ", ".join(names) or "none" for name, names in found["tables"].items()},
+    }

@@ -1,0 +1,137 @@
+"""`omidpy table`: which tables are ours, and how they become ours or stop to matter."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+import typer
+
+from omidpy.cli.common import (
+    Apply,
+    AsJson,
+    StoreUrl,
+    TsoAddress,
+    opened,
+    print_columns,
+    print_json,
+)
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.control import ControlTable
+from omidpy.errors import UsageError
+
+app: Final = typer.Typer(help="Tables and whose they are.", no_args_is_help=True)
+
+Name: TypeAlias = Annotated[str, typer.Argument(help="The table.")]
+
+
+@app.callback()
+def table() -> None:
+    """Tables and whose they are."""
+
+
+@app.command("list")
+def list_tables(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+    """List every table and what a compaction may do with it."""
+    del tso
+    from compactor.ownership import survey  # noqa: PLC0415 - application
+
+    with opened(store) as open_store:
+        standings = survey(open_store, COMMIT_TABLE)
+    if as_json:
+        print_json(
+            [
+                {
+                    "table": one.name,
+                    "standing": one.standing.value,
+                    "families": sorted(family.decode(errors="replace") for family in one.families),
+                    "reason": one.reason,
+                }
+                for one in standings
+            ]
+        )
+    else:
+        print_columns(
+            ("table", "standing", ""),
+            [(one.name, one.standing.value, one.reason) for one in standings],
+        )
+
+
+@app.command()
+def adopt(
+    name: Name,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    apply: Apply = False,
+    accept_undecided: Annotated[
+        bool,
+        typer.Option(
+            "--accept-undecided",
+            help="Adopt although some cells have neither a shadow cell nor a commit entry: the "
+            "next compaction drops those at or below the low watermark.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a table of Java's, or of an earlier life, for ours.  Reads it whole first."""
+    del tso
+    from compactor.adoption import adopt as adopt_table  # noqa: PLC0415 - application
+    from compactor.adoption import plan_adoption  # noqa: PLC0415 - application
+
+    with opened(store) as open_store:
+        plan = plan_adoption(open_store, name, COMMIT_TABLE)
+        undecided = plan.undecided_cells()
+        if apply:
+            if undecided and not (accept_undecided or plan.is_owned):
+                raise UsageError(
+                    f"{undecided} cells of {name} have neither a shadow cell nor a commit entry: "
+                    "nobody would see them, and the next compaction drops them; add "
+                    "--accept-undecided if dead clients left them"
+                )
+            adopt_table(open_store, plan, COMMIT_TABLE)
+    families = sorted(family.decode(errors="replace") for family in plan.families)
+    if as_json:
+        census = {
+            family.decode(errors="replace"): msgspec.to_builtins(found)
+            for family, found in plan.census.items()
+        }
+        print_json(
+            {"table": name, "families": families, "applied": apply, "cells_by_family": census}
+        )
+        return
+    typer.echo(f"{'adopted' if apply else 'would adopt'} {name}: families {', '.join(families)}")
+    for family, found in sorted(plan.census.items()):
+        note = "" if family in plan.families else "; left out: holds no shadow cell"
+        typer.echo(
+            f"  {family.decode(errors='replace')}: {found.data_cells} cells, "
+            f"{found.shadow_cells} shadow cells, {found.undecided_cells} undecided{note}"
+        )
+    if not apply:
+        typer.echo("nothing was changed; add --apply")
+
+
+@app.command()
+def ignore(
+    name: Name,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a table's transactions are not ours, so that it no longer holds the horizon."""
+    del tso
+    from compactor.adoption import check_ignorable  # noqa: PLC0415 - application
+    from compactor.ownership import set_ignored  # noqa: PLC0415 - application
+
+    with opened(store) as open_store:
+        check_ignorable(open_store, name, COMMIT_TABLE)
+        if apply:
+            set_ignored(ControlTable(open_store), name, is_ignored=True)
+    if as_json:
+        print_json({"table": name, "applied": apply})
+        return
+    typer.echo(f"{'ignored' if apply else 'would ignore'} {name}")
+    if not apply:
+        typer.echo("nothing was changed; add --apply")

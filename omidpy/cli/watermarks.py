@@ -1,0 +1,94 @@
+"""`omidpy watermarks`: how far each table is healed, and what holds the horizon back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from omidpy.cli.common import (
+    AsJson,
+    StoreUrl,
+    TsoAddress,
+    key_text,
+    opened,
+    print_columns,
+    print_facts,
+    print_json,
+)
+from omidpy.clock import SystemClock
+from omidpy.commit_table import COMMIT_TABLE, read_low_watermark
+from omidpy.control import ControlTable
+from omidpy.storage.base import Store
+from omidpy.watermarks import Watermarks
+
+
+def watermarks(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+    """Show the claims of the compactor, the least watermark of each table, and the horizons."""
+    del tso
+    with opened(store) as open_store:
+        found = collect(open_store)
+    if as_json:
+        print_json(found)
+        return
+    numbers = ("low_watermark", "prune_horizon", "collection_horizon")
+    print_facts({name.replace("_", " "): found[name] for name in numbers})
+    typer.echo("")
+    print_columns(
+        ("table", "watermark", "standing"),
+        [(one["table"], one["watermark"], one["standing"]) for one in found["tables"]],
+    )
+    for one in found["laggards"]:
+        start = key_text(one["start"], empty="start")
+        end = key_text(one["end"], empty="end")
+        where = f"{one['table']} [{start}, {end}) at {one['watermark']}"
+        typer.echo(f"held back by {where}: {one['reason']}")
+
+
+def collect(store: Store) -> dict[str, Any]:
+    """Return everything that is known about claims and horizons, as JSON values."""
+    from compactor.horizon import HOLE, claims_by_table, minimum, uncovered  # noqa: PLC0415 - application
+    from compactor.ownership import Standing, survey  # noqa: PLC0415 - application
+    from compactor.report import Laggard  # noqa: PLC0415 - application
+
+    facts = Watermarks(ControlTable(store))
+    claims = facts.claims()
+    by_table = claims_by_table(claims)
+    newest = max((claim.watermark for claim in claims), default=HOLE)
+    tables: list[dict[str, Any]] = []
+    laggards: list[dict[str, Any]] = []
+    for one in survey(store, COMMIT_TABLE):
+        if one.standing not in (Standing.OWNED, Standing.BLOCKING):
+            continue
+        is_ours = one.standing is Standing.OWNED
+        of_table = by_table.get(one.name, []) if is_ours else []
+        watermark = minimum([one.name], of_table) or HOLE
+        tables.append({"table": one.name, "watermark": watermark, "standing": one.standing.value})
+        reason = one.reason or "not scanned since; run `omidpy compact`"
+        for segment in uncovered(of_table, below=max(newest, 1)):
+            laggard = Laggard.of(
+                one.name, segment.key_range, watermark=segment.watermark, reason=reason
+            )
+            laggards.append({name: getattr(laggard, name) for name in laggard.__struct_fields__})
+    now_ms = SystemClock().wall_ms()
+    return {
+        "low_watermark": read_low_watermark(store),
+        "prune_horizon": facts.prune_horizon(),
+        "collection_horizon": facts.collection_horizon(),
+        "holds": [
+            {"start_ts": hold.start_ts, "expires_ms": hold.expires_ms}
+            for hold in facts.holds(now_ms=now_ms)
+        ],
+        "tables": tables,
+        "laggards": laggards,
+        "claims": [
+            {
+                "table": claim.table,
+                "start": claim.start.hex(),
+                "end": claim.end.hex(),
+                "watermark": claim.watermark,
+                "recorded_ms": claim.recorded_ms,
+            }
+            for claim in claims
+        ],
+    }

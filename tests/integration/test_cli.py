@@ -1,0 +1,316 @@
+"""The `omidpy` command on a real file: what it prints, what it changes, and how it exits."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+import omidpy.cli.compact
+from compactor.job import parser
+from omidpy.cli import main
+from omidpy.storage.sqlite import SqliteStore
+from tests.machines.cells import World
+
+ROOT: Final = Path(__file__).parents[2]
+
+Cli: TypeAlias = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the address of a store in the middle of its life."""
+    path = tmp_path / "s.db"
+    world = World(SqliteStore(str(path)))
+    world.table(splits=[b"m"])
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    world.put(b"z", 200)
+    world.table("java", owner=None)
+    world.put(b"a", 300, table="java")
+    world.enter(300, 350)
+    world.store.close()
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def cli(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Return what runs a command on the store and returns its exit code, stdout and stderr."""
+    monkeypatch.setenv("OMIDPY_STORE", url)
+    monkeypatch.delenv("OMIDPY_TSO", raising=False)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            main(words)
+        captured = capsys.readouterr()
+        code = exit_info.value.code
+        assert isinstance(code, int | None)
+        return code or 0, captured.out, captured.err
+
+    return run
+
+
+def document(cli: Cli, *words: str) -> Any:
+    """Run a command with --json and return what it printed."""
+    code, out, _ = cli(*words, "--json")
+    assert code == 0, out
+    return json.loads(out)
+
+
+def reopened(url: str) -> World:
+    """Open the store again, to look at it."""
+    return World(SqliteStore(url.removeprefix("sqlite:///")))
+
+
+def test_compact_prints_the_report_and_nothing_else(cli: Cli, tmp_path: Path) -> None:
+    """Scripts parse stdout; progress goes to stderr."""
+    report = tmp_path / "report.json"
+    found = document(cli, "compact", "--grace", "0s", "--report", str(report))
+    assert (found["cells_healed"], found["cells_dropped"]) == (1, 1)
+    assert [one["table"] for one in found["laggards"]] == ["java"]
+    assert json.loads(report.read_text()) == found
+
+
+def test_compact_without_json_is_for_a_person(cli: Cli) -> None:
+    """It names what holds the horizon back, and the remedy."""
+    code, out, _ = cli("compact", "run", "--grace", "0s")
+    assert code == 0
+    assert "healed       1 cells" in out
+    assert "omidpy table adopt java" in out
+
+
+def test_dry_run_changes_nothing(cli: Cli, url: str) -> None:
+    """Not even the record of a run."""
+    before = reopened(url).image()
+    assert document(cli, "compact", "--dry-run")["dry_run"]
+    assert reopened(url).image() == before
+
+
+def test_options_are_those_of_the_spark_job() -> None:
+    """One documentation serves both."""
+    job = {action.dest for action in parser()._actions} - {"help"}
+    here = set(inspect.signature(omidpy.cli.compact.run).parameters)
+    assert here == (job - {"json"}) | {"as_json"}
+
+
+def test_commit_table_stats(cli: Cli) -> None:
+    """Entries, invalidations and the oldest row."""
+    assert document(cli, "commit-table", "stats") == {
+        "entries": 2,
+        "invalidations": 0,
+        "oldest_start_ts": 100,
+    }
+    code, out, _ = cli("commit-table", "stats")
+    assert code == 0
+    assert "entries          2" in out
+
+
+def test_watermarks_name_what_holds_the_horizon_back(cli: Cli) -> None:
+    """Before the first run everything does, after it only what is not ours."""
+    before = document(cli, "watermarks")
+    assert {one["table"] for one in before["laggards"]} == {"t", "java"}
+    document(cli, "compact")
+    after = document(cli, "watermarks")
+    assert {one["table"]: one["watermark"] for one in after["tables"]} == {"t": 1000, "java": 0}
+    assert [one["table"] for one in after["laggards"]] == ["java"]
+    assert len(after["claims"]) == 2
+    code, out, _ = cli("watermarks")
+    assert code == 0
+    assert "held back by java [start, end) at 0" in out
+
+
+def test_status(cli: Cli) -> None:
+    """One page: who decides, how far, whose tables, how many entries."""
+    found = document(cli, "status")
+    assert found["low_watermark"] == 1000
+    assert found["oracle"] is None
+    assert found["tables"]["owned"] == ["t"]
+    assert found["tables"]["blocking"] == ["java"]
+    assert found["commit_table"]["entries"] == 2
+    code, out, _ = cli("status")
+    assert code == 0
+    assert "none holds the lease" in out
+
+
+def test_status_fails_if_the_oracle_asked_for_does_not_answer(cli: Cli) -> None:
+    """A health check needs the exit code, a person the reason; both get the rest."""
+    code, out, _ = cli("status", "--tso", "127.0.0.1:1", "--json")
+    assert code == 1
+    assert json.loads(out)["oracle"]["answers"] is False
+    code, out, _ = cli("status", "--tso", "127.0.0.1:1")
+    assert code == 1
+    assert "does not answer" in out
+
+
+def test_compact_checks_the_oracle_it_is_given(cli: Cli, url: str) -> None:
+    """A wrong address is better found before the work than after."""
+    before = reopened(url).image()
+    code, out, err = cli("compact", "--tso", "127.0.0.1:1")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: no oracle answers at 127.0.0.1:1")
+    assert reopened(url).image() == before
+
+
+def test_history_and_show(cli: Cli) -> None:
+    """What happened last night."""
+    document(cli, "compact")
+    document(cli, "compact")
+    runs = document(cli, "compact", "history")
+    assert [run["report"]["cells_healed"] for run in runs] == [1, 0]
+    shown = document(cli, "compact", "show", runs[0]["run_id"])
+    assert shown == runs[0]
+    code, out, _ = cli("compact", "show", runs[0]["run_id"])
+    assert code == 0
+    assert "cells_healed" in out
+    code, _, err = cli("compact", "show", "0")
+    assert code == 2
+    assert "2 runs" in err
+
+
+def test_plot_of_the_runs(cli: Cli, tmp_path: Path) -> None:
+    """A picture, or a clear word about why there is none."""
+    picture = tmp_path / "runs.png"
+    code, _, err = cli("compact", "plot", "--output", str(picture))
+    assert code == 2
+    assert "omidpy compact" in err
+    document(cli, "compact")
+    document(cli, "compact", "plot", "--output", str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_init_sets_a_store_up_and_leaves_one_alone(cli: Cli, tmp_path: Path) -> None:
+    """The first command on a new store."""
+    new = f"sqlite:///{tmp_path}/new.db"
+    first = document(cli, "init", "--store", new)
+    assert "OMID_COMMIT_TABLE" in first["tables"]
+    assert document(cli, "init", "--store", new) == first
+    assert document(cli, "commit-table", "stats", "--store", new)["entries"] == 0
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def standings(cli: Cli) -> dict[str, str]:
+    """Return what `table list` says of each table."""
+    return {one["table"]: one["standing"] for one in document(cli, "table", "list")}
+
+
+def test_adopting_a_table_of_javas(cli: Cli, url: str) -> None:
+    """A dry run first; then its cells are healed like ours and it no longer blocks."""
+    before = reopened(url).image()
+    plan = document(cli, "table", "adopt", "java")
+    assert plan["families"] == ["cf"]
+    assert not plan["applied"]
+    assert reopened(url).image() == before
+    assert standings(cli)["java"] == "blocking"
+    assert document(cli, "table", "adopt", "java", "--apply")["applied"]
+    assert standings(cli)["java"] == "owned"
+    report = document(cli, "compact", "--grace", "0s")
+    assert (report["laggards"], report["entries_pruned"]) == ([], 2)
+    assert reopened(url).shadows("java") == {(b"a", 300): 350}
+
+
+def test_adopting_refuses_cells_that_would_be_dropped(cli: Cli, url: str) -> None:
+    """They may be plain data that somebody wrote beside the transactions."""
+    reopened(url).put(b"b", 400, table="java")
+    code, _, err = cli("table", "adopt", "java", "--apply")
+    assert code == 2
+    assert "--accept-undecided" in err
+    assert standings(cli)["java"] == "blocking"
+    document(cli, "table", "adopt", "java", "--apply", "--accept-undecided")
+    assert standings(cli)["java"] == "owned"
+
+
+def test_adopting_leaves_families_of_plain_data_out(cli: Cli, url: str) -> None:
+    """Marked, every cell of theirs would be garbage."""
+    world = reopened(url)
+    world.table("mixed", families=(), plain_families=(b"tx", b"plain"), owner=None)
+    cell = world.put(b"a", 100, table="mixed", family=b"tx")
+    world.heal(cell, 150, table="mixed")
+    world.put(b"a", 500, table="mixed", family=b"plain")
+    code, out, _ = cli("table", "adopt", "mixed", "--apply")
+    assert code == 0
+    assert "plain: 1 cells, 0 shadow cells, 1 undecided; left out" in out
+    document(cli, "compact")
+    assert (b"a", b"q", 500, b"v") in reopened(url).data("mixed")
+    assert len(reopened(url).data("mixed")) == 2
+
+
+def test_adopting_plain_data_alone_is_refused(cli: Cli, url: str) -> None:
+    """No transaction would see it, and the next compaction would drop it."""
+    world = reopened(url)
+    world.table("plain", families=(), plain_families=(b"cf",), owner=None)
+    world.put(b"a", 100, table="plain")
+    code, _, err = cli("table", "adopt", "plain", "--apply")
+    assert code == 2
+    assert "plain data" in err
+
+
+def test_ignoring_unblocks_the_horizon_and_adopting_takes_it_back(cli: Cli) -> None:
+    """The operator's word, until the next one."""
+    assert not document(cli, "table", "ignore", "java")["applied"]
+    assert standings(cli)["java"] == "blocking"
+    document(cli, "table", "ignore", "java", "--apply")
+    assert standings(cli)["java"] == "ignored"
+    assert document(cli, "compact", "--grace", "0s")["laggards"] == []
+    document(cli, "table", "adopt", "java", "--apply", "--accept-undecided")
+    assert standings(cli)["java"] == "owned"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("table", "ignore", "t", "--apply"), 2, "is ours"),
+        (("table", "adopt", "OMID_COMMIT_TABLE"), 2, "system table"),
+        (("table", "ignore", "OMIDPY_COMPACTION"), 2, "system table"),
+        (("table", "adopt", "nowhere"), 1, "nowhere"),
+        (("compact", "--tables", "nowhere"), 2, "nowhere"),
+        (("compact", "--tables", "t", "--exclude", "java"), 2, "--exclude"),
+        (("compact", "--tables", ","), 2, "--tables"),
+        (("compact", "--grace", "soon"), 2, "--grace is 'soon'"),
+        (("compact", "--retention", "-1h"), 2, "--retention"),
+        (("compact", "--report", "/nowhere/at/all.json"), 2, "--report"),
+        (("compact", "--store", "sqlite:///nowhere.db"), 2, "nowhere.db"),
+        (("compact", "--store", "postgres://x"), 2, "postgres"),
+        (("init", "--store", "memory:"), 2, "memory:"),
+        (("status", "--store", "memory:"), 2, "omidpy init"),
+    ],
+)
+def test_errors_are_one_line_with_the_input_and_an_exit_code(
+    cli: Cli, words: tuple[str, ...], code: int, said: str
+) -> None:
+    """Never a traceback."""
+    found, out, err = cli(*words)
+    assert (found, out) == (code, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_store_is_required(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    """Without --store and OMIDPY_STORE there is nothing to guess."""
+    monkeypatch.delenv("OMIDPY_STORE")
+    code, _, err = cli("status")
+    assert code == 2
+    assert "--store" in err
+
+
+def test_command_runs_as_a_process(url: str) -> None:
+    """As installed: the entry point, its stdout and its exit code."""
+    code = "from omidpy.cli import main; main()"
+    words = ["commit-table", "stats", "--json", "--store", url]
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert json.loads(ran.stdout)["entries"] == 2
+    assert ran.stderr == ""

@@ -1,0 +1,134 @@
+"""The real Spark job: `spark-submit compactor/compactor.py`, as the README says to run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from compactor.job import cause, check_master, is_local, parser, worker_url
+from omidpy.errors import ConfigError
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.watermarks import Watermarks
+from tests.machines.cells import World
+
+ROOT: Final = Path(__file__).parents[2]
+JOB: Final = ROOT / "compactor" / "compactor.py"
+SUBMIT: Final = Path(sys.executable).parent / "spark-submit"
+DEADLINE_S: Final = 300
+
+
+def submitted(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the job under spark-submit, from a directory that is not the checkout."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        [str(SUBMIT), str(JOB), *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+needs_spark = pytest.mark.skipif(
+    not SUBMIT.exists() or shutil.which("java") is None,
+    reason="spark-submit (pip install 'omidpy[spark]') or a Java runtime is missing",
+)
+
+
+@pytest.mark.spark
+@needs_spark
+def test_job_heals_drops_prunes_and_prints_one_document(tmp_path: Path) -> None:
+    """One task a region, a relative address, and nothing but the report on stdout."""
+    world = World(SqliteStore(str(tmp_path / "s.db")))
+    world.table(splits=[b"h", b"p"])
+    world.table("empty")
+    for row, start_ts in ((b"a", 100), (b"k", 200), (b"z", 300)):
+        world.put(row, start_ts)
+        world.enter(start_ts, start_ts + 50)
+    world.put(b"k", 400)
+    world.store.close()
+    words = ("--store", "sqlite:///s.db", "--grace", "0s", "--json", "--report", "r.json")
+    ran = submitted(*words, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    report: dict[str, Any] = json.loads(ran.stdout)
+    assert (tmp_path / "r.json").read_text() == ran.stdout
+    assert (report["rows_read"], report["cells_healed"]) == (3, 3)
+    assert (report["transactions_invalidated"], report["cells_dropped"]) == (1, 1)
+    assert (report["entries_pruned"], report["laggards"]) == (3, [])
+    assert "4 of 4 ranges" in ran.stderr
+    after = World(SqliteStore(str(tmp_path / "s.db")))
+    assert after.shadows() == {(b"a", 100): 150, (b"k", 200): 250, (b"z", 300): 350}
+    claims = {claim.key_range for claim in Watermarks(after.control).claims()}
+    assert claims == {(b"", b"h"), (b"h", b"p"), (b"p", b""), (b"", b"")}
+
+
+@pytest.mark.spark
+@needs_spark
+def test_failure_in_a_task_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    """A corrupt cell is met by a worker; the driver says which, without a traceback."""
+    world = World(SqliteStore(str(tmp_path / "s.db")))
+    world.table()
+    cell = world.put(b"a", 100)
+    world.put(b"a", 100, b"short", qualifier=b"\x00\xc2\x80" + cell.qualifier + b"\xc2\x80")
+    before = world.cells()
+    world.store.close()
+    ran = submitted("--store", f"sqlite:///{tmp_path}/s.db", "--json", cwd=tmp_path)
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    (line,) = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
+    assert "CorruptCell" in line
+    assert "8 bytes" in line
+    after = World(SqliteStore(str(tmp_path / "s.db")))
+    assert after.cells() == before
+    assert Watermarks(after.control).claims() == []
+
+
+# -- what needs no Spark ---------------------------------------------------------------------------
+
+
+def test_file_is_refused_to_a_cluster() -> None:
+    """Workers elsewhere would open other files of that name, or none."""
+    check_master("sqlite:///s.db", "local[*]")
+    check_master("hbase+thrift2://gw:9090", "yarn")
+    for master in ("yarn", "spark://host:7077", "local-cluster[2,1,1024]", ""):
+        with pytest.raises(ConfigError, match="one file"):
+            check_master("sqlite:///s.db", master)
+    assert is_local("local")
+    assert not is_local("localhost")
+
+
+def test_workers_get_an_absolute_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their directory is Spark's choice."""
+    monkeypatch.chdir(tmp_path)
+    assert worker_url("sqlite:///s.db") == f"sqlite:///{tmp_path}/s.db"
+    assert worker_url("sqlite:////x/s.db") == "sqlite:////x/s.db"
+    assert worker_url("hbase+thrift2://gw:9090") == "hbase+thrift2://gw:9090"
+
+
+def test_cause_of_a_failed_task_is_our_own_error() -> None:
+    """Out of a page of Java and Python frames."""
+    text = "An error occurred\n  File x\nomidpy.errors.CorruptCell: the cell\n\n\tat java.lang"
+    assert cause(RuntimeError(text)) == "CorruptCell: the cell"
+    assert cause(RuntimeError("lost\nmore")) == "lost"
+    assert cause(RuntimeError()) == ""
+
+
+def test_store_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with every verb of the command line."""
+    monkeypatch.setenv("OMIDPY_STORE", "sqlite:///s.db")
+    assert parser().parse_args([]).store == "sqlite:///s.db"
+    monkeypatch.delenv("OMIDPY_STORE")
+    with pytest.raises(SystemExit) as exit_info:
+        parser().parse_args([])
+    assert exit_info.value.code == 2
