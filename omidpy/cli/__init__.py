@@ -1,6 +1,6 @@
 """The `omidpy` command: one module a noun, each imported when its verb runs.
 
-    omidpy  init | status | table list|adopt|ignore | commit-table stats | watermarks
+    omidpy  init | status | table list|adopt|ignore | commit-table stats | watermarks | verify
             compact [run]|history|show|plot
 
 Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`.  Exit codes:

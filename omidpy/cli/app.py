@@ -6,7 +6,7 @@ from typing import Final
 
 import typer
 
-from omidpy.cli import commit_table, compact, init, status, table, watermarks
+from omidpy.cli import commit_table, compact, init, status, table, verify, watermarks
 
 app: Final = typer.Typer(
     help="Transactions for HBase and for one file: look after a store.",
@@ -17,6 +17,7 @@ app: Final = typer.Typer(
 app.command("init")(init.init)
 app.command("status")(status.status)
 app.command("watermarks")(watermarks.watermarks)
+app.command("verify")(verify.verify)
 app.add_typer(table.app, name="table")
 app.add_typer(commit_table.app, name="commit-table")
 app.add_typer(compact.app, name="compact")

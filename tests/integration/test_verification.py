@@ -5,6 +5,7 @@ What `omidpy verify` does for a user, on the smallest real thing: SQLite and a `
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from contextlib import closing
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 
 import omidpy
+from omidpy.cli import main
 from omidpy.connect import open_store
 from omidpy.errors import OracleUnavailable, UsageError
 from omidpy.storage.base import Put, RowMutation
 from omidpy.testing import verification
-from omidpy.testing.anomalies import GARBAGE_READ
-from omidpy.testing.verification import TABLE_PREFIX, Plan, verify
+from omidpy.testing.anomalies import GARBAGE_READ, Anomaly
+from omidpy.testing.verification import TABLE_PREFIX, Plan, Verdict, verify
 from omidpy.visibility import sort_row
 from tests.machines.servers import TsoServer
 
@@ -136,3 +138,44 @@ def test_a_plan_that_cannot_be_run_is_refused(options: dict[str, Any], message: 
     """Before anything is started; the message names the option and the remedy."""
     with pytest.raises(UsageError, match=message):
         Plan(**{"store": "sqlite:///s.db", **options})
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def command(*words: str) -> int:
+    """Run `omidpy verify` and return its exit code."""
+    with pytest.raises(SystemExit) as exit_info:
+        main(("verify", *words))
+    code = exit_info.value.code
+    assert isinstance(code, int | None)
+    return code or 0
+
+
+def test_the_command_prints_a_clean_verdict(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0, and how much overlap there was."""
+    words = ("--store", url, "--duration", "2", "--clients", "2", "--seed", "7", "--json")
+    assert command(*words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["clean"], found["seed"], found["anomalies"]) == (True, 7, [])
+    assert found["overlap"]["committed"] > 20
+    assert tables(url) == set()
+
+
+def test_the_command_prints_anomalies_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, with the operations that prove it."""
+    anomaly = Anomaly(GARBAGE_READ, "it read 9: nobody wrote it", ("1/2",), ("1/2 read x = 9",))
+    verdict = Verdict(7, anomalies=[anomaly], problems=["client 3 ended with 1: why"])
+    monkeypatch.setattr("omidpy.cli.verify.run", lambda *_, **__: verdict)
+    assert command("--store", "sqlite:///s.db") == 1
+    printed = capsys.readouterr().out
+    assert "ANOMALY garbage read: it read 9: nobody wrote it\n    1/2 read x = 9\n" in printed
+    assert "PROBLEM client 3 ended with 1: why\n" in printed
+
+
+def test_the_command_refuses_what_it_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, one line."""
+    assert command("--store", "sqlite:///s.db", "--tso", "h:1", "--kill", "oracle") == 2
+    assert "leave --tso out" in capsys.readouterr().err

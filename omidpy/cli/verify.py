@@ -1,0 +1,91 @@
+"""`omidpy verify`: is what many clients see on this very store snapshot isolation?
+
+Exit codes: 0 clean, 1 anomalies (they are printed) or the run failed, 2 usage or configuration.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json
+from omidpy.testing.verification import Plan, Verdict
+from omidpy.testing.verification import verify as run
+
+EXIT_ANOMALIES: Final = 1
+
+
+def verify(
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    duration: Annotated[float, typer.Option(metavar="SECONDS", help="How long to work.")] = 30.0,
+    clients: Annotated[int, typer.Option(metavar="N", help="Client processes.")] = 4,
+    kill: Annotated[
+        str,
+        typer.Option(
+            metavar="clients,oracle",
+            help="Kill these at random; the oracle only where --tso is left out.",
+        ),
+    ] = "",
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Of every choice; drawn if left out.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the tables behind.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run client processes on tables of their own, and check what they saw for anomalies.
+
+    Without --tso a tso-server is started for the time of the run.
+
+    The tables are called omidpy_verify_... and go at the end; no other is touched.
+    """
+    plan = Plan(
+        store=store,
+        tso=tso,
+        duration_s=duration,
+        client_count=clients,
+        kill=frozenset(filter(None, (victim.strip() for victim in kill.split(",")))),
+        seed=random.randrange(2**32) if seed is None else seed,
+        keep=keep,
+    )
+    verdict = run(plan, note=lambda line: typer.echo(line, err=True))
+    if as_json:
+        print_json(document(verdict))
+    else:
+        show(verdict)
+    if not verdict.is_clean:
+        raise typer.Exit(EXIT_ANOMALIES)
+
+
+def document(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON values."""
+    return {"clean": verdict.is_clean, **msgspec.to_builtins(verdict)}
+
+
+def show(verdict: Verdict) -> None:
+    """Print a verdict for a person."""
+    done = verdict.overlap
+    for anomaly in verdict.anomalies:
+        typer.echo(f"ANOMALY {anomaly.name}: {anomaly.explanation}")
+        for witness in anomaly.witnesses:
+            typer.echo(f"    {witness}")
+    for problem in verdict.problems:
+        typer.echo(f"PROBLEM {problem}")
+    print_facts(
+        {
+            "transactions": f"{done.transactions} in {verdict.seconds:.0f} s",
+            "committed": done.committed,
+            "aborted": f"{done.aborted}, {done.conflicts} of them by a conflict",
+            "unknown": done.unknown,
+            "concurrent pairs": done.concurrent_pairs,
+            "killed": f"{verdict.clients_killed} clients, {verdict.oracle_killed} oracles",
+            "anomalies": len(verdict.anomalies) or "none",
+            "seed": verdict.seed,
+        }
+    )
+    if verdict.kept_tables:
+        typer.echo(f"kept {', '.join(verdict.kept_tables)}")
