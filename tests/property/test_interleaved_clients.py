@@ -1,0 +1,376 @@
+"""Many clients with everything that they may do, against the naive meaning of it.
+
+The model is a list of commits: a snapshot at any moment is their fold below it.  Transactions take
+savepoints and undo them, flush, hand tokens to workers, die at any point; others look at the past
+and hold it; compactions heal, drop and prune under all of them.  Every read is compared, and every
+refusal must be the one that the model expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    precondition,
+    rule,
+)
+
+from compactor.local import compact
+from omidpy.clock import ManualClock
+from omidpy.errors import SnapshotTooOld, WriteConflict
+from omidpy.holds import HeldSnapshot
+from omidpy.manager import TransactionManager
+from omidpy.model import TIMESTAMP_STEP
+from omidpy.post_commit import Completion
+from omidpy.savepoint import Savepoint
+from omidpy.storage.memory import MemoryStore
+from omidpy.table import TransactionalTable
+from omidpy.transaction import Transaction
+from omidpy.watermarks import Watermarks
+from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.naive_oracle import NaiveOracle
+
+TABLE = "t"
+ROWS = (b"a", b"b", b"c")
+COLUMNS = (b"f:", b"f:x", b"g:y")
+WORKER_ROW = b"w"
+FEW_CHECKPOINTS = 30
+"""A transaction that has used more does nothing any more that could take one."""
+
+Name = tuple[bytes, bytes]
+Writes = dict[Name, bytes | None]
+"""(row, column) -> value, None for a delete."""
+
+rows = st.sampled_from(ROWS)
+columns = st.sampled_from(COLUMNS)
+values = st.sampled_from([b"1", b"2", b"3"])
+writes = st.dictionaries(
+    st.tuples(rows, columns), st.one_of(values, values, st.none()), min_size=1, max_size=3
+)
+
+
+def fold(many: Iterable[Writes]) -> dict[bytes, dict[bytes, bytes]]:
+    """Return the table after some writes, without empty rows."""
+    merged: Writes = {}
+    for writes in many:
+        merged.update(writes)
+    table: dict[bytes, dict[bytes, bytes]] = {}
+    for (row, column), value in sorted(merged.items()):
+        if value is not None:
+            table.setdefault(row, {})[column] = value
+    return table
+
+
+@dataclass(eq=False)
+class Twin:
+    """A transaction, and what the model knows of it."""
+
+    tx: Transaction
+    layers: list[Writes] = field(default_factory=lambda: [{}])
+    savepoints: list[Savepoint] = field(default_factory=list)
+    has_flushed: bool = False
+    has_worker: bool = False
+
+    @property
+    def table(self) -> TransactionalTable:
+        """Return the table in the transaction."""
+        return self.tx.table(TABLE)
+
+    def may_checkpoint(self) -> bool:
+        """Say whether a few more checkpoints are left."""
+        return self.tx._buffer._checkpoint < FEW_CHECKPOINTS
+
+
+class TornPostCommitter:
+    """Writes the first shadow cells of each transaction and dies."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def submit(self, completion: Completion) -> None:
+        """Write the shadow cells of the first row; the commit entry stays."""
+        for table, mutations in completion.shadow_cells.items():
+            self._store.write({table: list(mutations)[:1]})
+            return
+
+    def owes(self, _: int) -> bool:
+        """Say no: nobody will do the rest."""
+        return False
+
+    def drain(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class InterleavedClients(RuleBasedStateMachine):
+    """Rules are what programs may do, and what may happen to them."""
+
+    running = Bundle("running")
+    holds = Bundle("holds")
+
+    @initialize()
+    def connect(self) -> None:
+        """Three processes on one store: each follows its commits up in its own way."""
+        self.store = MemoryStore()
+        self.clock = ManualClock()
+        self.oracle = NaiveOracle(self.store)
+        self.managers = [
+            TransactionManager(self.store, self.oracle, post_commit=mode, clock=self.clock)
+            for mode in ("sync", "none", "none")
+        ]
+        self.managers[2].post_committer = TornPostCommitter(self.store)
+        self.managers[0].create_table(TABLE, ["f", "g"], splits=[b"b"])
+        self.commits: list[tuple[int, Writes]] = []
+        self.compacted_ts = 0
+        self.twins: list[Twin] = []
+
+    # -- the model -----------------------------------------------------------------------------
+
+    def snapshot(self, at: int) -> list[Writes]:
+        """Return what was committed below a moment."""
+        return [writes for commit_ts, writes in self.commits if commit_ts < at]
+
+    def expected(self, twin: Twin) -> dict[bytes, dict[bytes, bytes]]:
+        """Return what a transaction must see."""
+        return fold([*self.snapshot(twin.tx.start_ts), *twin.layers])
+
+    def horizon(self) -> int:
+        """Return what compactions have published: below it a reader is refused."""
+        return Watermarks(self.managers[0]._control).collection_horizon()
+
+    def can_read(self, twin: Twin) -> bool:
+        """Say whether a transaction is young enough, and expect a refusal if it is not."""
+        if twin.tx.start_ts < self.horizon():
+            with pytest.raises(SnapshotTooOld):
+                twin.table.row(ROWS[0])
+            return False
+        # It can no longer commit, and the compactor has taken its cells back already.
+        return not (twin.has_flushed and twin.tx.start_ts <= self.compacted_ts)
+
+    # -- one client ----------------------------------------------------------------------------
+
+    @rule(target=running, client=st.integers(0, 2))
+    def begin(self, client: int) -> Twin:
+        """Begin a transaction."""
+        twin = Twin(self.managers[client].begin())
+        self.twins.append(twin)
+        return twin
+
+    @rule(twin=running, writes=writes)
+    def write(self, twin: Twin, writes: Writes) -> None:
+        """Write cells, and delete some."""
+        self.do_write(twin, writes)
+        self.check(twin)
+
+    def do_write(self, twin: Twin, writes: Writes) -> None:
+        """Write cells on both sides."""
+        for (row, column), value in writes.items():
+            if value is None:
+                twin.table.delete(row, [column])
+            else:
+                twin.table.put(row, {column: value})
+        twin.layers[-1].update(writes)
+
+    @rule(twin=running, row=rows)
+    def delete_row(self, twin: Twin, row: bytes) -> None:
+        """Delete what the transaction sees of a row."""
+        if self.can_read(twin):
+            seen = self.expected(twin).get(row, {})
+            twin.table.delete(row)
+            twin.layers[-1].update(dict.fromkeys((row, column) for column in seen))
+            self.check(twin)
+
+    @rule(twin=running)
+    def look(self, twin: Twin) -> None:
+        """Look again, after whatever others have done."""
+        self.check(twin)
+
+    def check(self, twin: Twin) -> None:
+        """Compare everything that a transaction sees, by scans and by gets."""
+        if not self.can_read(twin):
+            return
+        expected = self.expected(twin)
+        rows = sorted(expected.items())
+        assert list(twin.table.scan(batch_size=2)) == rows
+        assert list(twin.table.scan(reverse=True)) == rows[::-1]
+        for row in ROWS:
+            data = expected.get(row, {})
+            assert twin.table.row(row) == data
+            assert twin.table.row(row, [COLUMNS[0]]).get(COLUMNS[0]) == data.get(COLUMNS[0])
+
+    @rule(twin=running)
+    def flush(self, twin: Twin) -> None:
+        """Send what was written."""
+        if twin.may_checkpoint():
+            twin.tx.flush()
+            twin.has_flushed = True
+            self.check(twin)
+
+    @rule(twin=running, writes=writes)
+    def open_savepoint(self, twin: Twin, writes: Writes) -> None:
+        """Begin a part that may be undone alone, and write in it."""
+        if twin.may_checkpoint():
+            savepoint = twin.tx.savepoint()
+            savepoint.__enter__()
+            twin.savepoints.append(savepoint)
+            twin.layers.append({})
+            self.do_write(twin, writes)
+            self.check(twin)
+
+    @precondition(lambda self: any(twin.savepoints for twin in self.twins))
+    @rule(data=st.data(), keep=st.booleans())
+    def close_savepoint(self, data: st.DataObject, keep: bool) -> None:  # noqa: FBT001 - a rule
+        """Keep the innermost part of some transaction, or undo it."""
+        twin = data.draw(st.sampled_from([twin for twin in self.twins if twin.savepoints]))
+        self.do_close(twin, keep=keep)
+        self.check(twin)
+
+    def do_close(self, twin: Twin, *, keep: bool) -> None:
+        """Keep or undo on both sides."""
+        top = twin.layers.pop()
+        savepoint = twin.savepoints.pop()
+        if keep:
+            savepoint.__exit__(None, None, None)
+            twin.layers[-1].update(top)
+        else:
+            savepoint.__exit__(KeyError, KeyError(), None)
+
+    @rule(twin=running, value=values, attempts=st.integers(1, 2), client=st.integers(0, 2))
+    def work(self, twin: Twin, value: bytes, attempts: int, client: int) -> None:
+        """Let other processes write a row of the transaction; a first attempt may be lost."""
+        if twin.savepoints or twin.has_worker or not twin.may_checkpoint():
+            return
+        twin.has_worker = twin.has_flushed = True
+        token = twin.tx.token()
+        for _ in range(attempts):
+            worker = self.managers[client].resume(token, task="the only one")
+            table = worker.table(TABLE)
+            if twin.tx.start_ts >= max(self.horizon(), self.compacted_ts + 1):
+                assert table.row(ROWS[0]) == self.expected(twin).get(ROWS[0], {})
+            table.put(WORKER_ROW, {COLUMNS[1]: value})
+            part = worker.finish()
+        twin.tx.merge(part)
+        twin.layers[-1][WORKER_ROW, COLUMNS[1]] = value
+        self.check(twin)
+
+    # -- its end -------------------------------------------------------------------------------
+
+    @rule(twin=consumes(running))
+    def commit(self, twin: Twin) -> None:
+        """Commit, or learn exactly why not."""
+        self.twins.remove(twin)
+        while twin.savepoints:
+            self.do_close(twin, keep=True)
+        (written,) = twin.layers
+        start_ts = twin.tx.start_ts
+        conflicts = {
+            name
+            for commit_ts, writes in self.commits
+            if commit_ts > start_ts
+            for name in writes
+            if name in written
+        }
+        if not written:
+            twin.tx.commit()
+            assert twin.tx.commit_ts is None
+        elif start_ts <= self.oracle.low_watermark:
+            with pytest.raises(SnapshotTooOld):
+                twin.tx.commit()
+        elif conflicts:
+            with pytest.raises(WriteConflict) as refused:
+                twin.tx.commit()
+            named = {(row, f + b":" + q) for _, row, f, q in refused.value.cells}
+            assert named == conflicts
+        else:
+            twin.tx.commit()
+            assert twin.tx.commit_ts is not None
+            self.commits.append((twin.tx.commit_ts, written))
+
+    @rule(twin=consumes(running))
+    def roll_back(self, twin: Twin) -> None:
+        """Give up."""
+        self.twins.remove(twin)
+        twin.tx.rollback()
+
+    @rule(twin=consumes(running))
+    def die(self, twin: Twin) -> None:
+        """Lose the process: what it had flushed stays where it is."""
+        self.twins.remove(twin)
+
+    # -- the past ------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def look_back(self, data: st.DataObject) -> None:
+        """Read at any moment so far, or be refused."""
+        newest = self.oracle.begin().start_ts
+        edges = [ts + step for ts, _ in self.commits[-5:] for step in (0, 1)]
+        at = data.draw(st.one_of(st.sampled_from([newest, *edges]), st.integers(1, newest)))
+        manager = data.draw(st.sampled_from(self.managers))
+        if at < self.horizon():
+            with pytest.raises(SnapshotTooOld):
+                manager.snapshot(at=at)
+            return
+        past = manager.snapshot(at=at)
+        assert dict(past.table(TABLE).scan()) == fold(self.snapshot(at))
+
+    @rule(target=holds, data=st.data())
+    def hold(self, data: st.DataObject) -> HeldSnapshot:
+        """Keep a moment readable."""
+        at = data.draw(st.integers(max(self.horizon(), 1), self.oracle.begin().start_ts))
+        return self.managers[0].hold(at, for_s=1_000_000)
+
+    @rule(held=holds)
+    def read_held(self, held: HeldSnapshot) -> None:
+        """Read what is held: never refused."""
+        past = self.managers[1].snapshot(at=held.start_ts)
+        assert dict(past.table(TABLE).scan()) == fold(self.snapshot(held.start_ts))
+
+    @rule(held=consumes(holds))
+    def release(self, held: HeldSnapshot) -> None:
+        """Let it go."""
+        held.release()
+
+    # -- compaction ----------------------------------------------------------------------------
+
+    @rule(lag=st.integers(0, 6))
+    def compact(self, lag: int) -> None:
+        """Raise the low watermark near the present, and heal, drop and prune below it."""
+        newest = self.oracle.begin().start_ts
+        target = max(newest - lag * TIMESTAMP_STEP, self.oracle.low_watermark)
+        self.compacted_ts = self.oracle.raise_low_watermark(target)
+        self.clock.advance(3)  # Readers are warned for so long before anything goes.
+        compact(self.store, ALL_AT_ONCE, clock=self.clock, sleep=self.clock.advance)
+
+    # -- always --------------------------------------------------------------------------------
+
+    @precondition(lambda self: hasattr(self, "managers"))
+    @rule(client=st.integers(0, 2))
+    def read_the_present(self, client: int) -> None:
+        """Read everything in a fresh transaction: never refused."""
+        with self.managers[client].begin() as tx:
+            expected = fold(self.snapshot(tx.start_ts))
+            assert dict(tx.table(TABLE).scan()) == expected
+            assert dict(tx.table(TABLE).rows(list(ROWS))) == {
+                row: data for row, data in expected.items() if row in ROWS
+            }
+
+    def teardown(self) -> None:
+        """Compact everything away that may go, and look once more."""
+        if hasattr(self, "managers"):
+            self.compact(0)
+            self.compact(0)
+            self.read_the_present(0)
+
+
+TestInterleavedClients = InterleavedClients.TestCase
+TestInterleavedClients.settings = settings(stateful_step_count=40)
