@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup lint test nightly demo bench clean
+.PHONY: help setup lint test nightly demo bench docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -42,7 +42,10 @@ bench: setup  ## measure, and write bench/results/<date>-<commit>.json
 	@$(BIN)/python -m pytest bench --benchmark-enable --benchmark-columns=median,ops
 	@$(BIN)/python -m bench.run
 
+docs: setup  ## build the documentation into site/; a broken link fails
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs site
+
 clean:  ## remove what builds and runs left; .venv stays
-	rm -rf build dist *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .benchmarks spark-warehouse metastore_db derby.log tso/*.so tso/engine.c $(STAMP)
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

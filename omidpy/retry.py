@@ -59,6 +59,31 @@ class Attempt:
         return False
 
 
+class Backoff:
+    """How long to wait before the next try, and whether there is to be one."""
+
+    def __init__(self, clock: Clock, budget_s: float, *, rng: random.Random | None = None) -> None:
+        if budget_s < 0:
+            raise UsageError(f"a retry budget must not be negative, but is {budget_s} seconds")
+        self._clock = clock
+        self._deadline_s = clock.monotonic_s() + budget_s
+        self._rng = rng or random.Random()
+        self._cap_s = FIRST_PAUSE_S
+
+    def pause_s(self, error: OmidError) -> float:
+        """Return the seconds to wait after a failed try.
+
+        Raises:
+            OmidError: `error` itself, if it is not retryable or the budget is spent.
+        """
+        remaining_s = self._deadline_s - self._clock.monotonic_s()
+        if not error.retryable or remaining_s <= 0:
+            raise error
+        pause_s = min(remaining_s, self._rng.uniform(0, self._cap_s))
+        self._cap_s = min(self._cap_s * 2, LONGEST_PAUSE_S)
+        return pause_s
+
+
 class Attempts:
     """Tries until one commits, an error is not retryable, or the budget is spent."""
 
@@ -71,33 +96,19 @@ class Attempts:
         pause: Callable[[float], object] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        if budget_s < 0:
-            raise UsageError(f"a retry budget must not be negative, but is {budget_s} seconds")
         self._begin = begin
-        self._clock = clock
-        self._deadline_s = clock.monotonic_s() + budget_s
+        self._backoff = Backoff(clock, budget_s, rng=rng)
         self._pause = pause or threading.Event().wait
-        self._rng = rng or random.Random()
-        self._cap_s = FIRST_PAUSE_S
 
     def __iter__(self) -> Iterator[Attempt]:
         while True:
             try:
                 transaction = self._begin()
             except OmidError as error:
-                if not error.retryable:
-                    raise
-                self._wait_or_raise(error)
+                self._pause(self._backoff.pause_s(error))
                 continue
             attempt = Attempt(transaction)
             yield attempt
             if attempt.error is None:
                 return
-            self._wait_or_raise(attempt.error)
-
-    def _wait_or_raise(self, error: OmidError) -> None:
-        remaining_s = self._deadline_s - self._clock.monotonic_s()
-        if remaining_s <= 0:
-            raise error
-        self._pause(min(remaining_s, self._rng.uniform(0, self._cap_s)))
-        self._cap_s = min(self._cap_s * 2, LONGEST_PAUSE_S)
+            self._pause(self._backoff.pause_s(attempt.error))

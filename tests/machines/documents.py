@@ -185,16 +185,17 @@ class PageRun:
                 shell=True,
                 cwd=self._directory,
                 env=environment(),
-                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
                 timeout=DEADLINE_S,
             )
-            printed = result.stdout
-            if result.returncode != 0 and not expected:
-                self._fail(block, f"{command}\n{result.stdout}{result.stderr}")
             if expected:
-                self._compare(block, printed + result.stderr, expected)
+                self._compare(block, result.stdout, expected)
+            elif result.returncode != 0:
+                self._fail(block, f"{command}\n{result.stdout}")
 
     def _compare(self, block: Block, printed: str, expected: str) -> None:
         if not looks_like(printed, expected):

@@ -57,6 +57,7 @@ LEVELS: Final = {
     "omidpy.retry": 3,
     "omidpy.manager": 3,
     "omidpy.connect": 5,
+    "omidpy.aio": 5,
     "omidpy.cli": 5,
     "omidpy.testing": 5,
     "omidpy": 5,

@@ -54,7 +54,7 @@ def test_extras_and_groups_are_those_of_the_design() -> None:
     """Documentation and errors name extras; a renamed one would send a user nowhere."""
     extras = PROJECT["project"]["optional-dependencies"]
     assert set(extras) == {"hbase", "spark", "s3", "zk", "fast", "demo"}
-    assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev"}
+    assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev", "docs"}
 
 
 def test_every_ruff_exception_says_why() -> None:

@@ -1,0 +1,157 @@
+"""Blocking calls, awaited: in which thread they run, in what order, and what a cancellation does.
+
+A thread cannot be stopped.  So whoever is cancelled while a call is under way waits until it has
+ended: the next call never meets a half-done one, and the objects need no locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from contextvars import copy_context
+from itertools import islice
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class Threads:
+    """Runs calls in threads, any number of them at the same time."""
+
+    def __init__(self, size: int) -> None:
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix="omidpy-aio")
+
+    async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the call returns; leave only once it has ended, cancelled or not.
+
+        It runs in a copy of the caller's context.
+        """
+        call = functools.partial(copy_context().run, function, *args, **kwargs)
+        return await outlast(asyncio.get_running_loop().run_in_executor(self._pool, call))
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._pool.shutdown(wait=False)
+
+
+class Lane:
+    """Runs calls in threads, one at a time and in the order in which they were made."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._turn = asyncio.Lock()
+
+    async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the call returns; see `Threads.run`."""
+        async with self._turn:
+            return await self._threads.run(function, *args, **kwargs)
+
+    async def finish(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call that must take place even if it is cancelled while it waits for its turn."""
+        return await outlast(asyncio.ensure_future(self.run(function, *args, **kwargs)))
+
+
+async def outlast(future: asyncio.Future[R]) -> R:
+    """Return a result; leave only once it is there, however often this is cancelled meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return future.result()
+    if not future.cancelled():
+        # What it raised shows in the transaction's state; whoever cancelled wants no more of it.
+        future.exception()
+    raise cancelled
+
+
+# -- from a blocking method to its twin ------------------------------------------------------------
+#
+# A twin has `blocking`, the object that it drives, and `lane`, in which that object's calls run.
+
+
+def awaited(
+    function: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """Return the method that awaits a blocking one."""
+
+    @functools.wraps(function)
+    async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        # `blocking` is looked up in the lane too: finding a table may read its layout.
+        return cast("R", await self.lane.run(lambda: function(self.blocking, *args, **kwargs)))
+
+    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]", call)
+
+
+def iterated(
+    function: Callable[Concatenate[Any, P], Iterator[R]], *, most: int = 1000
+) -> Callable[Concatenate[Any, P], AsyncIterator[R]]:
+    """Return the method that iterates over what a blocking one yields.
+
+    Items are fetched 1, 2, 4 and so on at a time, `most` at the most: the first comes soon, and
+    many come in one call.
+    """
+
+    @functools.wraps(function)
+    async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        items: Iterator[R] = await self.lane.run(lambda: function(self.blocking, *args, **kwargs))
+        size = 1
+        while page := await self.lane.run(_taken, items, size):
+            for item in page:
+                yield item
+            size = min(size * 2, most)
+
+    return cast("Callable[Concatenate[Any, P], AsyncIterator[R]]", call)
+
+
+def opening(
+    function: Callable[Concatenate[Any, P], R], twin: Callable[[Any, R], S]
+) -> Callable[Concatenate[Any, P], Opening[S]]:
+    """Return the method that opens what a blocking one returns, as its twin."""
+
+    @functools.wraps(function)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> Opening[S]:
+        async def opened() -> S:
+            return twin(self, await self.lane.run(lambda: function(self.blocking, *args, **kwargs)))
+
+        return Opening(opened)
+
+    return cast("Callable[Concatenate[Any, P], Opening[S]]", call)
+
+
+class Opening(Awaitable[R], AbstractAsyncContextManager[R], Generic[R]):
+    """Something about to be opened: `await` it, or open and close it by `async with`."""
+
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, R]]) -> None:
+        self._open = opened
+        self._context: AbstractAsyncContextManager[Any] | None = None
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> R:
+        value: Any = await self._open()
+        self._context = value
+        entered: R = await value.__aenter__()
+        return entered
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        assert self._context is not None, "entered before"
+        return await self._context.__aexit__(exc_type, exc, traceback)
+
+
+def _taken(items: Iterator[R], count: int) -> list[R]:
+    return list(islice(items, count))

@@ -1,0 +1,180 @@
+"""The twin of the manager, and `connect`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+
+from omidpy import manager, retry
+from omidpy.aio.lanes import Opening, Threads, awaited, opening
+from omidpy.aio.transaction import Attempt, HeldSnapshot, Transaction, Worker
+from omidpy.connect import connect as connect_blocking
+from omidpy.errors import CommitOutcomeUnknown, OmidError
+from omidpy.model import Outcome, TransactionStatus
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_THREADS: Final = 32
+"""How many calls of one manager run at the same time; further ones wait for a thread."""
+
+
+class TransactionManager:
+    """Twin of `omidpy.TransactionManager`; belongs to one event loop.
+
+    Use `omidpy.aio.connect` to get one from addresses.
+    """
+
+    def __init__(
+        self, blocking: manager.TransactionManager, *, threads: int = DEFAULT_THREADS
+    ) -> None:
+        """Drive a blocking manager, which `close` closes.
+
+        Args:
+            blocking: The manager.
+            threads: How many calls run at the same time.
+        """
+        self.blocking = blocking
+        self.lane = self.threads = Threads(threads)
+        self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("aio", default=())
+
+    begin = opening(manager.TransactionManager.begin, Transaction)
+    snapshot = opening(manager.TransactionManager.snapshot, Transaction)
+    resume = opening(manager.TransactionManager.resume, Worker)
+    create_table = awaited(manager.TransactionManager.create_table)
+    drop_table = awaited(manager.TransactionManager.drop_table)
+    tables = awaited(manager.TransactionManager.tables)
+    fence = awaited(manager.TransactionManager.fence)
+    low_watermark = awaited(manager.TransactionManager.low_watermark)
+
+    def hold(self, snapshot: Transaction | int, *, for_s: float) -> Opening[HeldSnapshot]:
+        """Keep the versions that a snapshot needs; see the blocking `hold`."""
+        return self._hold(_blocking(snapshot), for_s=for_s)
+
+    _hold = opening(manager.TransactionManager.hold, HeldSnapshot)
+
+    async def outcome(self, what: Transaction | CommitOutcomeUnknown | bytes | int) -> Outcome:
+        """Find out what became of a transaction; see the blocking `outcome`."""
+        return await self._outcome(_blocking(what))
+
+    _outcome = awaited(manager.TransactionManager.outcome)
+
+    async def attempts(
+        self, *, budget_s: float = manager.DEFAULT_RETRY_BUDGET_S
+    ) -> AsyncIterator[Attempt]:
+        """Iterate over tries of one transaction.
+
+            async for attempt in tm.attempts(budget_s=5):
+                async with attempt as tx:
+                    ...
+
+        It ends and raises as the blocking `attempts` does.
+        """
+        backoff = retry.Backoff(self.blocking.clock, budget_s)
+        while True:
+            try:
+                tx = await self.begin()
+            except OmidError as error:
+                await asyncio.sleep(backoff.pause_s(error))
+                continue
+            attempt = Attempt(tx)
+            yield attempt
+            if attempt.blocking.error is None:
+                return
+            await asyncio.sleep(backoff.pause_s(attempt.blocking.error))
+
+    @overload
+    def transactional(
+        self, function: Callable[Concatenate[Transaction, P], Awaitable[R]], /
+    ) -> Callable[..., Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def transactional(
+        self, function: None = None, /, *, retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S
+    ) -> Callable[
+        [Callable[Concatenate[Transaction, P], Awaitable[R]]],
+        Callable[..., Coroutine[Any, Any, R]],
+    ]: ...
+
+    def transactional(
+        self,
+        function: Callable[Concatenate[Transaction, P], Awaitable[R]] | None = None,
+        /,
+        *,
+        retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S,
+    ) -> Any:
+        """Decorate an async function whose first argument is a transaction.
+
+        What it joins and when it is run again is as in the blocking `transactional`.
+        """
+
+        def decorate(
+            function: Callable[Concatenate[Transaction, P], Awaitable[R]],
+        ) -> Callable[..., Coroutine[Any, Any, R]]:
+            @functools.wraps(function)
+            async def call(*args: Any, **kwargs: Any) -> R:
+                if args and isinstance(args[0], Transaction):
+                    return await function(*args, **kwargs)
+                ambient = self._ambient.get()
+                if ambient and ambient[-1].status is TransactionStatus.RUNNING:
+                    return await function(ambient[-1], *args, **kwargs)
+                async for attempt in self.attempts(budget_s=retry_budget_s):
+                    async with attempt as tx:
+                        result = await function(tx, *args, **kwargs)
+                return result
+
+            return call
+
+        return decorate if function is None else decorate(function)
+
+    def push_ambient(self, tx: Transaction) -> None:
+        """Let `transactional` functions called from here on join `tx`."""
+        self._ambient.set((*self._ambient.get(), tx))
+
+    def pop_ambient(self, tx: Transaction) -> None:
+        """End what `push_ambient` began."""
+        self._ambient.set(tuple(other for other in self._ambient.get() if other is not tx))
+
+    async def close(self) -> None:
+        """Finish the post-commit work, then close the oracle and the store."""
+        # Not in our own threads, which may all wait for a store that is slow.
+        await asyncio.to_thread(self.blocking.close)
+        self.threads.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def connect(
+    url: str,
+    tso: str | None = None,
+    *,
+    conflict_level: str = "cell",
+    post_commit: str = "async",
+    threads: int = DEFAULT_THREADS,
+) -> Opening[TransactionManager]:
+    """Open a store and its oracle; `await` the result, or use `async with`."""
+
+    async def opened() -> TransactionManager:
+        blocking = await asyncio.to_thread(
+            connect_blocking, url, tso, conflict_level=conflict_level, post_commit=post_commit
+        )
+        return TransactionManager(blocking, threads=threads)
+
+    return Opening(opened)
+
+
+def _blocking(value: Any) -> Any:
+    return value.blocking if isinstance(value, Transaction) else value

@@ -1,0 +1,259 @@
+"""The twins of a transaction and of what it hands out.
+
+Each has `blocking`, the object that it drives, and `lane`, in which that object's calls run; all
+that belongs to one transaction shares its lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from omidpy import batch, holds, retry, savepoint, table, tokens, transaction
+from omidpy.aio.lanes import Lane, Threads, awaited, iterated
+from omidpy.errors import TransactionClosed
+from omidpy.model import Timestamp, TransactionStatus
+
+
+class Owner(Protocol):
+    """The manager, as its transactions see it."""
+
+    threads: Threads
+
+    def push_ambient(self, tx: Transaction) -> None:
+        """Let `transactional` functions called from here on join `tx`."""
+        ...
+
+    def pop_ambient(self, tx: Transaction) -> None:
+        """End what `push_ambient` began."""
+        ...
+
+
+class Batch:
+    """Twin of `omidpy.batch.Batch`."""
+
+    def __init__(
+        self,
+        owner: TransactionalTable,
+        start: Callable[[table.TransactionalTable], batch.Batch],
+    ) -> None:
+        self.lane: Lane = owner.lane
+        self._owner = owner
+        self._start = start
+
+    @functools.cached_property
+    def blocking(self) -> batch.Batch:
+        """The blocking batch."""
+        return self._start(self._owner.blocking)
+
+    put = awaited(batch.Batch.put)
+    delete = awaited(batch.Batch.delete)
+    send = awaited(batch.Batch.send)
+
+    async def __aenter__(self) -> Self:
+        await self.lane.run(lambda: self.blocking.__enter__())  # noqa: PLW0108 - found in the lane
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.lane.finish(lambda: self.blocking.__exit__(exc_type, exc, traceback))
+
+
+class TransactionalTable:
+    """Twin of `omidpy.table.TransactionalTable`."""
+
+    def __init__(
+        self, owner: Transaction | Worker, name: str, *, conflict_free: bool = False
+    ) -> None:
+        self.lane: Lane = owner.lane
+        self.name = name
+        self.is_conflict_free = conflict_free
+        self._owner = owner
+
+    def __repr__(self) -> str:
+        return f"<aio.TransactionalTable {self.name!r} of {self._owner!r}>"
+
+    @functools.cached_property
+    def blocking(self) -> table.TransactionalTable:
+        """The blocking table."""
+        return self._owner.blocking.table(self.name, conflict_free=self.is_conflict_free)
+
+    row = awaited(table.TransactionalTable.row)
+    rows = awaited(table.TransactionalTable.rows)
+    put = awaited(table.TransactionalTable.put)
+    delete = awaited(table.TransactionalTable.delete)
+    counter_get = awaited(table.TransactionalTable.counter_get)
+    counter_set = awaited(table.TransactionalTable.counter_set)
+    counter_add = awaited(table.TransactionalTable.counter_add)
+    counter_inc = awaited(table.TransactionalTable.counter_inc)
+    counter_dec = awaited(table.TransactionalTable.counter_dec)
+
+    scan = iterated(table.TransactionalTable.scan)
+    scan_arrow = iterated(table.TransactionalTable.scan_arrow, most=1)
+
+    def batch(self, *args: Any, **kwargs: Any) -> Batch:
+        """Collect puts and deletes; arguments as in the blocking `batch`."""
+        return Batch(self, functools.partial(table.TransactionalTable.batch, *args, **kwargs))
+
+
+class Savepoint:
+    """Twin of `omidpy.savepoint.Savepoint`."""
+
+    def __init__(self, owner: Transaction) -> None:
+        self._owner = owner
+        self._blocking: savepoint.Savepoint | None = None
+
+    async def __aenter__(self) -> None:
+        if self._blocking is not None:
+            raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
+        self._blocking = self._owner.blocking.savepoint()
+        await self._owner.lane.run(self._blocking.__enter__)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._blocking is not None, "entered before"
+        await self._owner.lane.finish(self._blocking.__exit__, exc_type, exc, traceback)
+
+
+class Transaction:
+    """Twin of `omidpy.Transaction`; belongs to one event loop, whose tasks may share it."""
+
+    def __init__(self, owner: Owner, blocking: transaction.Transaction) -> None:
+        self.blocking = blocking
+        self.lane = Lane(owner.threads)
+        self._owner = owner
+
+    def __repr__(self) -> str:
+        return f"<aio.Transaction {self.start_ts} {self.status}>"
+
+    @property
+    def start_ts(self) -> Timestamp:
+        """The snapshot, and the transaction's identity."""
+        return self.blocking.start_ts
+
+    @property
+    def commit_ts(self) -> Timestamp | None:
+        """Set by a commit that wrote something."""
+        return self.blocking.commit_ts
+
+    @property
+    def status(self) -> TransactionStatus:
+        """`running`, `committed`, `rolled_back` or `unknown`."""
+        return self.blocking.status
+
+    commit = awaited(transaction.Transaction.commit)
+    rollback = awaited(transaction.Transaction.rollback)
+    flush = awaited(transaction.Transaction.flush)
+    set_rollback_only = awaited(transaction.Transaction.set_rollback_only)
+    token = awaited(transaction.Transaction.token)
+    merge = awaited(transaction.Transaction.merge)
+
+    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+        """Return a table to read and write; whether it exists is said when it is used."""
+        return TransactionalTable(self, name, conflict_free=conflict_free)
+
+    def savepoint(self) -> Savepoint:
+        """Return a context manager for `async with`, whose block is undone alone if it raises."""
+        return Savepoint(self)
+
+    def after_commit(self, callback: Callable[[Transaction], object]) -> None:
+        """Call `callback(tx)` once in the event loop, after the commit; it must not be async."""
+        if inspect.iscoroutinefunction(callback):
+            raise TypeError("after_commit takes a plain function; let it start a task of its own")
+        loop = asyncio.get_running_loop()
+        self.blocking.after_commit(lambda _: loop.call_soon_threadsafe(callback, self))
+
+    def leave(self) -> None:
+        """Let no `transactional` function join this transaction any more."""
+        self._owner.pop_ambient(self)
+
+    async def __aenter__(self) -> Self:
+        await self.lane.run(self.blocking.__enter__)
+        self._owner.push_ambient(self)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave()
+        await self.lane.finish(self.blocking.__exit__, exc_type, exc, traceback)
+
+
+class Worker:
+    """Twin of `omidpy.tokens.Worker`."""
+
+    def __init__(self, owner: Owner, blocking: tokens.Worker) -> None:
+        self.blocking = blocking
+        self.lane = Lane(owner.threads)
+
+    @property
+    def start_ts(self) -> Timestamp:
+        """The owner's transaction."""
+        return self.blocking.start_ts
+
+    finish = awaited(tokens.Worker.finish)
+
+    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+        """Return a table to read and write in the owner's transaction."""
+        return TransactionalTable(self, name, conflict_free=conflict_free)
+
+
+class HeldSnapshot:
+    """Twin of `omidpy.holds.HeldSnapshot`."""
+
+    def __init__(self, owner: Owner, blocking: holds.HeldSnapshot) -> None:
+        self.blocking = blocking
+        self.lane = Lane(owner.threads)
+
+    release = awaited(holds.HeldSnapshot.release)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.release()
+
+
+class Attempt:
+    """Twin of `omidpy.retry.Attempt`."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.blocking = retry.Attempt(tx.blocking)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the block ran to its end and was committed."""
+        return self.blocking.succeeded
+
+    async def __aenter__(self) -> Transaction:
+        return await self._tx.__aenter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._tx.leave()
+        return await self._tx.lane.finish(self.blocking.__exit__, exc_type, exc, traceback)

@@ -1,0 +1,105 @@
+"""The documentation site: built as `make docs` builds it, and read without a network."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.machines.documents import ROOT, environment, pages
+
+pytest.importorskip("sphinx", reason="Sphinx is missing: pip install --group docs")
+
+pytestmark = pytest.mark.integration
+
+FETCHED: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site; a warning, such as a broken link, fails."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", *flags(), str(ROOT / "docs"), str(folder)]
+    result = subprocess.run(
+        [*command, "-d", str(tmp_path_factory.mktemp("doctrees"))],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def flags() -> list[str]:
+    """Return the flags that `make docs` gives."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    recipe = re.search(r"-m sphinx (.*) -d \S+ docs site$", makefile, flags=re.MULTILINE)
+    assert recipe is not None
+    return recipe[1].split()
+
+
+class _Fetches(HTMLParser):
+    """Collects what a browser fetches for a page by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        address = dict(attrs).get(FETCHED.get(tag, ""))
+        if address:
+            self.addresses.append(address)
+
+
+def test_warnings_fail_the_build() -> None:
+    """Otherwise a broken link is a line that scrolls by."""
+    assert "-W" in flags()
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    """A page that no contents list names cannot be found."""
+    missing = [
+        page
+        for page in pages()
+        if not (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+    ]
+    assert missing == []
+
+
+def test_a_reader_needs_no_network(site: Path) -> None:
+    """Fonts and scripts from elsewhere break behind a firewall, and tell others who reads."""
+    found = set()
+    for page in site.rglob("*.html"):
+        fetches = _Fetches()
+        fetches.feed(page.read_text("utf-8"))
+        found |= {
+            address
+            for address in fetches.addresses
+            if address.startswith(("http:", "https:", "//"))
+        }
+    for sheet in site.rglob("*.css"):
+        found |= set(re.findall(r"url\([\"']?((?:https?:)?//[^)]+)", sheet.read_text("utf-8")))
+    assert found == set()
+
+
+def test_the_reference_is_filled(site: Path) -> None:
+    """It comes from docstrings and parsers, and could come out empty."""
+    api = (site / "reference" / "api.html").read_text("utf-8")
+    for name in (
+        "omidpy.connect",
+        "omidpy.TransactionManager.begin",
+        "omidpy.Transaction.commit",
+        "omidpy.table.TransactionalTable.scan",
+        "omidpy.tokens.Worker.finish",
+    ):
+        assert f'id="{name}"' in api
+    assert "<code" in (site / "reference" / "cli.html").read_text("utf-8")
+    assert "InvalidateRequest" in (site / "reference" / "wire.html").read_text("utf-8")

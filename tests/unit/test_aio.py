@@ -1,0 +1,523 @@
+"""The asyncio twin: the blocking client's behaviour, order within a transaction, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omidpy import aio, batch, holds, savepoint, table, tokens, transaction
+from omidpy import manager as manager_module
+from omidpy.codec import INT64
+from omidpy.errors import (
+    NoSuchTable,
+    OracleUnavailable,
+    TransactionAborted,
+    TransactionClosed,
+    UsageError,
+    WriteConflict,
+)
+from omidpy.model import Aborted, Committed
+from omidpy.storage.memory import MemoryStore
+from omidpy.testing.faults import FaultyStore, on
+from tests.machines.clients import TABLE, Client
+
+PATIENCE_S = 20.0
+"""How long a test waits for what must happen."""
+
+
+def run(main: Callable[[aio.TransactionManager, Client], Coroutine[Any, Any, None]]) -> Client:
+    """Run a coroutine over a manager on memory; return the machines under it."""
+    client = Client()
+    asyncio.run(_with_manager(main, client))
+    return client
+
+
+async def _with_manager(
+    main: Callable[[aio.TransactionManager, Client], Coroutine[Any, Any, None]], client: Client
+) -> None:
+    async with aio.TransactionManager(client.tm) as tm:
+        async with asyncio.timeout(PATIENCE_S):
+            await main(tm, client)
+
+
+# -- the same client -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("twin", "blocking", "missing"),
+    [
+        (
+            aio.TransactionManager,
+            manager_module.TransactionManager,
+            {"layout"},
+        ),
+        (
+            aio.Transaction,
+            transaction.Transaction,
+            # What the parts of the blocking client say to each other.
+            {
+                "check_horizon",
+                "check_open",
+                "check_writable",
+                "forbid_commit",
+                "is_inherited",
+                "is_running",
+                "learn",
+                "witness",
+                "wrote",
+            },
+        ),
+        (aio.TransactionalTable, table.TransactionalTable, set()),
+        (aio.Batch, batch.Batch, set()),
+        (aio.Savepoint, savepoint.Savepoint, set()),
+        (aio.Worker, tokens.Worker, {"check_open", "check_writable", "wrote"}),
+        (aio.HeldSnapshot, holds.HeldSnapshot, {"write"}),
+    ],
+)
+def test_every_public_name_has_its_twin(twin: type, blocking: type, missing: set[str]) -> None:
+    """A method added to the blocking client must not be forgotten here."""
+    names = {name for name, _ in inspect.getmembers(blocking) if not name.startswith("_")}
+    assert {name for name in names if not hasattr(twin, name)} == missing
+
+
+def test_a_twin_has_the_arguments_and_the_documentation_of_its_namesake() -> None:
+    """It is made from it."""
+    row, namesake = aio.TransactionalTable.row, table.TransactionalTable.row
+    assert row.__doc__ == namesake.__doc__
+    assert inspect.signature(row) == inspect.signature(namesake)
+
+
+def test_a_transaction_from_begin_to_commit() -> None:
+    """Reads, writes, scans, batches and counters; the block commits."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin() as tx:
+            accounts = tx.table(TABLE)
+            await accounts.put(b"a", {b"cf:q": b"1"})
+            async with accounts.batch() as many:
+                await many.put(b"b", {b"cf:q": b"2"})
+                await many.delete(b"a")
+            assert await accounts.row(b"a") == {}
+            assert await accounts.counter_inc(b"c", b"cf:n") == 1
+            assert [key async for key, _ in accounts.scan()] == [b"b", b"c"]
+            assert client.read(b"b") == {}
+        assert tx.status == "committed"
+        assert tx.commit_ts is not None
+        assert client.read(b"b") == {b"cf:q": b"2"}
+
+    run(main)
+
+
+def test_a_block_that_raises_is_rolled_back() -> None:
+    """And its own exception wins."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what raises
+            async with tm.begin() as tx:
+                await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+                await tx.flush()
+                raise ZeroDivisionError
+        assert tx.status == "rolled_back"
+        assert client.raw() == []
+
+    run(main)
+
+
+def test_a_transaction_without_a_block() -> None:
+    """`await tm.begin()` is the same without `async with`."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        await tx.commit()
+        with pytest.raises(TransactionClosed):
+            await tx.table(TABLE).row(b"a")
+        with pytest.raises(TransactionClosed):
+            await tx.rollback()
+        assert client.read(b"a") == {b"cf:q": b"1"}
+
+    run(main)
+
+
+def test_errors_are_those_of_the_blocking_client() -> None:
+    """Raised where the call is awaited."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin(read_only=True) as tx:
+            with pytest.raises(NoSuchTable):
+                await tx.table("none").row(b"a")
+            with pytest.raises(UsageError, match="read-only"):
+                await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+            with pytest.raises(UsageError, match="limit"):
+                await anext(aiter(tx.table(TABLE).scan(limit=0)))
+            with pytest.raises(TypeError):
+                await tx.table(TABLE).row(b"a", nonsense=1)  # type: ignore[call-arg]
+            with pytest.raises(TypeError, match="plain function"):
+                tx.after_commit(main)  # type: ignore[arg-type]
+
+    run(main)
+
+
+def test_scans_fetch_more_and_more_rows_at_a_time() -> None:
+    """In order, in both directions, to the end or to the limit."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        keys = [b"%04d" % number for number in range(3000)]
+        async with tm.begin() as tx, tx.table(TABLE).batch() as many:
+            for key in keys:
+                await many.put(key, {b"cf:q": INT64.encode(1)})
+        async with tm.begin() as tx:
+            accounts = tx.table(TABLE)
+            assert [key async for key, _ in accounts.scan()] == keys
+            assert [key async for key, _ in accounts.scan(reverse=True, limit=3)] == keys[:-4:-1]
+            batches = [
+                batch
+                async for batch in accounts.scan_arrow(codecs={b"cf:q": INT64}, batch_rows=2000)
+            ]
+            assert [batch.num_rows for batch in batches] == [2000, 1000]
+
+    run(main)
+
+
+def test_savepoints_nest_and_are_undone() -> None:
+    """The exception goes on."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin() as tx:
+            accounts = tx.table(TABLE)
+            await accounts.put(b"a", {b"cf:q": b"1"})
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what raises
+                async with tx.savepoint():
+                    await accounts.put(b"a", {b"cf:q": b"2"})
+                    raise ZeroDivisionError
+            async with tx.savepoint() as inner:
+                assert inner is None
+                await accounts.put(b"b", {b"cf:q": b"3"})
+            once = tx.savepoint()
+            async with once:
+                pass
+            with pytest.raises(TransactionClosed, match="twice"):
+                await once.__aenter__()
+        assert client.read(b"a") == {b"cf:q": b"1"}
+        assert client.read(b"b") == {b"cf:q": b"3"}
+
+    run(main)
+
+
+def test_snapshots_holds_tokens_and_outcomes() -> None:
+    """Everything that takes or gives a transaction takes or gives its twin."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin() as tx:
+            await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+            worker = await tm.resume(await tx.token(), task="t")
+            await worker.table(TABLE).put(b"b", {b"cf:q": b"2"})
+            assert worker.start_ts == tx.start_ts
+            await tx.merge(await worker.finish())
+        assert await tm.outcome(tx) == Committed(tx.commit_ts)
+        assert await tm.outcome(tx.start_ts + 1_000_000) != Aborted()
+        async with tm.snapshot(at=tx.start_ts) as past:
+            assert await past.table(TABLE).row(b"a") == {}
+            async with tm.hold(past, for_s=60):
+                assert len(client.tm._watermarks.holds(now_ms=client.clock.wall_ms())) == 1
+            assert client.tm._watermarks.holds(now_ms=client.clock.wall_ms()) == []
+        held = await tm.hold(await tm.snapshot(), for_s=60)
+        await held.release()
+        await tm.create_table("other", ["cf"])
+        assert await tm.tables() == ["other", TABLE]
+        assert await tm.fence("other") > tx.start_ts
+        await tm.drop_table("other")
+        assert await tm.low_watermark() == 0
+        async with tm.begin() as last:
+            await last.set_rollback_only()
+            with pytest.raises(TransactionAborted):
+                await last.commit()
+
+    run(main)
+
+
+def test_connect_opens_and_closes_a_store(tmp_path: Path) -> None:
+    """With `async with`, or by `await` and `close`."""
+
+    async def main() -> None:
+        url = f"sqlite:///{tmp_path}/bank.db"
+        async with aio.connect(url) as tm:
+            await tm.create_table("accounts", families=["cf"])
+            async with tm.begin() as tx:
+                await tx.table("accounts").put(b"a", {b"cf:q": b"1"})
+        tm = await aio.connect(url, threads=1)
+        async with tm.begin() as tx:
+            assert await tx.table("accounts").row(b"a") == {b"cf:q": b"1"}
+        await tm.close()
+        with pytest.raises(UsageError, match="closed"):
+            await asyncio.to_thread(tm.blocking.begin)
+
+    asyncio.run(main())
+
+
+# -- retries and ambient transactions --------------------------------------------------------------
+
+
+def test_a_conflict_is_run_again() -> None:
+    """By the decorator and by the loop."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tries = []
+
+        @tm.transactional
+        async def count(tx: aio.Transaction, amount: int) -> int:
+            tries.append(tx)
+            total = await tx.table(TABLE).counter_add(b"a", b"cf:n", amount)
+            if len(tries) == 1:
+                client.write(b"a", INT64.encode(10), b"cf:n")
+            return total
+
+        assert await count(1) == 11
+        assert len(tries) == 2
+        async for attempt in tm.attempts(budget_s=5):
+            async with attempt as tx:
+                await count(tx, 1)
+        assert attempt.succeeded
+        assert await tm.transactional(retry_budget_s=1)(read)() == {b"cf:n": INT64.encode(12)}
+
+    async def read(tx: aio.Transaction) -> dict[bytes, bytes]:
+        return await tx.table(TABLE).row(b"a")
+
+    run(main)
+
+
+def test_a_spent_budget_raises_the_last_error() -> None:
+    """From a conflict and from an oracle that is not there."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        with pytest.raises(WriteConflict):  # noqa: PT012 - the block is what raises
+            async for attempt in tm.attempts(budget_s=0):
+                async with attempt as tx:
+                    await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+                    client.write(b"a")
+        client.oracle.is_dead = True
+        with pytest.raises(OracleUnavailable):  # noqa: PT012 - the block is what raises
+            async for _ in tm.attempts(budget_s=0):
+                pytest.fail("there is no transaction")
+
+    run(main)
+
+
+def test_a_decorated_function_joins_the_transaction_around_it() -> None:
+    """In the same task and in tasks that it starts, and in no other."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        @tm.transactional
+        async def joined(tx: aio.Transaction) -> int:
+            return tx.start_ts
+
+        async def other() -> int:
+            return await joined()
+
+        apart = asyncio.create_task(other())
+        async with tm.begin() as outer:
+            assert await joined() == outer.start_ts
+            assert await asyncio.create_task(other()) == outer.start_ts
+            async with tm.begin() as inner:
+                assert await joined() == inner.start_ts
+            assert await joined() == outer.start_ts
+        assert await joined() > outer.start_ts
+        assert await apart != outer.start_ts
+
+    run(main)
+
+
+def test_callbacks_run_in_the_event_loop_before_commit_returns() -> None:
+    """In order, with the twin; one that fails is logged by the loop and harms nobody."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        seen: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append("failed"))
+        async with tm.begin() as tx:
+            tx.after_commit(lambda tx: seen.append((tx, threading.current_thread())))
+            tx.after_commit(lambda _: 1 // 0)
+            tx.after_commit(lambda _: seen.append("last"))
+            await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        assert seen == [(tx, threading.current_thread()), "failed", "last"]
+        async with tm.begin() as undone:
+            undone.after_commit(lambda _: seen.append("never"))
+            await undone.rollback()
+        assert "never" not in seen
+
+    run(main)
+
+
+# -- order and cancellation ------------------------------------------------------------------------
+
+
+class Gate:
+    """Holds a call of the store until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def __call__(self) -> None:
+        """Stand in the store's thread."""
+        self.reached.set()
+        assert self.opened.wait(PATIENCE_S)
+
+    async def wait_reached(self) -> None:
+        """Return once a call stands here."""
+        assert await asyncio.to_thread(self.reached.wait, PATIENCE_S)
+
+
+def gated(point: str) -> tuple[Client, Gate]:
+    """Return a client whose next call at a point of the table stands at a gate."""
+    gate = Gate()
+    store = FaultyStore(MemoryStore())
+    client = Client(store)
+    store.plans.append(on(point, gate, nth=1, table=TABLE))
+    return client, gate
+
+
+def test_calls_of_one_transaction_run_one_at_a_time_and_in_order() -> None:
+    """Tasks may share it: the second read waits for the first, whose thread is held up."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        before = client.store.calls["get"]  # type: ignore[attr-defined]
+        ended: list[bytes] = []
+
+        async def read(row: bytes) -> None:
+            await tx.table(TABLE).row(row)
+            ended.append(row)
+
+        tasks = [asyncio.create_task(read(row)) for row in (b"a", b"b", b"c")]
+        await gate.wait_reached()
+        assert client.store.calls["get"] == before + 1  # type: ignore[attr-defined]
+        assert ended == []
+        gate.opened.set()
+        await asyncio.gather(*tasks)
+        assert ended == [b"a", b"b", b"c"]
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_transactions_do_not_wait_for_each_other() -> None:
+    """One that is held up in the store leaves the others alone."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        slow, quick = await tm.begin(), await tm.begin()
+        task = asyncio.create_task(slow.table(TABLE).row(b"a"))
+        await gate.wait_reached()
+        assert await quick.table(TABLE).row(b"a") == {}
+        assert not task.done()
+        gate.opened.set()
+        await task
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_cancelled_call_is_waited_for_and_its_block_rolled_back() -> None:
+    """The flush is half done in its thread; the rollback comes after it and removes all of it."""
+    client, gate = gated("write.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        transactions: list[aio.Transaction] = []
+
+        async def work() -> None:
+            async with tm.begin() as tx:
+                transactions.append(tx)
+                await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+                await tx.flush()
+                pytest.fail("the flush was cancelled")
+
+        task = asyncio.create_task(work())
+        await gate.wait_reached()
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done(), "its thread is still writing"
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert transactions[0].status == "rolled_back"
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_cancelled_commit_tells_by_its_status_what_became_of_it() -> None:
+    """The thread went on and committed."""
+    client, gate = gated("write.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        task = asyncio.create_task(tx.commit())
+        await gate.wait_reached()
+        task.cancel()
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert tx.status == "committed"
+        assert client.read(b"a") == {b"cf:q": b"1"}
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_call_cancelled_before_its_turn_never_runs() -> None:
+    """It did nothing, so there is nothing to wait for."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        first = asyncio.create_task(tx.table(TABLE).row(b"a"))
+        await gate.wait_reached()
+        second = asyncio.create_task(tx.table(TABLE).put(b"a", {b"cf:q": b"1"}))
+        await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        gate.opened.set()
+        await first
+        await tx.commit()
+        assert tx.commit_ts is None, "nothing was written"
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_rollback_cancelled_before_its_turn_takes_place_all_the_same() -> None:
+    """Another task's call is under way when the block is cancelled, twice."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        started = asyncio.Event()
+        tx = await tm.begin()
+
+        async def work() -> None:
+            async with tx:
+                await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+                await tx.flush()
+                started.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await started.wait()
+        reader = asyncio.create_task(tx.table(TABLE).row(b"a"))
+        await gate.wait_reached()
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        gate.opened.set()
+        await reader
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert tx.status == "rolled_back"
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))

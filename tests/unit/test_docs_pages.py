@@ -1,0 +1,143 @@
+"""The documentation's pages: their form, and whether their lists are those of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+from tests.machines.documents import ROOT, pages
+
+DOCS: Final = ROOT / "docs"
+SOURCES: Final = [
+    path for package in ("omidpy", "tso", "compactor") for path in (ROOT / package).rglob("*.py")
+]
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a page that are neither code nor table nor directive, with numbers."""
+    is_code = False
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), start=1):
+        if line.startswith("```"):
+            is_code = not is_code
+        elif not is_code and not line.startswith(("|", "    ", "<!--")):
+            yield number, line
+
+
+def test_each_sentence_has_a_line() -> None:
+    """A change of one sentence is then a change of one line."""
+    two_in_a_line = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!^\d)(?<!# \d)[.!?][*)]? +[A-Z]")
+    found = [
+        f"{page.relative_to(ROOT)}:{number}: {line}"
+        for page in pages()
+        for number, line in prose(page)
+        if two_in_a_line.search(re.sub(r"`[^`]*`", "", line))
+    ]
+    assert found == []
+
+
+def test_the_page_of_metrics_lists_those_of_the_code() -> None:
+    """An alert on a metric that nobody reports never rings."""
+    from tso.http import PrometheusMetrics
+
+    metrics = PrometheusMetrics()
+    for path in SOURCES:
+        for kind, name in re.findall(
+            r"metrics\.(count|observe|gauge)\(\"([^\"]+)\"", path.read_text("utf-8")
+        ):
+            report = getattr(metrics, kind)
+            report(name) if kind == "count" else report(name, 1)
+    kinds = {"counter": "_total", "gauge": "", "histogram": ""}
+    real = {
+        (family.name + kinds[family.type], family.type) for family in metrics.registry.collect()
+    }
+    text = (DOCS / "reference" / "metrics.md").read_text("utf-8")
+    shown = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", text, flags=re.MULTILINE))
+    assert shown == real
+
+
+def test_the_page_of_the_control_table_lists_the_rows_of_the_code() -> None:
+    """Whoever looks into the table of a live cluster must find every row explained."""
+    constant = re.compile(
+        r"^\w+(?:_FACT|_PREFIX|_HORIZON|_LOG): Final = b\"([a-z/-]+)\"", re.MULTILINE
+    )
+    real = {name for path in SOURCES for name in constant.findall(path.read_text("utf-8"))}
+    text = (DOCS / "reference" / "control-table.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z-]+/?)", text, flags=re.MULTILINE)
+    assert sorted(rows) == sorted(real)
+
+
+# -- what the site adds ----------------------------------------------------------------------------
+
+
+def _extension(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "_ext" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_of_commands_shows_every_verb_and_option() -> None:
+    """It is generated, and could come out empty without anybody looking."""
+    text = _extension("reference").cli()
+    for verb in (
+        "init",
+        "status",
+        "watermarks",
+        "table list",
+        "table adopt NAME",
+        "commit-table stats",
+        "compact run",
+        "compact show RUN",
+    ):
+        assert f"## `omidpy {verb}`" in text
+    assert "| `--grace TIME` | Age of a claim before entries below it go. Default: `1h`. |" in text
+    assert "| `--store URL` | Address of the store. Or `OMIDPY_STORE`. |" in text
+
+
+def test_the_reference_of_settings_shows_all_three_names() -> None:
+    """Flag, variable and key are one setting, and the page is where they are told."""
+    text = _extension("reference").tso_server()
+    row = "| `--max-transaction-age 15m` | `TSO_MAX_TRANSACTION_AGE` | `max-transaction-age` | "
+    assert row in text
+    assert "Default 127.0.0.1:24758" in text
+
+
+def test_the_reference_of_errors_is_the_tree() -> None:
+    """A class that is missing there would not be looked for in code that catches errors."""
+    from omidpy import errors
+
+    text = _extension("reference").error_classes()
+    classes = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.OmidError)
+    ]
+    assert all(f"| `{name}` |" in text for name in classes)
+    assert "| `WriteConflict` | `TransactionAborted` | yes |" in text
+    assert "| `CommitOutcomeUnknown` | `OmidError` | no |" in text
+
+
+@pytest.mark.parametrize(
+    ("docstring", "shown"),
+    [
+        (["Text.", "", "    code", "    code", "", "More."], "Text.|::||    code|    code||More."),
+        (["Text.", "", "Args:", "    x: It."], "Text.||Args:|    x: It."),
+        (["Text.", "", "    one", "", "    two"], "Text.|::||    one||    two"),
+        (["* item", "", "  goes on"], "* item||  goes on"),
+        (["Text.", "    no blank line before"], "Text.|    no blank line before"),
+    ],
+)
+def test_an_indented_block_of_a_docstring_is_literal(docstring: list[str], shown: str) -> None:
+    """Trees and tables in docstrings would be reflowed otherwise."""
+    lines = _extension("docstrings").with_literal_blocks(docstring)
+    assert [line for line in lines if line] == [line for line in shown.split("|") if line]
