@@ -18,12 +18,11 @@ from omidpy.commit_facts import INVALID
 from omidpy.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import ConfigError, OracleError, UsageError
-from omidpy.model import Cell
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.watermarks import Hold, Sample, Watermarks
-from tests.machines.cells import ALL_AT_ONCE, World
+from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
 
 NIGHTLY: Final = Options(retention_s=0.0)
 
@@ -602,31 +601,6 @@ def test_failed_run_is_remembered_with_its_error(world: World) -> None:
 
 class _Killed(BaseException):
     """Stands for SIGKILL: nothing catches it."""
-
-
-def troubled(world: World) -> None:
-    """Write every kind of cell that needs work."""
-    world.put(b"a", 100)
-    world.put(b"z", 101)
-    world.enter(100, 150)
-    world.put(b"a", 200)
-    world.put(b"z", 200)
-    world.healed(b"b", 300, 350, b"old")
-    world.healed(b"b", 400, 450, b"new")
-    world.healed(b"c", 300, 350, b"gone")
-    world.healed(b"c", 400, 450, b"")
-    marker = world.put(b"d", 450, b"", qualifier=b"")
-    world.heal(marker, 480)
-    world.healed(b"d", 300, 350, b"gone")
-    orphan = world.put(b"e", 500)
-    world.heal(orphan, 550)
-    world.remove(orphan)
-
-
-def outcome(world: World) -> tuple[list[Cell], dict[int, object], list[dict[bytes, bytes]]]:
-    """Return what readers and the commit table have to show for it."""
-    rows = (b"a", b"b", b"c", b"d", b"e", b"z")
-    return world.cells(), world.entries(), [world.visible(row, 2000) for row in rows]
 
 
 @pytest.mark.parametrize("step", STEPS)
