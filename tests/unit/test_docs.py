@@ -10,12 +10,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted(
-    path
-    for path in [
-        *ROOT.glob("*.md"),
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "bench").rglob("*.md"),
-    ]
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
 )
 INVARIANTS: Final = ROOT / "docs" / "explanation" / "invariants.md"
 
