@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from compactor.local import compact
 from compactor.options import Options
 from compactor.ownership import set_ignored
 from compactor.plan import STEPS
@@ -23,6 +24,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.watermarks import Hold, Sample, Watermarks
 from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
+from tests.machines.interleaving import interleaved
 
 NIGHTLY: Final = Options(retention_s=0.0)
 
@@ -116,6 +118,22 @@ def test_checkpointed_cell_of_the_transaction_at_the_watermark_is_healed(
     world.compact()
     assert world.shadows() == {(b"a", version): 1050}
     assert world.entries() == {}
+
+
+def test_invalidations_of_a_page_are_one_durable_write(world: World) -> None:
+    """One fsync a transaction would make the first run after a crash take hours."""
+    writes: list[str] = []
+    for number in range(20):
+        world.put(b"%d" % number, 50 * (number + 1))
+    store = interleaved(
+        world.store,
+        lambda method, table: writes.append(method) if table == COMMIT_TABLE else None,
+    )
+    options = replace(ALL_AT_ONCE, invalidation_grace_s=3600.0)
+    report = compact(store, options, clock=world.clock, sleep=world.clock.advance)
+    assert report.transactions_invalidated == 20
+    assert writes.count("write_guarded") == 1
+    assert "check_and_mutate" not in writes
 
 
 def test_orphan_shadow_cell_goes(world: World) -> None:

@@ -535,7 +535,7 @@ def transaction_completes_just_before_it_is_invalidated(stage: Stage) -> None:
         stage.world.enter(900, 950)
         stage.complete(cell, commit_ts=950)
 
-    stage.compact(before_call=once("write_guarded", COMMIT_TABLE, commit_and_complete))
+    stage.compact(before_call=once("check_and_mutate", COMMIT_TABLE, commit_and_complete))
     assert stage.shows(b"a")
 
 
