@@ -6,6 +6,7 @@ is held against the store, and one compaction must leave nothing of the dead.
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import subprocess
 import sys
@@ -158,6 +159,8 @@ def kill_round(bank: Bank) -> None:
 
 def run_kills(folder: Path, *, rounds: int, seed: int) -> None:
     """Kill, audit, compact, audit, for some rounds."""
+    # The traceback that pytest prints of whatever takes minutes would only confuse here.
+    faulthandler.cancel_dump_traceback_later()
     with bank(folder, seed) as opened:
         for _ in range(rounds):
             kill_round(opened)
