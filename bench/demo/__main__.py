@@ -168,8 +168,8 @@ def _load(
 def _fresh_store(directory: Path) -> str:
     """Remove what an earlier run left, and return the address of a new store."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = (directory / "demo.db").resolve()
-    for old in path.parent.glob("demo.db*"):
+    path = directory / "demo.db"
+    for old in directory.glob("demo.db*"):
         old.unlink()
     return f"sqlite:///{quote(str(path))}"
 
@@ -195,7 +195,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         chosen = flights.read_flights(flights.find_input(), options.rows)
-        passed = run(chosen, directory=options.output, seed=options.seed, console=console)
+        # The Spark job runs elsewhere, so that its leftovers do not end up in the checkout.
+        directory = options.output.resolve()
+        passed = run(chosen, directory=directory, seed=options.seed, console=console)
     except (RuntimeError, OmidError, TimeoutError) as error:
         console.print(f"error: {error}", markup=False, style="red")
         return 1
