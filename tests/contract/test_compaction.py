@@ -17,7 +17,7 @@ from compactor.report import RUNS_KEPT, Report, RunLog, new_run
 from omidpy.cells import LOW_WATERMARK_ROW, encode_long
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
-from omidpy.control import CONTROL_TABLE
+from omidpy.control import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE
 from omidpy.errors import ConfigError, OracleError, UsageError
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
@@ -149,6 +149,32 @@ def test_orphan_shadow_cell_goes(world: World) -> None:
     assert report.cells_dropped == 1
 
 
+def test_orphan_is_looked_for_again_before_it_goes(world: World) -> None:
+    """A late duplicate of the client's write may have brought its data cell back."""
+    cell = world.put(b"a", 100)
+    world.heal(cell, 150)
+    world.remove(cell)
+    report = world.compact(
+        on_step=lambda step: world.put(b"a", 100) and None if step == "page-resolved" else None
+    )
+    assert report.cells_dropped == 0
+    assert world.visible(b"a", 2000) == {b"q": b"v"}
+
+
+def test_horizon_is_durable_before_the_first_entry_goes(world: World) -> None:
+    """I7: the oracle refuses to guess about what may have been forgotten, from then on."""
+    horizons: list[int] = []
+    world.enter(100, 150)
+    world.compact(
+        on_step=lambda step: (
+            horizons.append(Watermarks(world.control).prune_horizon())
+            if step == "entry-pruned"
+            else None
+        )
+    )
+    assert horizons == [1000]
+
+
 def test_second_run_finds_nothing_to_do(world: World) -> None:
     """Idempotent: the nightly job of a quiet cluster writes claims and nothing else."""
     world.put(b"a", 100)
@@ -246,6 +272,17 @@ def test_table_that_is_not_adopted_blocks_and_is_never_written(
     assert world.compact().horizon == 1000
     assert world.image()["java"] == before
     assert cell in before
+
+
+def test_table_that_is_no_longer_ours_blocks_whatever_was_claimed(world: World) -> None:
+    """Its claims were true; who writes it now, and with what commit table, nobody knows."""
+    world.table("u")
+    world.enter(100, 150)
+    world.compact(replace(NIGHTLY, grace_s=3600.0))
+    world.store.set_table_attributes("u", {COMMIT_TABLE_ATTRIBUTE: None})
+    report = world.compact()
+    assert [laggard.table for laggard in report.laggards] == ["u"]
+    assert (report.horizon, world.entries()) == (0, {100: 150})
 
 
 def test_foreign_cells_are_reported_and_left_alone(world: World, store: Store) -> None:
