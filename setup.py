@@ -25,10 +25,8 @@ def extensions() -> list[Extension]:
     except ImportError:
         logger.warning("Cython is not installed: tso/engine.py stays interpreted")
         return []
-    # `optional` turns a failed compilation into a warning.
-    modules = [Extension("tso.engine", ["tso/engine.py"], optional=True)]
     compiled: list[Extension] = cythonize(
-        modules,
+        [Extension("tso.engine", ["tso/engine.py"])],
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,
@@ -38,6 +36,9 @@ def extensions() -> list[Extension]:
         },
         build_dir="build/cython",
     )
+    for module in compiled:
+        # Makes a failed compilation a warning.  cythonize() makes new objects and forgets it.
+        module.optional = True
     return compiled
 
 

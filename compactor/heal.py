@@ -34,6 +34,7 @@ from typing import Final, NamedTuple
 from omidpy.cells import (
     FAMILY_MARKER_QUALIFIER,
     SHADOW_PREFIX,
+    SHADOW_SUFFIX,
     encode_long,
     is_family_marker,
     is_shadow_qualifier,
@@ -104,7 +105,8 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
     prefixed: set[tuple[bytes, bytes, int]] = set()
     for cell in ours:
         qualifier = cell[2]
-        if is_shadow_qualifier(qualifier) and not qualifier.startswith(SHADOW_PREFIX):
+        # The common case first: this line sees every cell.
+        if qualifier[-2:] == SHADOW_SUFFIX and qualifier[:3] != SHADOW_PREFIX and qualifier[2:]:
             legacy[cell[1], qualifier[:-2], cell[3]] = qualifier
     if legacy:
         present = {cell[1:4] for cell in ours}

@@ -394,9 +394,7 @@ class Compaction:
         invalidation_horizon = self.minimum(
             standings, claims, grace_s=self.options.invalidation_grace_s
         )
-        return PruneLimits(
-            Timestamp(base_task.first_timestamp), horizon, min(horizon, invalidation_horizon)
-        )
+        return PruneLimits(Timestamp(base_task.first_timestamp), horizon, invalidation_horizon)
 
     def minimum(
         self, standings: Iterable[TableStanding], claims: Iterable[Claim], *, grace_s: float

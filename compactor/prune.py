@@ -33,7 +33,7 @@ class PruneLimits:
     horizon: Timestamp
     """Commits at or below it."""
     invalidation_horizon: Timestamp
-    """Invalidations at or below it; never above `horizon`."""
+    """Invalidations at or below it, and at or below `horizon`."""
 
     def may_prune(self, row: EntryRow) -> bool:
         """Say whether an entry is no longer needed."""

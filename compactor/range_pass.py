@@ -12,7 +12,7 @@ The task says everything that the pass needs besides the store, so that it can t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,19 +26,15 @@ from compactor.heal import (
     plan_row,
     unresolved,
 )
-from omidpy.cells import INVALIDATION_VALUE, commit_row
 from omidpy.clock import Clock
 from omidpy.commit_facts import INVALID
-from omidpy.commit_table import COMMIT, INVALIDATION, CommitTable
+from omidpy.commit_table import CommitTable
 from omidpy.control import ControlTable
 from omidpy.errors import NoSuchTable
 from omidpy.model import Cell, KeyRange, Timestamp, base
 from omidpy.resolution import CellResolver
 from omidpy.storage.base import (
-    Condition,
     DeleteVersion,
-    GuardedMutation,
-    Put,
     Row,
     RowMutation,
     Store,
@@ -112,29 +108,16 @@ class InvalidationCounter(CommitTable):
         super().__init__(store, name)
         self.created: set[Timestamp] = set()
 
-    def invalidate(self, start_ts: Timestamp) -> bool:
-        """Forbid the commit, as `CommitTable` does."""
-        start_ts = base(start_ts)
-        if self._store.capabilities.guarded_batches:
-            row = commit_row(start_ts)
-            put = Put(INVALIDATION.family, INVALIDATION.qualifier, start_ts, INVALIDATION_VALUE)
-            mutation = RowMutation(row, puts=(put,))
-            is_new = Condition(self.name, row, INVALIDATION, None)
-            is_undecided = Condition(self.name, row, COMMIT, None)
-            applied = self._store.write_guarded(
-                [GuardedMutation(self.name, mutation, is_new)], guard=is_undecided, durable=True
-            )
-            if applied is None:
-                return False
-            if applied[0]:
-                self.created.add(start_ts)
-            return True
-        was_invalid = self.read([start_ts])[start_ts] is INVALID
-        if not super().invalidate(start_ts):
-            return False
-        if not was_invalid:
-            self.created.add(start_ts)
-        return True
+    def invalidate_all(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, bool]:
+        """Forbid commits, as `CommitTable` does; two runs at once may both count one of them."""
+        entries = self.read(start_timestamps)
+        stands = super().invalidate_all(start_timestamps)
+        self.created |= {
+            start_ts
+            for start_ts, is_invalid in stands.items()
+            if is_invalid and entries[start_ts] is not INVALID
+        }
+        return stands
 
     def undo_invalidation(self, start_ts: Timestamp) -> bool:
         """Remove a false invalidation, as `CommitTable` does."""
@@ -145,13 +128,11 @@ class InvalidationCounter(CommitTable):
 class RehearsedCommitTable(InvalidationCounter):
     """For dry runs: answers as the commit table would, and writes nothing."""
 
-    def invalidate(self, start_ts: Timestamp) -> bool:
-        """Say whether an invalidation would stand."""
-        start_ts = base(start_ts)
-        entry = self.read([start_ts])[start_ts]
-        if entry is None:
-            self.created.add(start_ts)
-        return entry is None or entry is INVALID
+    def invalidate_all(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, bool]:
+        """Say which invalidations would stand."""
+        entries = self.read(start_timestamps)
+        self.created |= {start_ts for start_ts, entry in entries.items() if entry is None}
+        return {start_ts: entry is None or entry is INVALID for start_ts, entry in entries.items()}
 
     def undo_invalidation(self, start_ts: Timestamp) -> bool:
         """Leave the invalidation: readers undo it as they meet it."""
@@ -190,8 +171,9 @@ class RangePass:
     def run(self) -> RangeResult:
         """Pass over the range and claim it.
 
-        Cost: 1 scan page, 1 commit table get and 1 get per `PAGE_ROWS` rows, 1 check-and-put for
-        each transaction to invalidate, 1 to 5 writes a page that has something to write, 1 claim.
+        Cost: 1 scan page, 1 commit table get and 1 get per `PAGE_ROWS` rows, 1 durable write
+        for the transactions to invalidate, 1 to 5 writes a page that has something to write, 1
+        claim.
         """
         tally = _Tally()
         try:

@@ -27,7 +27,14 @@ from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.control import ControlTable
 from omidpy.errors import NoSuchTable, TableExists
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp, base
-from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    GuardedMutation,
+    Put,
+    RowMutation,
+    Store,
+)
 
 COMMIT_TABLE: Final = "OMID_COMMIT_TABLE"
 TIMESTAMP_TABLE: Final = "OMID_TIMESTAMP_TABLE"
@@ -100,6 +107,24 @@ class CommitTable:
         return self._store.check_and_mutate(
             self.name, row, COMMIT, None, RowMutation(row, puts=(put,)), durable=True
         )
+
+    def invalidate_all(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, bool]:
+        """Forbid the commits of several transactions, as `invalidate` does with each.
+
+        Cost: 1 durable write for all where the store has guarded batches, else 1 for each.
+        """
+        wanted = list(dict.fromkeys(base(start_ts) for start_ts in start_timestamps))
+        if len(wanted) < 2 or not self._store.capabilities.guarded_batches:
+            return {start_ts: self.invalidate(start_ts) for start_ts in wanted}
+        mutations = []
+        for start_ts in wanted:
+            row = commit_row(start_ts)
+            put = Put(INVALIDATION.family, INVALIDATION.qualifier, start_ts, INVALIDATION_VALUE)
+            undecided = Condition(self.name, row, COMMIT, None)
+            mutations.append(GuardedMutation(self.name, RowMutation(row, (put,)), undecided))
+        applied = self._store.write_guarded(mutations, durable=True)
+        assert applied is not None, "without a guard a batch is applied"
+        return dict(zip(wanted, applied, strict=True))
 
     def undo_invalidation(self, start_ts: Timestamp) -> bool:
         """Remove an invalidation that a shadow cell proves false: the column `IT` alone."""

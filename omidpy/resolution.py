@@ -119,7 +119,7 @@ class CellResolver:
         answers: dict[_TableRequest, Answer] = {}
         entries: dict[Timestamp, list[_TableRequest]] = {}
         shadows: dict[str, list[ReadShadowCell]] = {}
-        invalidated: dict[Timestamp, bool] = {}
+        forbidden: dict[Timestamp, list[_TableRequest]] = {}
         for table, request in requests:
             match request:
                 case ReadCommitEntry(start_ts):
@@ -127,11 +127,12 @@ class CellResolver:
                 case ReadShadowCell():
                     shadows.setdefault(table, []).append(request)
                 case Invalidate(start_ts):
-                    if start_ts not in invalidated:
-                        invalidated[start_ts] = self._commit_table.invalidate(start_ts)
-                    answers[table, request] = invalidated[start_ts]
+                    forbidden.setdefault(start_ts, []).append((table, request))
                 case UndoInvalidation(start_ts):
                     answers[table, request] = self._commit_table.undo_invalidation(start_ts)
+        if forbidden:
+            for start_ts, stands in self._commit_table.invalidate_all(forbidden).items():
+                answers.update(dict.fromkeys(forbidden[start_ts], stands))
         if entries:
             for start_ts, entry in self._commit_entries(entries).items():
                 answers.update(dict.fromkeys(entries[start_ts], entry))

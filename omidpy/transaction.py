@@ -330,8 +330,8 @@ class Transaction:
 
     def learn(self, outcome: Outcome) -> None:
         """Take note of an outcome that was unknown, and do what follows it."""
-        if self.status is not TransactionStatus.UNKNOWN or self.is_inherited:
-            return
+        if self.is_inherited:
+            return  # What follows is the parent's to do.
         if isinstance(outcome, Aborted):
             self._roll_back()
         elif isinstance(outcome, Committed) and outcome.commit_ts is not None:

@@ -436,9 +436,19 @@ class EmbeddedOracle:
 
     def _keep_house(self) -> None:
         """Let time pass, and write what nobody waits for."""
+        is_told = False
         while not self._stopped.is_set():
             with self._mutex:
                 period_s = self._machine.tick_period_s(self._now())
+                lead_ms = self._machine.time.rejected_lead_ms
+            if lead_ms and not is_told:
+                is_told = True
+                logger.error(
+                    "%s: the clock leapt %d ms ahead; it is not believed until a restart, and "
+                    "timestamps count elapsed time",
+                    self._url,
+                    lead_ms,
+                )
             self._wake.wait(period_s)
             self._wake.clear()
             with self._mutex:

@@ -110,6 +110,7 @@ class Recall(Enum):
     INVALIDATION_FROM_MEMORY = 3
     INVALIDATION_FROM_TABLE = 4
     INVALIDATION_PLANTED = 5
+    COMMIT_UNLESS_IN_TABLE = 6
 
 
 class Deferred(NamedTuple):
@@ -117,6 +118,8 @@ class Deferred(NamedTuple):
 
     how: Recall
     start_ts: int
+    request: CommitRequest | None = None
+    """What is decided now if the table knows nothing of it."""
 
 
 @dataclass(slots=True)

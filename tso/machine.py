@@ -237,10 +237,17 @@ class Machine(Generic[Ticket]):
         elif request.is_retry or start_ts in self._barred:
             # The first request may have been decided and forgotten, by us or by an instance before
             # us.  Deciding again would find the transaction in conflict with itself.
-            self._pending.lookups.append(start_ts)
-            self._answer(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
+            self._look_up(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
+        elif start_ts <= self._forgotten_start:
+            # Most likely a first request, of a transaction that took long; but also a repetition
+            # that does not say so must not be decided twice.
+            self._look_up(ticket, Deferred(Recall.COMMIT_UNLESS_IN_TABLE, start_ts, request))
         else:
             self._decide(ticket, request)
+
+    def _look_up(self, ticket: Ticket, waiting: Deferred) -> None:
+        self._pending.lookups.append(waiting.start_ts)
+        self._answer(ticket, waiting)
 
     def _decide(self, ticket: Ticket, request: CommitRequest) -> None:
         start_ts = request.start_ts
@@ -278,8 +285,7 @@ class Machine(Generic[Ticket]):
             # It may have committed, been completed and left no entry: an invalidation planted now
             # would be a false one.  But it will not be decided from here on, neither below the low
             # watermark nor where it is barred, so what its cells say then is final.
-            self._pending.lookups.append(start_ts)
-            self._answer(ticket, Deferred(Recall.INVALIDATION_FROM_TABLE, start_ts))
+            self._look_up(ticket, Deferred(Recall.INVALIDATION_FROM_TABLE, start_ts))
 
     def _remember_until_old(self, start_ts: int, where: set[int]) -> bool:
         """Keep `start_ts` in a set until the low watermark passes it; False if there is no room."""
@@ -395,6 +401,9 @@ class Machine(Generic[Ticket]):
         for ticket, waiting in batch.answers:
             answer: Answer | str
             if isinstance(waiting, Deferred):
+                if self._is_undecided(waiting, result):
+                    self._decide_now(ticket, waiting, effects)
+                    continue
                 answer = self._recalled(waiting, result)
             elif isinstance(waiting, CommitResponse) and waiting.start_ts in result.refused:
                 answer = refusal(waiting.start_ts, ABORT_INVALIDATED)
@@ -408,6 +417,25 @@ class Machine(Generic[Ticket]):
             effects.append(Send(answers))
         effects.extend(closes)
 
+    def _is_undecided(self, waiting: Deferred, result: FlushResult) -> bool:
+        """Say whether a request was looked up and may be decided, for all that the table knows."""
+        return (
+            waiting.how is Recall.COMMIT_UNLESS_IN_TABLE
+            and result.entries[waiting.start_ts] is None
+            and waiting.start_ts > result.prune_horizon
+        )
+
+    def _decide_now(self, ticket: Ticket, waiting: Deferred, effects: list[Effect[Ticket]]) -> None:
+        """Decide what was looked up in vain, in the batch that forms now."""
+        start_ts, request = waiting.start_ts, waiting.request
+        assert request is not None, "only a request waits to be decided"
+        if self._decisions.get(start_ts):
+            self._answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
+        elif start_ts in self._barred:
+            effects.append(Close(ticket, f"start_ts {start_ts} was invalidated meanwhile"))
+        else:
+            self._decide(ticket, request)
+
     def _recalled(self, waiting: Deferred, result: FlushResult) -> Answer | str:
         """Find an answer that was not known at once; a string is the reason to give none."""
         start_ts = waiting.start_ts
@@ -417,11 +445,12 @@ class Machine(Generic[Ticket]):
                 if not remembered:
                     return f"the decision about start_ts {start_ts} was forgotten meanwhile"
                 return verdict_on(start_ts, remembered)
-            case Recall.COMMIT_FROM_TABLE:
+            case Recall.COMMIT_FROM_TABLE | Recall.COMMIT_UNLESS_IN_TABLE:
                 return self._looked_up(start_ts, result)
             case Recall.INVALIDATION_FROM_MEMORY:
-                committed = Timestamp(remembered) if remembered > 0 else None
-                return fate_of(start_ts, committed or INVALID)
+                if not remembered:
+                    return fate_of(start_ts, None)
+                return fate_of(start_ts, Timestamp(remembered) if remembered > 0 else INVALID)
             case Recall.INVALIDATION_FROM_TABLE:
                 return fate_of(start_ts, result.entries[start_ts])
             case Recall.INVALIDATION_PLANTED:

@@ -217,6 +217,7 @@ class OracleServer:
         self._listener: asyncio.Server | None = None
         self._is_flushing = False
         self._is_failing = False
+        self._told_about_clock = False
         self._pause_s = FIRST_PAUSE_S
         self._ended: asyncio.Future[None] = self.loop.create_future()
 
@@ -381,6 +382,10 @@ class OracleServer:
             return
         now = self._now()
         self._tell(Ticked(now))
+        if self._machine.time.rejected_lead_ms and not self._told_about_clock:
+            self._told_about_clock = True
+            lead_ms = self._machine.time.rejected_lead_ms
+            log_event(logger, logging.ERROR, "clock-leapt", lead_ms=lead_ms, action="not-believed")
         self._metrics.gauge("tso.connections", len(self._connections))
         self._metrics.gauge("tso.queueLength", self._machine.queue_length)
         self._metrics.gauge("tso.maxTimestamp", self._machine.last_issued)

@@ -89,20 +89,22 @@ def run(chosen: Sequence[Flight], *, directory: Path, seed: int, console: Consol
         totals = _load(chosen, store_url, tso, log, seed, sampler, display)
         entries_before = sampler.look()
 
-        display.phase("waiting until nothing is in doubt")
+        display.phase("settling")
         newest = compaction.await_watermark(tm, sampler.look_if_due)
-        display.finish(f"low watermark {tm.low_watermark()}")
+        display.finish("the low watermark passed every transaction")
         loose_ends = check.loose_ends(store, up_to=tm.low_watermark())
         sampler.look()
 
-        display.phase("nightly job: spark-submit compactor/compactor.py")
+        display.phase("compacting")
         began_s = time.monotonic()
         report = compaction.compact(
             store=store_url, tso=tso, directory=directory, look_on=sampler.look_if_due
         )
         ended_s = time.monotonic()
         entries_after = sampler.look()
-        display.finish(f"{report.cells_healed:,} healed, {report.cells_dropped:,} dropped")
+        display.finish(
+            f"spark-submit: {report.cells_healed:,} healed, {report.cells_dropped:,} dropped"
+        )
 
         display.phase("checking")
         checks = check.check_tables(tm, expected)
@@ -150,22 +152,24 @@ def _load(
         rate = totals.done / max(time.monotonic() - began_s, 0.001)
         display.show(
             totals.done,
-            f"{rate:,.0f} tx/s  {totals.conflicts:,} conflicts  {len(totals.kills_s)} kills  "
+            f"{rate:,.0f}/s  {totals.conflicts:,} conflicts  {len(totals.kills_s)} kills  "
             f"commit table {sampler.newest:,}",
         )
 
-    display.phase(f"loading with {LOADERS} processes (seed {seed})", len(chosen))
+    display.phase("loading", len(chosen))
     new_loader = partial(Loader, store=store_url, tso=tso, log=log)
     totals = Load(chosen, seed=seed, new_loader=new_loader, look_on=look_on).run()
-    display.finish(f"{len(totals.kills_s)} of them killed, {totals.conflicts:,} conflicts")
+    display.finish(
+        f"{totals.done:,} flights by {LOADERS} processes, {len(totals.kills_s)} kills (seed {seed})"
+    )
     return totals
 
 
 def _fresh_store(directory: Path) -> str:
     """Remove what an earlier run left, and return the address of a new store."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = (directory / "demo.db").resolve()
-    for old in path.parent.glob("demo.db*"):
+    path = directory / "demo.db"
+    for old in directory.glob("demo.db*"):
         old.unlink()
     return f"sqlite:///{quote(str(path))}"
 
@@ -191,7 +195,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         chosen = flights.read_flights(flights.find_input(), options.rows)
-        passed = run(chosen, directory=options.output, seed=options.seed, console=console)
+        # The Spark job runs elsewhere, so that its leftovers do not end up in the checkout.
+        directory = options.output.resolve()
+        passed = run(chosen, directory=directory, seed=options.seed, console=console)
     except (RuntimeError, OmidError, TimeoutError) as error:
         console.print(f"error: {error}", markup=False, style="red")
         return 1

@@ -141,7 +141,7 @@ class Load:
         self._selector = selectors.DefaultSelector()
         self._rng = random.Random(seed)
         kill_count = max(LEAST_KILLS, len(flights) // FLIGHTS_PER_KILL)
-        points = (self._rng.uniform(0.01, 0.97) * len(flights) for _ in range(kill_count))
+        points = (self._rng.uniform(0.01, 0.95) * len(flights) for _ in range(kill_count))
         self._kill_after = deque(sorted(points))
         self._kill_due_s: float | None = None
 

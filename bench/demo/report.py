@@ -13,13 +13,13 @@ import msgspec
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.demo.check import Check, LooseEnds
 from bench.demo.compaction import Report
@@ -61,18 +61,16 @@ class Display(AbstractContextManager["Display"]):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            SpinnerColumn(),
+            SpinnerColumn(finished_text="✓"),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=10),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
             console=console,
             disable=not console.is_terminal,
         )
-        self._name = ""
         self._total = 1
-        self._task = self._progress.add_task("", total=1, note="", visible=False)
+        self._task: TaskID | None = None
         self._line_due_s = 0.0
 
     def __enter__(self) -> Self:
@@ -89,26 +87,30 @@ class Display(AbstractContextManager["Display"]):
 
     def phase(self, name: str, total: int = 1) -> None:
         """Begin the next part of the run."""
-        self._name, self._total = name, total
+        self._total = total
         self._line_due_s = time.monotonic() + _LINE_EVERY_S
-        self._progress.update(self._task, visible=False)
         self._task = self._progress.add_task(name, total=total, note="")
         if not self._console.is_terminal:
             self._console.print(name)
 
     def show(self, done: int, note: str) -> None:
         """Say how far the part is."""
-        self._progress.update(self._task, completed=done, note=note)
+        note = f"{done:,}/{self._total:,}  {note}"
+        self._update(done, note)
         now_s = time.monotonic()
         if not self._console.is_terminal and now_s >= self._line_due_s:
             self._line_due_s = now_s + _LINE_EVERY_S
-            self._console.print(f"  {done:,}/{self._total:,}  {note}")
+            self._console.print(f"  {note}")
 
     def finish(self, note: str) -> None:
         """End the part; its last line stays on the screen."""
-        self._progress.update(self._task, completed=self._total, note=note)
+        self._update(self._total, note)
         if not self._console.is_terminal:
             self._console.print(f"  {note}")
+
+    def _update(self, done: int, note: str) -> None:
+        assert self._task is not None, "a part has begun"
+        self._progress.update(self._task, completed=done, note=note)
 
 
 def print_summary(console: Console, summary: Summary) -> None:

@@ -13,7 +13,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.client_suite import ClientSuite, closing
 from tests.machines.naive_oracle import NaiveOracle
-from tests.machines.servers import TsoServer
+from tests.machines.processes import tso_server
 
 
 class TestMemoryAndNaiveOracle(ClientSuite):
@@ -58,9 +58,9 @@ class TestSqliteAndEmbeddedOracle(ClientSuite):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransactionManager]:
     """Return a manager of a server that runs as long as this module."""
     url = f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db"
-    with TsoServer(url) as server:
+    with tso_server(url) as server:
         yield from closing(omidpy.connect(url, tso=server.address))
-        assert server.stop() == 0
+        assert server.terminate() == 0
 
 
 @pytest.mark.integration

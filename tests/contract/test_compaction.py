@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from compactor.local import compact
 from compactor.options import Options
 from compactor.ownership import set_ignored
 from compactor.plan import STEPS
@@ -16,14 +17,14 @@ from compactor.report import RUNS_KEPT, Report, RunLog, new_run
 from omidpy.cells import LOW_WATERMARK_ROW, encode_long
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
-from omidpy.control import CONTROL_TABLE
+from omidpy.control import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE
 from omidpy.errors import ConfigError, OracleError, UsageError
-from omidpy.model import Cell
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.watermarks import Hold, Sample, Watermarks
-from tests.machines.cells import ALL_AT_ONCE, World
+from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
+from tests.machines.interleaving import interleaved
 
 NIGHTLY: Final = Options(retention_s=0.0)
 
@@ -119,6 +120,22 @@ def test_checkpointed_cell_of_the_transaction_at_the_watermark_is_healed(
     assert world.entries() == {}
 
 
+def test_invalidations_of_a_page_are_one_durable_write(world: World) -> None:
+    """One fsync a transaction would make the first run after a crash take hours."""
+    writes: list[str] = []
+    for number in range(20):
+        world.put(b"%d" % number, 50 * (number + 1))
+    store = interleaved(
+        world.store,
+        lambda method, table: writes.append(method) if table == COMMIT_TABLE else None,
+    )
+    options = replace(ALL_AT_ONCE, invalidation_grace_s=3600.0)
+    report = compact(store, options, clock=world.clock, sleep=world.clock.advance)
+    assert report.transactions_invalidated == 20
+    assert writes.count("write_guarded") == 1
+    assert "check_and_mutate" not in writes
+
+
 def test_orphan_shadow_cell_goes(world: World) -> None:
     """Java's rollback and a healing reader that was overtaken leave them."""
     cell = world.put(b"a", 100)
@@ -130,6 +147,32 @@ def test_orphan_shadow_cell_goes(world: World) -> None:
     report = world.compact()
     assert world.shadows() == {(b"b", 1050): 1100}
     assert report.cells_dropped == 1
+
+
+def test_orphan_is_looked_for_again_before_it_goes(world: World) -> None:
+    """A late duplicate of the client's write may have brought its data cell back."""
+    cell = world.put(b"a", 100)
+    world.heal(cell, 150)
+    world.remove(cell)
+    report = world.compact(
+        on_step=lambda step: world.put(b"a", 100) and None if step == "page-resolved" else None
+    )
+    assert report.cells_dropped == 0
+    assert world.visible(b"a", 2000) == {b"q": b"v"}
+
+
+def test_horizon_is_durable_before_the_first_entry_goes(world: World) -> None:
+    """I7: the oracle refuses to guess about what may have been forgotten, from then on."""
+    horizons: list[int] = []
+    world.enter(100, 150)
+    world.compact(
+        on_step=lambda step: (
+            horizons.append(Watermarks(world.control).prune_horizon())
+            if step == "entry-pruned"
+            else None
+        )
+    )
+    assert horizons == [1000]
 
 
 def test_second_run_finds_nothing_to_do(world: World) -> None:
@@ -229,6 +272,17 @@ def test_table_that_is_not_adopted_blocks_and_is_never_written(
     assert world.compact().horizon == 1000
     assert world.image()["java"] == before
     assert cell in before
+
+
+def test_table_that_is_no_longer_ours_blocks_whatever_was_claimed(world: World) -> None:
+    """Its claims were true; who writes it now, and with what commit table, nobody knows."""
+    world.table("u")
+    world.enter(100, 150)
+    world.compact(replace(NIGHTLY, grace_s=3600.0))
+    world.store.set_table_attributes("u", {COMMIT_TABLE_ATTRIBUTE: None})
+    report = world.compact()
+    assert [laggard.table for laggard in report.laggards] == ["u"]
+    assert (report.horizon, world.entries()) == (0, {100: 150})
 
 
 def test_foreign_cells_are_reported_and_left_alone(world: World, store: Store) -> None:
@@ -602,31 +656,6 @@ def test_failed_run_is_remembered_with_its_error(world: World) -> None:
 
 class _Killed(BaseException):
     """Stands for SIGKILL: nothing catches it."""
-
-
-def troubled(world: World) -> None:
-    """Write every kind of cell that needs work."""
-    world.put(b"a", 100)
-    world.put(b"z", 101)
-    world.enter(100, 150)
-    world.put(b"a", 200)
-    world.put(b"z", 200)
-    world.healed(b"b", 300, 350, b"old")
-    world.healed(b"b", 400, 450, b"new")
-    world.healed(b"c", 300, 350, b"gone")
-    world.healed(b"c", 400, 450, b"")
-    marker = world.put(b"d", 450, b"", qualifier=b"")
-    world.heal(marker, 480)
-    world.healed(b"d", 300, 350, b"gone")
-    orphan = world.put(b"e", 500)
-    world.heal(orphan, 550)
-    world.remove(orphan)
-
-
-def outcome(world: World) -> tuple[list[Cell], dict[int, object], list[dict[bytes, bytes]]]:
-    """Return what readers and the commit table have to show for it."""
-    rows = (b"a", b"b", b"c", b"d", b"e", b"z")
-    return world.cells(), world.entries(), [world.visible(row, 2000) for row in rows]
 
 
 @pytest.mark.parametrize("step", STEPS)

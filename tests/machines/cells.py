@@ -186,3 +186,28 @@ class World:
     def regions(self, table: str = "t") -> list[KeyRange]:
         """Return the regions of a table."""
         return self.store.regions(table)
+
+
+def troubled(world: World) -> None:
+    """Write, into table `t`, every kind of cell that a compaction has work with."""
+    world.put(b"a", 100)
+    world.put(b"z", 101)
+    world.enter(100, 150)
+    world.put(b"a", 200)
+    world.put(b"z", 200)
+    world.healed(b"b", 300, 350, b"old")
+    world.healed(b"b", 400, 450, b"new")
+    world.healed(b"c", 300, 350, b"gone")
+    world.healed(b"c", 400, 450, b"")
+    marker = world.put(b"d", 450, b"", qualifier=b"")
+    world.heal(marker, 480)
+    world.healed(b"d", 300, 350, b"gone")
+    orphan = world.put(b"e", 500)
+    world.heal(orphan, 550)
+    world.remove(orphan)
+
+
+def outcome(world: World) -> tuple[list[Cell], dict[int, object], list[dict[bytes, bytes]]]:
+    """Return the cells, the commit table, and what readers have to show for `troubled`."""
+    rows = (b"a", b"b", b"c", b"d", b"e", b"z")
+    return world.cells(), world.entries(), [world.visible(row, 2000) for row in rows]

@@ -94,8 +94,12 @@ class History:
     """(moment, answer) of each answer sent."""
     ceilings: list[int] = field(default_factory=list)
     """The durable ceiling at the moment of each answer."""
+    asked: list[int] = field(default_factory=list)
+    """The moment at which the request of each answer was asked."""
     write_sets: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """start_ts -> cells of each commit request."""
+    completed: set[int] = field(default_factory=set)
+    """start_ts of each transaction whose client removed its entry."""
 
 
 class Driver:
@@ -130,6 +134,7 @@ class Driver:
         self.flush_count = 0
         self.is_stopped = False
         self._request_count = 0
+        self._asked: dict[str, int] = {}
 
     # -- events --------------------------------------------------------------------------------
 
@@ -139,6 +144,7 @@ class Driver:
         for request in requests:
             self._request_count += 1
             names.append(f"r{self._request_count}")
+            self._asked[names[-1]] = self.history.moment
             if isinstance(request, CommitRequest):
                 self.history.write_sets.setdefault(request.start_ts, request.cell_ids)
         self._deliver(Asked(self.now(), tuple(zip(names, requests, strict=True))))
@@ -183,9 +189,10 @@ class Driver:
                 case Send():
                     self.sent.extend(effect.answers)
                     self.history.moment += 1
-                    for _, answer in effect.answers:
+                    for name, answer in effect.answers:
                         self.history.said.append((self.history.moment, answer))
                         self.history.ceilings.append(self.disk.ceiling)
+                        self.history.asked.append(self._asked[name])
                 case Close():
                     self.closed[effect.ticket] = effect.reason
                 case Flush():

@@ -205,16 +205,6 @@ def commit_at_the_watermark(machine: MachineType) -> Driver:
     return driver
 
 
-def retry_after_a_restart(machine: MachineType) -> Driver:
-    """Retry after the first answer was lost, and the oracle with it."""
-    before = Driver(machine=machine)
-    start_ts = before.begin()
-    before.commit(start_ts, [1])
-    after = Driver(machine=machine, disk=before.disk, history=before.history)
-    after.commit(start_ts, [1], is_retry=True)
-    return after
-
-
 def retry_after_completion(machine: MachineType) -> Driver:
     """Retry a commit whose entry is gone because all its shadow cells are there."""
     before = Driver(machine=machine)
@@ -281,7 +271,7 @@ CASES: list[tuple[type[Machine[str]], Scenario, str]] = [
     (IssuesAboveTheCeiling, begin_after_a_long_rest, "I1"),
     (ForgetsSilently, overwrite_a_forgotten_commit, "I3"),
     (AcceptsTheWatermark, commit_at_the_watermark, "I4"),
-    (DecidesRetriesAfresh, retry_after_a_restart, "I9"),
+    (DecidesRetriesAfresh, retry_after_completion, "I9"),
     (InventsAborts, retry_after_completion, "I9"),
     (PlantsFalseInvalidations, retry_after_completion, "I9"),
     (ForgetsInvalidations, commit_after_invalidation, "I9"),

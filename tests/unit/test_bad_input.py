@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -367,10 +368,12 @@ def test_an_unknown_option_names_the_known_ones(options: dict[str, str], message
 
 
 def test_a_refused_connect_leaves_the_store_free(tmp_path: Path) -> None:
-    """The oracle had its lock already; nobody but a restart could have freed it."""
+    """The oracle had its lease and a thread already; nobody but a restart could have ended it."""
     url = f"sqlite:///{tmp_path}/x.db"
+    running = threading.active_count()
     with pytest.raises(UsageError):
         connect(url, conflict_level="table")
+    assert threading.active_count() == running
     connect(url).close()
 
 

@@ -203,6 +203,36 @@ def test_a_retry_after_a_restart_is_answered_from_the_table() -> None:
     )
 
 
+def test_a_repetition_that_does_not_say_so_is_not_decided_twice() -> None:
+    """Not even when the decision was forgotten: the table is asked before anything is decided."""
+    driver = Driver(small(decision_memory=1))
+    empty, conflicting, open_ts = driver.begin(), driver.begin(), driver.begin()
+    first = driver.commit(empty)
+    second = driver.commit(conflicting, [1])
+    driver.commit(driver.begin(), [2])
+    driver.commit(driver.begin(), [3])
+    assert driver.commit(empty) == first
+    assert driver.commit(conflicting, [1]) == second
+    assert isinstance(driver.commit(open_ts, [4]), CommitResponse)
+    assert isinstance(driver.disk.entries[open_ts], int)
+
+
+def test_what_is_barred_while_it_is_looked_up_is_not_decided() -> None:
+    """The invalidation was answered 'unknown', which promises that nothing follows."""
+    driver = Driver(small(decision_memory=1))
+    start_ts = driver.begin()
+    for cell in (1, 2, 3):
+        driver.commit(driver.begin(), [cell])
+    driver.flushes_at_once = False
+    (asked,) = driver.ask(commit_request(start_ts, [9]))
+    (barred,) = driver.ask(InvalidateRequest(start_ts))
+    driver.land()
+    driver.land()
+    assert driver.answer(barred) == InvalidateResponse(start_ts, InvalidateVerdict.UNKNOWN)
+    assert "invalidated meanwhile" in driver.closed[asked]
+    assert start_ts not in driver.disk.entries
+
+
 def test_a_retry_of_which_nothing_is_known_gets_no_answer() -> None:
     """It may have committed, been completed and left the table: an abort would be invented."""
     before = Driver()

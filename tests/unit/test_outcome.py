@@ -237,6 +237,32 @@ def test_a_shadow_cell_outranks_an_invalidation() -> None:
     assert client.tm.outcome(error) == Committed(Timestamp(tx.start_ts + 50))
 
 
+def test_a_shadow_cell_that_appears_late_outranks_an_invalidation_too() -> None:
+    """It is read again behind an invalidation: the completion fell between the two reads."""
+    client = Client(FaultyStore(MemoryStore()))
+    assert isinstance(client.store, FaultyStore)
+    tx, error = unknown(client, decided=True)
+    plans = client.store.plans
+
+    def complete_and_invalidate() -> None:
+        plans.clear()
+        client.read()
+        client.commit_table.complete([tx.start_ts])
+        assert client.commit_table.invalidate(tx.start_ts)
+
+    plans.append(on("get.before", complete_and_invalidate, table=client.commit_table.name))
+    assert client.tm.outcome(error) == Committed(Timestamp(tx.start_ts + 50))
+
+
+def test_an_inherited_transaction_is_finished_by_its_parent_alone(client: Client) -> None:
+    """A forked child may find out; cells and callbacks are not its business."""
+    tx, _ = unknown(client, decided=False)
+    client.tm.generation += 1  # what a fork does in the child
+    assert client.tm.outcome(tx) == Aborted()
+    assert tx.status is TransactionStatus.UNKNOWN
+    assert client.raw_data() != []
+
+
 def forgetful(_: Timestamp) -> CommitGranted | InvalidationVerdict:
     """Answer as an oracle that decided too long ago to remember."""
     return InvalidationVerdict.UNKNOWN

@@ -1,0 +1,349 @@
+"""The server's shell in this process: a store that fails, bounds, back-pressure, and every end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omidpy.clock import ManualClock
+from omidpy.control import ControlTable
+from omidpy.errors import LeaseLost, StorageUnavailable
+from omidpy.metrics import NO_METRICS
+from omidpy.model import CellId, Timestamp
+from omidpy.oracle.discovery import LEASE_FACT
+from omidpy.oracle.tcp import TcpOracle
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.wire.frames import decode_response, frame_request
+from omidpy.wire.messages import (
+    Capabilities,
+    CommitRequest,
+    CommitResponse,
+    HandshakeRequest,
+    Response,
+    TimestampRequest,
+    TimestampResponse,
+)
+from tests.machines.processes import tso_server
+from tso import server as server_module
+from tso.cli import _Service
+from tso.config import load_config
+from tso.events import Batch, FlushResult, Now
+from tso.machine import Machine
+from tso.persist import NoPersistence
+from tso.server import Connection, OracleServer
+from tso.settings import Settings
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = Settings(timestamps="incremental")
+LONGEST_S = 30.0
+
+
+class ScriptedPersistence(NoPersistence):
+    """Persists nothing, when and how it is told."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failures: list[Exception] = []
+        self.flushed: list[Batch[Any]] = []
+
+    def flush(self, batch: Batch[Any]) -> FlushResult:
+        """Wait at the gate, then fail or not."""
+        assert self.gate.wait(LONGEST_S)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.flushed.append(batch)
+        return super().flush(batch)
+
+
+class Client:
+    """A client that speaks frames over asyncio streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Use a connected socket."""
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *requests: Any) -> None:
+        """Send requests in one write."""
+        self.writer.write(b"".join(frame_request(request) for request in requests))
+
+    async def receive(self) -> Response | None:
+        """Return the next answer; None if the connection was closed."""
+        try:
+            head = await asyncio.wait_for(self.reader.readexactly(4), LONGEST_S)
+            payload = await self.reader.readexactly(struct.unpack(">I", head)[0])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        return decode_response(payload)
+
+    async def begin(self) -> Timestamp:
+        """Begin a transaction."""
+        self.send(TimestampRequest())
+        answer = await self.receive()
+        assert isinstance(answer, TimestampResponse)
+        return answer.start_ts
+
+
+class Running:
+    """An `OracleServer` on a free port."""
+
+    def __init__(self, server: OracleServer, persistence: ScriptedPersistence, port: int) -> None:
+        """Know the server's parts."""
+        self.server = server
+        self.machine = server._machine
+        self.persistence = persistence
+        self.port = port
+        self.clients: list[Client] = []
+
+    async def connect(self, *, shakes_hands: bool = True) -> Client:
+        """Connect a client."""
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.clients.append(client)
+        if shakes_hands:
+            client.send(HandshakeRequest(Capabilities(7)))
+            await client.receive()
+        return client
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Running]:
+    """Run a server for the length of a block."""
+    persistence, clock = ScriptedPersistence(), ManualClock()
+    now = Now(clock.wall_ms(), clock.monotonic_s())
+    inherited = persistence.start(SETTINGS, now, accept_clock=False)
+    machine: Machine[Connection] = Machine(SETTINGS, inherited, now)
+    with ThreadPoolExecutor(1) as executor:
+        server = OracleServer(
+            machine,
+            persistence,
+            lease=None,
+            capabilities=Capabilities(epoch=Timestamp(0)),
+            clock=clock,
+            metrics=NO_METRICS,
+            executor=executor,
+        )
+        bound = socket.create_server(("127.0.0.1", 0))
+        await server.listen(bound)
+        found = Running(server, persistence, bound.getsockname()[1])
+        try:
+            yield found
+        finally:
+            persistence.gate.set()
+            if not server._ended.done():
+                server.stop()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(server.ended(), LONGEST_S)
+            await server.close()
+            for client in found.clients:
+                client.writer.close()
+
+
+def run(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
+    """Run a test with a server in an event loop of its own."""
+
+    async def main() -> None:
+        async with running() as found:
+            await test(found)
+
+    asyncio.run(main())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let the event loop turn until something holds."""
+    async with asyncio.timeout(LONGEST_S):
+        while not holds():  # noqa: ASYNC110  what is waited for is another task's business
+            await asyncio.sleep(0)
+
+
+# -- a store in trouble ----------------------------------------------------------------------------
+
+
+def test_a_batch_that_failed_is_repeated_until_the_store_takes_it() -> None:
+    """It may have been written, so nothing can overtake it; clients only wait."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        start_ts = await client.begin()
+        running.persistence.failures = [StorageUnavailable("full")] * 3
+        client.send(CommitRequest(start_ts, (CellId(1),)), TimestampRequest())
+        await until(lambda: not running.server.is_answering)
+        committed, begun = await client.receive(), await client.receive()
+        assert committed == CommitResponse(start_ts, Timestamp(100))
+        assert begun == TimestampResponse(Timestamp(150), Timestamp(0))
+        assert running.server.is_answering
+        written = [batch.commits for batch in running.persistence.flushed if batch.commits]
+        assert written == [[(50, 100)]]
+
+    run(test)
+
+
+@pytest.mark.parametrize("error", [LeaseLost("taken"), AssertionError("I2"), RuntimeError("bug")])
+def test_whatever_else_goes_wrong_ends_the_service(error: Exception) -> None:
+    """Nothing that waits is answered, and every connection is closed."""
+
+    async def test(running: Running) -> None:
+        client, bystander = await running.connect(), await running.connect()
+        start_ts = await client.begin()
+        running.persistence.failures = [error]
+        client.send(CommitRequest(start_ts, (CellId(1),)))
+        with pytest.raises(type(error)):
+            await running.server.ended()
+        assert await client.receive() is None
+        assert await bystander.receive() is None
+        assert not running.server.is_answering
+
+    run(test)
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+def test_nobody_is_read_from_while_too_many_answers_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Back-pressure: the queue is bounded by what one read may bring, and nothing is lost."""
+    monkeypatch.setattr(server_module, "MAX_QUEUE_LENGTH", 100)
+    monkeypatch.setattr(server_module, "MAX_UNSENT_BYTES", 2**26)
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        start_ts = await client.begin()
+        running.persistence.gate.clear()
+        client.send(CommitRequest(start_ts, (CellId(1),)))
+        await until(lambda: running.machine.queue_length == 1)
+        count = 100_000
+        client.send(*[TimestampRequest()] * count)
+        await until(lambda: running.machine.queue_length > 100)
+        waiting = running.machine.queue_length
+        other = await running.connect()
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert running.machine.queue_length == waiting < count
+        running.persistence.gate.set()
+        assert isinstance(await client.receive(), CommitResponse)
+        for _ in range(count):
+            assert isinstance(await client.receive(), TimestampResponse)
+        assert await other.begin()
+
+    run(test)
+
+
+def test_connections_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others go on."""
+    monkeypatch.setattr(server_module, "MAX_CONNECTION_COUNT", 2)
+
+    async def test(running: Running) -> None:
+        first, _ = await running.connect(), await running.connect()
+        third = await running.connect(shakes_hands=False)
+        assert await third.receive() is None
+        assert await first.begin()
+
+    run(test)
+
+
+def test_a_connection_without_a_handshake_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that shook hands may rest as long as it likes."""
+    monkeypatch.setattr(server_module, "HANDSHAKE_TIMEOUT_S", 0.05)
+
+    async def test(running: Running) -> None:
+        idle = await running.connect()
+        mute = await running.connect(shakes_hands=False)
+        assert await mute.receive() is None
+        assert await idle.begin()
+
+    run(test)
+
+
+def test_unfinished_requests_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many clients that each announce a long frame cannot fill the memory."""
+    monkeypatch.setattr(server_module, "MAX_BUFFERED_BYTES", 100_000)
+
+    async def test(running: Running) -> None:
+        clients = [await running.connect() for _ in range(3)]
+        for client in clients:
+            client.writer.write(struct.pack(">I", 1_000_000) + b"\x00" * 40_000)
+            await client.writer.drain()
+            await until(lambda: running.server.buffered_bytes % 40_004 == 0)
+        await until(lambda: len(running.server._connections) == 2)
+        assert running.server.buffered_bytes == 80_008
+
+    run(test)
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_a_stop_answers_what_was_asked_before_it() -> None:
+    """Then the connections end, in that order."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        start_ts = await client.begin()
+        running.persistence.gate.clear()
+        client.send(CommitRequest(start_ts, (CellId(1),)))
+        await until(lambda: running.machine.queue_length == 1)
+        running.server.stop()
+        running.persistence.gate.set()
+        await running.server.ended()
+        await running.server.close()
+        assert await client.receive() == CommitResponse(start_ts, Timestamp(100))
+        assert await client.receive() is None
+        assert running.persistence.flushed[-1].ceiling == 100
+
+    run(test)
+
+
+def test_a_lost_lease_exits_3(tmp_path: Path) -> None:
+    """Every connection is closed; a supervisor starts a standby."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    with tso_server(url) as server:
+        oracle = TcpOracle(server.address, reconnect_budget_s=0)
+        start_ts = oracle.begin().start_ts
+        store = SqliteStore(f"{tmp_path}/store.db", must_exist=True)
+        record = b'{"holder":"x","address":"h:1","epoch":1,"pid":7,"host":"h","period_ms":1,'
+        ControlTable(store).write(LEASE_FACT, record + b'"sequence":1}')
+        store.close()
+        with pytest.raises(Exception, match="no answer"):
+            oracle.commit(start_ts, [CellId(1)], [])
+        assert server.wait() == 3
+        assert "process 7 on h" in server.wait_for("^lease-lost")
+        oracle.close()
+
+
+def test_a_broken_invariant_exits_70(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service ends by itself rather than decide on."""
+
+    def broken(*_: object) -> None:
+        raise AssertionError("I2: said too early")
+
+    monkeypatch.setattr(Machine, "handle", broken)
+    options = ["--store", f"sqlite:///{tmp_path}/store.db", "--listen", "127.0.0.1:0"]
+    config = load_config(options, {})
+
+    async def main() -> int:
+        return await _Service(config).run()
+
+    assert asyncio.run(main()) == 70
+    assert "I2: said too early" in caplog.text
+
+
+def test_a_store_that_cannot_be_opened_exits_1(tmp_path: Path) -> None:
+    """With the store's own words."""
+    (tmp_path / "store.db").write_bytes(b"this is no database, and long enough to tell" * 100)
+    with tso_server(f"sqlite:///{tmp_path}/store.db") as server:
+        assert server.wait() in (1, 2)
+        assert "store.db" in server.log

@@ -1,0 +1,386 @@
+"""What the oracle writes, in which order, and what it finds when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from omidpy.cells import LOW_WATERMARK_ROW, commit_row, encode_long
+from omidpy.clock import ManualClock
+from omidpy.commit_facts import INVALID
+from omidpy.commit_table import (
+    COMMIT_TABLE,
+    EPOCH_FACT,
+    FIRST_TIMESTAMP_FACT,
+    LOW_WATERMARK,
+    LOW_WATERMARK_FACT,
+    TIMESTAMP_CEILING,
+    TIMESTAMP_CEILING_ROW,
+    TIMESTAMP_TABLE,
+    CommitTable,
+    create_system_tables,
+    read_java_low_watermark,
+)
+from omidpy.control import ControlTable
+from omidpy.errors import ConfigError, LeaseLost, StorageUnavailable
+from omidpy.model import Timestamp
+from omidpy.oracle.discovery import LEASE_FACT
+from omidpy.storage.base import Capabilities, GuardedMutation, Put, RowMutation
+from omidpy.storage.memory import MemoryStore
+from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Sample, Watermarks
+from tso.events import Batch, Now
+from tso.lease import Lease
+from tso.persist import NoPersistence, StorePersistence
+from tso.settings import Inherited, Settings
+
+INCREMENTAL = Settings(timestamps="incremental")
+WORLD = Settings(timestamps="world")
+DAY_MS = 24 * 3600 * 1000
+
+
+class PlainStore(MemoryStore):
+    """A store without guarded batches and locks, as HBase is; it notes what was written when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[str] = []
+        self.after_commits: Callable[[], None] = lambda: None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Lack what HBase lacks."""
+        return replace(super().capabilities, guarded_batches=False, process_locks=False)
+
+    def write(self, batch: Any, *, durable: bool = False) -> None:
+        """Note the tables, then write."""
+        self.log.extend(f"write {table}" for table in batch)
+        super().write(batch, durable=durable)
+        if COMMIT_TABLE in batch:
+            self.after_commits()
+
+    def get(self, table: str, rows: Sequence[bytes], **options: Any) -> Any:
+        """Note the rows, then read."""
+        self.log.extend(f"read {row!r}" for row in rows)
+        return super().get(table, rows, **options)
+
+
+class Oracle:
+    """A lease, its persistence and what they inherited."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        settings: Settings = INCREMENTAL,
+        *,
+        clock: ManualClock | None = None,
+        accept_clock: bool = False,
+    ) -> None:
+        """Start on a store."""
+        clock = ManualClock() if clock is None else clock
+        create_system_tables(store)
+        self.lease = Lease(store, holder="me", clock=clock)
+        assert self.lease.try_acquire() is None
+        self.persistence = StorePersistence(store, self.lease)
+        now = Now(clock.wall_ms(), clock.monotonic_s())
+        try:
+            self.inherited: Inherited = self.persistence.start(
+                settings, now, accept_clock=accept_clock
+            )
+        except ConfigError:
+            self.lease.release()
+            raise
+
+    def ended(self) -> Inherited:
+        """Give the lease up, and return what was inherited."""
+        self.lease.release()
+        return self.inherited
+
+
+@pytest.fixture(params=[MemoryStore, PlainStore])
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    """Return a store with guarded batches, and one without."""
+    found: MemoryStore = request.param()
+    return found
+
+
+def ceiling_of(store: MemoryStore) -> bytes | None:
+    """Return the stored ceiling as Java would read it."""
+    row = store.get(TIMESTAMP_TABLE, [TIMESTAMP_CEILING_ROW])[0]
+    assert len(row) <= 1, "old ceilings are not kept"
+    return row[0].value if row else None
+
+
+def leave_ceiling(store: MemoryStore, ceiling: int, *, version: int = 1_700_000_000_000) -> None:
+    """Write a ceiling as Java's oracle does, at a server's time."""
+    create_system_tables(store)
+    put = Put(*TIMESTAMP_CEILING, version, encode_long(ceiling))
+    store.write({TIMESTAMP_TABLE: [RowMutation(TIMESTAMP_CEILING_ROW, [put])]})
+
+
+# -- start -----------------------------------------------------------------------------------------
+
+
+def test_the_first_timestamp_is_recorded_once(store: MemoryStore) -> None:
+    """A cell below it is foreign: reported by the compactor, never dropped."""
+    assert Oracle(store).ended() == Inherited(epoch=0, ceiling=50 + INCREMENTAL.lookahead)
+    facts = ControlTable(store)
+    assert facts.read_number(FIRST_TIMESTAMP_FACT) == 50
+    assert Oracle(store).inherited.epoch == 50 + INCREMENTAL.lookahead
+    assert facts.read_number(FIRST_TIMESTAMP_FACT) == 50
+
+
+def test_world_time_starts_at_the_clock(store: MemoryStore) -> None:
+    """Nothing at or below the epoch was ever issued; the first timestamp is the time."""
+    clock = ManualClock()
+    inherited = Oracle(store, WORLD, clock=clock).inherited
+    now_ts = clock.wall_ms() * 1_000_000
+    assert inherited == Inherited(epoch=now_ts - 50, ceiling=now_ts + 1_000_000_000)
+    assert ControlTable(store).read_number(FIRST_TIMESTAMP_FACT) == now_ts
+
+
+def test_the_stored_ceiling_becomes_epoch_and_watermark(store: MemoryStore) -> None:
+    """L0: nothing begun before can commit; and the ceiling above is ours alone."""
+    leave_ceiling(store, 5000)
+    inherited = Oracle(store).inherited
+    assert inherited.epoch == 5000
+    facts = ControlTable(store)
+    assert facts.read_number(EPOCH_FACT) == facts.read_number(LOW_WATERMARK_FACT) == 5000
+    assert ceiling_of(store) == encode_long(inherited.ceiling)
+    assert inherited.ceiling == 5050 + INCREMENTAL.lookahead
+
+
+def test_a_store_that_omid_served_gets_a_longer_age(store: MemoryStore) -> None:
+    """24 h: Java's transactions have no limit.  Its cells are not foreign."""
+    leave_ceiling(store, 5000)
+    inherited = Oracle(store).ended()
+    assert inherited.follows_omid
+    assert inherited.transaction_age_ms(None) == DAY_MS
+    assert inherited.transaction_age_ms(5) == 5
+    assert ControlTable(store).read_number(FIRST_TIMESTAMP_FACT) == 50
+    assert Oracle(store).inherited.follows_omid
+    fresh = Oracle(MemoryStore()).inherited
+    assert not fresh.follows_omid
+    assert fresh.transaction_age_ms(None) == 900_000
+
+
+def test_an_instance_that_died_between_first_timestamp_and_ceiling_does_no_harm(
+    store: MemoryStore,
+) -> None:
+    """Its record stands, and no timestamp is issued below it, even if the clock went back."""
+    create_system_tables(store)
+    clock = ManualClock()
+    first = clock.wall_ms() * 1_000_000
+    ControlTable(store).write(FIRST_TIMESTAMP_FACT, encode_long(first))
+    clock.step_wall(milliseconds=-DAY_MS)
+    assert Oracle(store, WORLD, clock=clock).inherited.epoch == first - 50
+
+
+def test_lost_timestamps_are_refused(store: MemoryStore) -> None:
+    """A restored or emptied timestamp table would issue timestamps twice."""
+    create_system_tables(store)
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 10_000)
+    leave_ceiling(store, 9950)
+    with pytest.raises(ConfigError, match="OMID_TIMESTAMP_TABLE was lost"):
+        Oracle(store)
+
+
+@pytest.mark.parametrize(("lead_ms", "is_refused"), [(30 * DAY_MS, False), (30 * DAY_MS + 1, True)])
+def test_a_clock_a_month_ahead_is_refused(
+    store: MemoryStore, lead_ms: int, *, is_refused: bool
+) -> None:
+    """Unless the operator says that it is right."""
+    clock = ManualClock()
+    leave_ceiling(store, (clock.wall_ms() - lead_ms) * 1_000_000)
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"30 days above.*--accept-clock"):
+            Oracle(store, WORLD, clock=clock)
+    Oracle(store, WORLD, clock=clock, accept_clock=is_refused)
+
+
+def test_an_instance_loses_when_another_moves_the_ceiling(store: MemoryStore) -> None:
+    """A zombie, or a Java oracle beside ours: one of the two must go."""
+    oracle = Oracle(store)
+    leave_ceiling(store, 10**9, version=1_800_000_000_000)
+    with pytest.raises(LeaseLost, match="another oracle serves the same store"):
+        oracle.persistence.flush(Batch(ceiling=2 * 10**9))
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_becomes_durable_whole(store: MemoryStore) -> None:
+    """Entries, invalidations, ceiling, watermark and sample."""
+    oracle = Oracle(store)
+    sample = Sample(7, 8, 9)
+    batch: Batch[str] = Batch(
+        commits=[(100, 200), (150, 250)],
+        invalidations=[300],
+        lookups=[100, 400],
+        ceiling=10**9,
+        low_watermark=50,
+        sample=sample,
+    )
+    result = oracle.persistence.flush(batch)
+    assert result.refused == frozenset()
+    assert result.entries == {100: 200, 300: INVALID, 400: None}
+    entries = CommitTable(store).read([Timestamp(t) for t in (100, 150, 300)])
+    assert entries == {100: 200, 150: 250, 300: INVALID}
+    assert ceiling_of(store) == encode_long(10**9)
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
+    assert Watermarks(ControlTable(store)).samples() == [sample]
+    assert store.get(COMMIT_TABLE, [commit_row(100)])[0][0].value == b"\x64"
+
+
+def test_a_batch_may_be_written_twice(store: MemoryStore) -> None:
+    """Its first answer was lost; the second time everything is there already."""
+    oracle = Oracle(store)
+    batch: Batch[str] = Batch(commits=[(100, 200)], invalidations=[300], ceiling=10**9)
+    first = oracle.persistence.flush(batch)
+    # What a process believes whose write was applied while its answer was lost.
+    oracle.persistence._ceiling = encode_long(123)
+    assert oracle.persistence.flush(batch) == first
+
+
+def test_forgotten_samples_are_removed(store: MemoryStore) -> None:
+    """And those that stay are found by the next instance."""
+    oracle = Oracle(store)
+    oracle.persistence.flush(Batch(sample=Sample(1, 1, 1)))
+    oracle.persistence.flush(Batch(sample=Sample(2, 2, 2), forgotten_samples=[1]))
+    oracle.ended()
+    inherited = Oracle(store).inherited
+    assert inherited.samples == (2,)
+    assert inherited.last_sample == Sample(2, 2, 2)
+
+
+def test_lookups_come_with_the_prune_horizon(store: MemoryStore) -> None:
+    """Below it a missing entry means nothing."""
+    oracle = Oracle(store)
+    ControlTable(store).raise_number(PRUNE_HORIZON, 777)
+    assert oracle.persistence.flush(Batch(lookups=[100])).prune_horizon == 777
+
+
+def test_an_entry_that_cannot_be_read_is_no_answer(store: MemoryStore) -> None:
+    """One rotten cell must not end the oracle."""
+    oracle = Oracle(store)
+    put = Put(b"F", b"C", 100, b"\xff\xff")
+    store.write({COMMIT_TABLE: [RowMutation(commit_row(100), [put])]})
+    oracle.persistence.flush(Batch(commits=[(150, 200)]))
+    assert oracle.persistence.flush(Batch(lookups=[100, 150])).entries == {100: None, 150: 200}
+
+
+def test_an_invalidation_that_comes_too_late_reports_the_commit(store: MemoryStore) -> None:
+    """The entry decides, whoever wrote it."""
+    oracle = Oracle(store)
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert oracle.persistence.flush(Batch(invalidations=[100])).entries == {100: 200}
+
+
+def test_a_commit_is_not_written_where_an_invalidation_is() -> None:
+    """On a store with conditions; on HBase the invalidation wins when it is read."""
+    store = MemoryStore()
+    oracle = Oracle(store)
+    CommitTable(store).invalidate(Timestamp(100))
+    result = oracle.persistence.flush(Batch(commits=[(50, 150), (100, 200)]))
+    assert result.refused == {100}
+    assert CommitTable(store).read([Timestamp(50), Timestamp(100)]) == {50: 150, 100: INVALID}
+
+
+def test_a_lost_lease_writes_nothing_where_batches_are_guarded() -> None:
+    """The record is part of the transaction, so a zombie cannot be in time."""
+    store = MemoryStore()
+    oracle = Oracle(store)
+    steal(store)
+    with pytest.raises(LeaseLost, match="process 7 on h"):
+        oracle.persistence.flush(Batch(commits=[(100, 200)], ceiling=10**9))
+    assert CommitTable(store).read([Timestamp(100)]) == {100: None}
+
+
+def test_the_lease_is_read_after_the_commits_where_they_are_plain_writes() -> None:
+    """The record, not a clock: what was written after the loss is not answered."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(100, 200)], low_watermark=50))
+    first, second, third = (
+        store.log.index(f"write {COMMIT_TABLE}"),
+        store.log.index(f"read {LEASE_FACT!r}"),
+        store.log.index("write OMIDPY_COMPACTION"),
+    )
+    assert first < second < third
+    store.after_commits = lambda: steal(store)
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=[(150, 250)], low_watermark=100))
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
+
+
+def steal(store: MemoryStore) -> None:
+    """Let another instance have the lease."""
+    record = (
+        b'{"holder":"other","address":"h:1","epoch":1,"pid":7,"host":"h","period_ms":1,'
+        b'"sequence":9}'
+    )
+    ControlTable(store).write(LEASE_FACT, record)
+
+
+# -- what Java reads -------------------------------------------------------------------------------
+
+
+def test_omids_watermark_row_follows_the_collection_horizon(store: MemoryStore) -> None:
+    """D14: Java's coprocessor drops versions by it, so it must not pass what may be dropped."""
+    oracle = Oracle(store)
+
+    def publish(low_watermark: int) -> int:
+        sample = Sample(low_watermark, 0, 0)
+        oracle.persistence.flush(Batch(low_watermark=low_watermark, sample=sample))
+        return read_java_low_watermark(store)
+
+    assert publish(1000) == 0
+    ControlTable(store).raise_number(COLLECTION_HORIZON, 600)
+    assert publish(1050) == 600
+    ControlTable(store).raise_number(COLLECTION_HORIZON, 5000)
+    assert publish(1100) == 1100
+    row = store.get(COMMIT_TABLE, [LOW_WATERMARK_ROW])[0]
+    assert len(row) == 1
+
+
+def test_omids_watermark_row_never_falls(store: MemoryStore) -> None:
+    """A Java oracle may have left it higher."""
+    oracle = Oracle(store)
+    put = Put(*LOW_WATERMARK, 1_700_000_000_000, encode_long(9000))
+    store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    ControlTable(store).raise_number(COLLECTION_HORIZON, 5000)
+    oracle.persistence.flush(Batch(low_watermark=4000, sample=Sample(1, 1, 1)))
+    assert read_java_low_watermark(store) == 9000
+
+
+# -- trouble ---------------------------------------------------------------------------------------
+
+
+def test_a_store_that_fails_is_the_shells_business(store: MemoryStore) -> None:
+    """The error passes through; the batch can be flushed again."""
+    oracle = Oracle(store)
+    original, name = store.write_guarded, "write_guarded"
+    if isinstance(store, PlainStore):
+        original, name = store.write, "write"  # type: ignore[assignment]  # both are methods
+
+    def fail(*_: object, **__: object) -> list[GuardedMutation]:
+        raise StorageUnavailable("full")
+
+    setattr(store, name, fail)
+    with pytest.raises(StorageUnavailable):
+        oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    setattr(store, name, original)
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert CommitTable(store).read([Timestamp(100)]) == {100: 200}
+
+
+def test_no_persistence_claims_what_it_must() -> None:
+    """For benchmarks: every batch is durable at once, and nothing is ever found."""
+    nothing = NoPersistence()
+    inherited = nothing.start(INCREMENTAL, Now(5, 0.0), accept_clock=False)
+    assert inherited == Inherited(epoch=0, ceiling=INCREMENTAL.lookahead)
+    result = nothing.flush(Batch(lookups=[50], invalidations=[100]))
+    assert result.entries == {50: None, 100: INVALID}

@@ -1,0 +1,93 @@
+"""The server's end of a conversation: the handshake, and who is shown which extension."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omidpy.errors import RemoteProtocolError
+from omidpy.model import CellId, Timestamp
+from omidpy.wire.frames import decode_response, frame_request
+from omidpy.wire.messages import (
+    ALL_FEATURES,
+    Capabilities,
+    CommitResponse,
+    Feature,
+    HandshakeRequest,
+    HandshakeResponse,
+    InvalidateRequest,
+    TimestampRequest,
+    TimestampResponse,
+)
+from tso.session import Session
+
+OURS = Capabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
+
+
+def opened(features: Feature) -> Session:
+    """Return a session after the handshake."""
+    session = Session(OURS)
+    session.receive(frame_request(HandshakeRequest(Capabilities(int(features)))))
+    return session
+
+
+def test_java_is_told_nothing_new() -> None:
+    """Byte for byte what its own oracle answers."""
+    reply, questions = Session(OURS).receive(frame_request(HandshakeRequest()))
+    assert reply.hex() == "00000008" + "1a06080112001800"
+    assert questions == []
+
+
+def test_whoever_announces_a_feature_is_told_everything() -> None:
+    """Features, store, epoch and age; bits that we do not know are ignored."""
+    request = HandshakeRequest(Capabilities(int(Feature.BEGIN_EXTRAS) | 2**40))
+    reply, _ = Session(OURS).receive(frame_request(request))
+    answer = decode_response(reply[4:])
+    expected = Capabilities(int(ALL_FEATURES), b"id", Timestamp(50), 900_000)
+    assert answer == HandshakeResponse(is_compatible=True, capabilities=expected)
+
+
+def test_extensions_go_to_those_who_announced_them() -> None:
+    """Java skips unknown fields, but its frames are limited to 8 KiB."""
+    begun = TimestampResponse(Timestamp(100), Timestamp(50))
+    refused = CommitResponse(Timestamp(100), None, (CellId(7),), 1)
+    plain, ours = opened(Feature.NONE), opened(ALL_FEATURES)
+    assert plain.encode(begun).hex() == "00000004" + "0a020864"
+    assert plain.encode(refused).hex() == "00000006" + "12040801" + "1064"
+    assert decode_response(ours.encode(begun)[4:]) == begun
+    assert decode_response(ours.encode(refused)[4:]) == refused
+
+
+def test_an_extension_that_was_not_announced_is_not_executed() -> None:
+    """An invalidation closes the connection; a hold is a field that we were not to read."""
+    session = opened(Feature.NONE)
+    assert session.receive(frame_request(TimestampRequest(5))) == (b"", [TimestampRequest()])
+    with pytest.raises(RemoteProtocolError, match="did not announce"):
+        session.receive(frame_request(InvalidateRequest(Timestamp(50))))
+    holding = opened(Feature.BEGIN_EXTRAS)
+    assert holding.receive(frame_request(TimestampRequest(5))) == (b"", [TimestampRequest(5)])
+    with pytest.raises(RemoteProtocolError, match="hold of 0 ms"):
+        holding.receive(frame_request(TimestampRequest(0)))
+
+
+def test_nothing_is_executed_before_the_handshake_or_after_a_refusal() -> None:
+    """Java executes the request and closes the channel afterwards."""
+    with pytest.raises(RemoteProtocolError, match="no handshake"):
+        Session(OURS).receive(frame_request(TimestampRequest()))
+    refused = Session(OURS)
+    reply, _ = refused.receive(frame_request(HandshakeRequest(None)))
+    assert decode_response(reply[4:]) == HandshakeResponse(is_compatible=False, capabilities=None)
+    with pytest.raises(RemoteProtocolError, match="refused"):
+        refused.receive(frame_request(TimestampRequest()))
+    assert not refused.is_open
+
+
+@given(data=st.binary(max_size=200), is_open=st.booleans())
+def test_any_bytes_are_understood_or_refused(data: bytes, *, is_open: bool) -> None:
+    """Never another exception: it would end the whole oracle."""
+    session = opened(ALL_FEATURES) if is_open else Session(OURS)
+    try:
+        session.receive(data)
+    except RemoteProtocolError:
+        return
