@@ -11,7 +11,7 @@ from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from tests.machines.isolation import Bench
 from tests.machines.naive_oracle import NaiveOracle
-from tests.machines.servers import TsoServer
+from tests.machines.processes import tso_server
 
 
 @pytest.fixture(
@@ -40,7 +40,7 @@ def every_manager(
             with omidpy.connect(url) as tm:
                 yield tm
         case _:
-            with TsoServer(url) as server, omidpy.connect(url, tso=server.address) as tm:
+            with tso_server(url) as server, omidpy.connect(url, tso=server.address) as tm:
                 yield tm
 
 

@@ -23,7 +23,7 @@ from omidpy.testing import verification
 from omidpy.testing.anomalies import GARBAGE_READ, Anomaly
 from omidpy.testing.verification import TABLE_PREFIX, Plan, Verdict, verify
 from omidpy.visibility import sort_row
-from tests.machines.servers import TsoServer
+from tests.machines.processes import tso_server
 
 pytestmark = pytest.mark.integration
 
@@ -82,7 +82,7 @@ def test_damage_is_found_and_named(url: str) -> None:
                         store.write({schema.name: [RowMutation(cell.row, (put,))]})
 
     vandal = threading.Thread(target=damage)
-    with TsoServer(url) as server:
+    with tso_server(url) as server:
         plan = Plan(url, tso=server.address, duration_s=3, client_count=2, keep=True)
         vandal.start()
         try:
@@ -120,7 +120,7 @@ def test_an_oracle_that_is_there_already_is_pointed_out(
 ) -> None:
     """A second one would stand by for ever."""
     monkeypatch.setattr(verification, "_START_S", 2.0)
-    with TsoServer(url), pytest.raises(OracleUnavailable, match="name it with --tso"):
+    with tso_server(url), pytest.raises(OracleUnavailable, match="name it with --tso"):
         verify(Plan(url, duration_s=1))
 
 
