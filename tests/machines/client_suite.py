@@ -489,7 +489,7 @@ class ClientSuite:
             tx.flush()
             assert table.row(b"r") == {COLUMN: b"%d" % number}
         table.put(b"r", {COLUMN: b"one too many"})
-        with pytest.raises(UsageError, match="49 times"):
+        with pytest.raises(UsageError, match="used the 49 checkpoints"):
             tx.commit()
         assert cells(tm, name) == 0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from omidpy import resolution, snapshot, visibility
+from omidpy import decision, resolution, snapshot, visibility
 from omidpy.buffer import WriteBuffer
 from omidpy.commit_facts import INVALID
 from omidpy.errors import CommitOutcomeUnknown, OmidError, SnapshotTooOld, StorageUnavailable
@@ -24,7 +24,6 @@ from omidpy.storage.base import DeleteVersion, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.table import TransactionalTable
 from omidpy.testing.faults import FaultyStore, Point, on
-from omidpy.transaction import Transaction
 from omidpy.visibility import (
     Fate,
     Invalidate,
@@ -379,9 +378,9 @@ def rewrites_at_the_same_version(patch: pytest.MonkeyPatch) -> None:
     """Break D12: take no checkpoint for a cell that was sent."""
     true = WriteBuffer.take
 
-    def broken(self: WriteBuffer) -> object:
+    def broken(self: WriteBuffer, **options: bool) -> object:
         sent, self._sent = self._sent, {}
-        taken = true(self)
+        taken = true(self, **options)
         for name, versions in self._sent.items():
             sent.setdefault(name, {}).update(versions)
         self._sent = sent
@@ -393,10 +392,10 @@ def rewrites_at_the_same_version(patch: pytest.MonkeyPatch) -> None:
 def rolls_back_while_unknown(patch: pytest.MonkeyPatch) -> None:
     """Take no answer for an abort."""
 
-    def broken(self: Transaction, cell_ids: object, table_ids: object) -> Outcome:
+    def broken(*arguments: object) -> Outcome:
         return Aborted()
 
-    patch.setattr(Transaction, "_settle", broken)
+    patch.setattr(decision, "_settle", broken)
 
 
 def removes_the_entry_first(patch: pytest.MonkeyPatch) -> None:

@@ -302,9 +302,9 @@ def test_with_twice_on_one_transaction_is_an_error(client: Client) -> None:
 def test_a_read_only_transaction_refuses_writes(client: Client) -> None:
     """And says which begin would take them."""
     table = client.tm.begin(read_only=True).table(TABLE)
-    with pytest.raises(UsageError, match=r"read_only=True; use tm.begin\(\) to write"):
+    with pytest.raises(UsageError, match=r"is read-only; use tm.begin\(\) to write"):
         table.put(b"r", {b"cf:q": b"v"})
-    with pytest.raises(UsageError, match="read_only=True"):
+    with pytest.raises(UsageError, match="is read-only"):
         table.delete(b"r", [b"cf:q"])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from omidpy.catalog import LAYOUT_AGE_S
 from omidpy.cells import cell_id, row_id
 from omidpy.errors import (
     ConfigError,
@@ -19,7 +20,7 @@ from omidpy.errors import (
     TransactionAborted,
     WriteConflict,
 )
-from omidpy.manager import LAYOUT_AGE_S, TransactionManager
+from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
