@@ -10,12 +10,12 @@ import atexit
 import contextlib
 import weakref
 from typing import Final
-from urllib.parse import unquote
 
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.oracle.base import Oracle
+from omidpy.storage.address import sqlite_path
 from omidpy.storage.base import Store
 
 _STORES: Final = (
@@ -139,11 +139,7 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
 
         return MemoryStore()
     if scheme == "sqlite":
-        path, _, query = unquote(rest.removeprefix("///")).partition("?")
-        if not rest.startswith("///") or not path or query:
-            raise ConfigError(
-                f"store address {url!r}: write sqlite:///relative.db or sqlite:////absolute.db"
-            )
+        path = sqlite_path(url)
         from omidpy.storage.sqlite import SqliteStore  # noqa: PLC0415 - only for its address
 
         return SqliteStore(path, must_exist=must_exist)

@@ -4,7 +4,7 @@ Invariants: a connection is used by one call at a time; none exists while the pr
 of another program, or of a newer format, is never written; no descriptor of SQLite's own files is
 opened or closed by us, since closing one drops the locks SQLite holds through the others.
 
-    omidpy_meta     format_version, store_id, durable_write_count
+    omidpy_meta     format_version, store_id, durable_write_count; copied_from, copied_ms in a copy
     omidpy_tables   one row a table: id, never reused; name; schema as JSON; split points
     cells_<id>      the cells of table <id>, clustered in HBase's order
 """
@@ -16,12 +16,13 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 from omidpy.storage.sqlite_lock import WriteLock
+from omidpy.storage.sqlite_upgrade import STEPS, upgrade
 
 T = TypeVar("T")
 
@@ -120,28 +121,29 @@ class Database:
         Raises:
             ConfigError: the file is of another program, or of a newer format.
         """
-        meta = self.read(_meta)
-        if meta is None or meta.get("journal_mode") != "wal":
-            if meta is not None:
-                self._check_version(meta)
+        meta = self.read(read_meta)
+        if meta is not None:
+            check_format(meta, self.path)
+        if (
+            meta is None
+            or meta.get("journal_mode") != "wal"
+            or meta["format_version"] != FORMAT_VERSION
+        ):
             meta = self._create()
-        self._check_version(meta)
+            check_format(meta, self.path)
         return str(meta["store_id"])
 
-    def _check_version(self, meta: dict[str, object]) -> None:
-        version = meta.get("format_version")
-        if not isinstance(version, int) or version > FORMAT_VERSION:
-            raise ConfigError(
-                f"{self.path} has format version {version}, and this omidpy reads up to "
-                f"{FORMAT_VERSION}; upgrade omidpy to the version that wrote it"
-            )
-
     def _create(self) -> dict[str, object]:
-        """Make what is missing: all, or the log, which another program may have turned off."""
+        """Make what is missing: all, a newer format, or the log, which others may have turned off.
+
+        Raises:
+            StorageUnavailable: the format must be upgraded, and somebody else has the file open.
+        """
         with self.write_lock:
             try:
                 connection = self._writer(durable=True)
                 self._check_is_ours(connection)
+                self._upgrade(connection)
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 if mode != "wal":
                     raise ConfigError(
@@ -149,11 +151,25 @@ class Database:
                         "put the store on a local disk"
                     )
                 self._transact(connection, _create_format)
-                meta = _meta(connection)
+                meta = read_meta(connection)
             except sqlite3.Error as error:
                 raise translated(error, self.path) from error
         assert meta is not None, "the format was created in the transaction before"
         return meta
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        meta = read_meta(connection)
+        if meta is None:
+            return
+        check_format(meta, self.path)
+        found = meta["format_version"]
+        assert isinstance(found, int), "checked before"
+        if found == FORMAT_VERSION:
+            return
+        with self._mutex:
+            while self._idle:  # ours would keep the file from being upgraded
+                self._idle.pop().close()
+        upgrade(connection, self.path, STEPS, found=found, wanted=FORMAT_VERSION)
 
     def _check_is_ours(self, connection: sqlite3.Connection) -> None:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
@@ -225,14 +241,7 @@ class Database:
         """Make the names of the file and of its log durable: `fsync` of a file need not."""
         # A read makes SQLite create the log, which then stays while this connection is open.
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        folder = os.open(Path(self.path).parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # a file system without directories to sync
-                raise
-        finally:
-            os.close(folder)
+        sync_directory(Path(self.path).parent)
 
     def _borrow(self) -> sqlite3.Connection:
         with self._mutex:
@@ -321,7 +330,33 @@ class Database:
         self._writers.clear()
 
 
-def _meta(connection: sqlite3.Connection) -> dict[str, object] | None:
+def sync_directory(folder: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system without directories to sync
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def check_format(meta: Mapping[str, object], path: str) -> None:
+    """Refuse a format that a later version has made.
+
+    Raises:
+        ConfigError: naming both versions.
+    """
+    version = meta.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{path} has format version {version}, and this omidpy reads up to "
+            f"{FORMAT_VERSION}; upgrade omidpy to the version that wrote it"
+        )
+
+
+def read_meta(connection: sqlite3.Connection) -> dict[str, object] | None:
     """Return the contents of omidpy_meta, and the journal mode; None if there is no such table."""
     try:
         meta = dict(connection.execute("SELECT name, value FROM omidpy_meta"))
@@ -346,7 +381,7 @@ def force_sync(connection: sqlite3.Connection) -> None:
 
 
 def _create_format(connection: sqlite3.Connection) -> None:
-    if _meta(connection) is not None:
+    if read_meta(connection) is not None:
         return  # another process was faster
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     for statement in _CREATE:

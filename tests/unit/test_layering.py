@@ -56,6 +56,7 @@ LEVELS: Final = {
     "omidpy.outcome": 3,
     "omidpy.retry": 3,
     "omidpy.manager": 3,
+    "omidpy.admin": 4,
     "omidpy.connect": 5,
     "omidpy.aio": 5,
     "omidpy.cli": 5,
