@@ -120,8 +120,10 @@ def test_an_oracle_that_is_there_already_is_pointed_out(
 ) -> None:
     """A second one would stand by for ever."""
     monkeypatch.setattr(verification, "_START_S", 2.0)
-    with tso_server(url), pytest.raises(OracleUnavailable, match="name it with --tso"):
-        verify(Plan(url, duration_s=1))
+    with tso_server(url) as server:
+        assert server.address
+        with pytest.raises(OracleUnavailable, match="name it with --tso"):
+            verify(Plan(url, duration_s=1))
 
 
 @pytest.mark.parametrize(
