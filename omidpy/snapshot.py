@@ -10,6 +10,9 @@ cells' versions.
     I10  a batch is released only after the collection horizon was read, begun after the batch
          arrived, and found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S`
          need not look
+
+The reader's own flushed cells are such versions too.  They go as soon as it cannot commit any more,
+so a transaction that has flushed looks at the low watermark each time.
 """
 
 from __future__ import annotations
@@ -105,6 +108,7 @@ class Snapshot:
     Attributes:
         start_ts: Where it reads.
         epoch: No transaction that began below it can be decided a commit any more.
+        has_sent_cells: Whether own cells may lie in the store; set before the first is sent.
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class Snapshot:
         self.start_ts = begun.start_ts if at is None else at
         self.epoch = max(begun.epoch, begun.low_watermark)
         self.asked_s = -inf if asked_s is None or at is not None else asked_s
+        self.has_sent_cells = False
         self._reader = reader
         self._has_own_cells = at is None
         self._max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
@@ -278,10 +283,11 @@ class Snapshot:
 
     def check_horizon(self) -> None:
         """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""
-        if self._reader.clock.monotonic_s() - self.asked_s < HORIZON_FREE_AGE_S:
+        is_young = self._reader.clock.monotonic_s() - self.asked_s < HORIZON_FREE_AGE_S
+        if is_young and not self.has_sent_cells:
             return
         try:
-            horizon = self._reader.watermarks.collection_horizon()
+            horizon, low_watermark = self._reader.watermarks.read_horizons()
         except NoSuchTable:
             return  # A store that only Java ever initialised has never been collected by us.
         if self.start_ts < horizon:
@@ -290,6 +296,12 @@ class Snapshot:
                 "it needs may be gone; begin a new transaction, or compact with longer --retention",
                 # A transaction that begins again reads a younger snapshot; time travel does not.
                 retryable=self._has_own_cells,
+            )
+        if self.has_sent_cells and self.start_ts <= low_watermark:
+            raise SnapshotTooOld(
+                f"transaction {self.start_ts} began at or below the oracle's low watermark "
+                f"{low_watermark}: it can no longer commit, and what it flushed may be gone; make "
+                "it shorter, or start tso-server with a longer --max-transaction-age"
             )
 
 

@@ -149,6 +149,7 @@ class Worker:
         self._task = task
         begun = Begun(self.start_ts, epoch=Timestamp(token.epoch))
         self._snapshot = manager.reader.open(begun, asked_s=None)
+        self._snapshot.has_sent_cells = True  # the owner's
         self._buffer = WriteBuffer(self.start_ts, fixed_version=token.version)
         self._generation = manager.generation
         self._is_finished = False

@@ -182,6 +182,7 @@ class Transaction:
     def _flush(self, *, with_savepoints: bool = False) -> None:
         batch = self._buffer.take(with_savepoints=with_savepoints)
         if batch:
+            self._snapshot.has_sent_cells = True
             self._manager.on_step("before-flush")
             self._manager.store.write(batch)
             self._manager.on_step("flushed")
@@ -229,6 +230,7 @@ class Transaction:
             )
         for name in decoded.tables():
             self._layout(name)
+        self._snapshot.has_sent_cells = True
         try:
             self._buffer.merge(
                 decoded.cells,

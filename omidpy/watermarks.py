@@ -21,7 +21,9 @@ from typing import Final
 
 import msgspec
 
-from omidpy.control import ControlTable, decode_document, encode_document
+from omidpy.cells import decode_long
+from omidpy.commit_table import LOW_WATERMARK_FACT
+from omidpy.control import CONTROL_TABLE, ControlTable, decode_document, encode_document
 from omidpy.model import KeyRange, Timestamp
 
 PRUNE_HORIZON: Final = b"prune-horizon"
@@ -126,6 +128,18 @@ class Watermarks:
     def collection_horizon(self) -> Timestamp:
         """Return the published horizon: a snapshot below it must not be read.  Cost: 1 get."""
         return self._control.read_number(COLLECTION_HORIZON) or Timestamp(0)
+
+    def read_horizons(self) -> tuple[Timestamp, Timestamp]:
+        """Return the collection horizon and our oracle's low watermark, as of one read.
+
+        Cost: 1 get.
+        """
+        rows = (COLLECTION_HORIZON, LOW_WATERMARK_FACT)
+        horizon, low_watermark = (
+            Timestamp(0) if raw is None else decode_long(raw, what=f"{CONTROL_TABLE} row {row!r}")
+            for row, raw in zip(rows, self._control.read_many(rows), strict=True)
+        )
+        return horizon, low_watermark
 
     def publish_collection_horizon(self, to: Timestamp, *, now_ms: int) -> None:
         """Make every reader below `to` stop; acting on it must wait for the grace.

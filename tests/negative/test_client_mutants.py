@@ -443,7 +443,7 @@ def caches_autocommitted_cells(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_read_the_horizon(patch: pytest.MonkeyPatch) -> None:
     """Break I10: release whatever was found."""
-    patch.setattr(Watermarks, "collection_horizon", lambda _: Timestamp(0))
+    patch.setattr(Watermarks, "read_horizons", lambda _: (Timestamp(0), Timestamp(0)))
 
 
 def counts_its_age_from_the_answer(patch: pytest.MonkeyPatch) -> None:

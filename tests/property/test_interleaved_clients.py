@@ -76,7 +76,7 @@ class Twin:
     tx: Transaction
     layers: list[Writes] = field(default_factory=lambda: [{}])
     savepoints: list[Savepoint] = field(default_factory=list)
-    has_flushed: bool = False
+    has_sent: bool = False
     has_worker: bool = False
 
     @property
@@ -131,7 +131,6 @@ class InterleavedClients(RuleBasedStateMachine):
         self.managers[2].post_committer = TornPostCommitter(self.store)
         self.managers[0].create_table(TABLE, ["f", "g"], splits=[b"b"])
         self.commits: list[tuple[int, Writes]] = []
-        self.compacted_ts = 0
         self.twins: list[Twin] = []
 
     # -- the model -----------------------------------------------------------------------------
@@ -150,12 +149,14 @@ class InterleavedClients(RuleBasedStateMachine):
 
     def can_read(self, twin: Twin) -> bool:
         """Say whether a transaction is young enough, and expect a refusal if it is not."""
-        if twin.tx.start_ts < self.horizon():
+        start_ts = twin.tx.start_ts
+        # Once it cannot commit any more, the compactor takes its own cells back.
+        is_doomed = twin.has_sent and start_ts <= self.oracle.low_watermark
+        if start_ts < self.horizon() or is_doomed:
             with pytest.raises(SnapshotTooOld):
                 twin.table.row(ROWS[0])
             return False
-        # It can no longer commit, and the compactor has taken its cells back already.
-        return not (twin.has_flushed and twin.tx.start_ts <= self.compacted_ts)
+        return True
 
     # -- one client ----------------------------------------------------------------------------
 
@@ -212,8 +213,8 @@ class InterleavedClients(RuleBasedStateMachine):
     def flush(self, twin: Twin) -> None:
         """Send what was written."""
         if twin.may_checkpoint():
+            twin.has_sent |= bool(twin.layers[0])
             twin.tx.flush()
-            twin.has_flushed = True
             self.check(twin)
 
     @rule(twin=running, writes=writes)
@@ -250,12 +251,12 @@ class InterleavedClients(RuleBasedStateMachine):
         """Let other processes write a row of the transaction; a first attempt may be lost."""
         if twin.savepoints or twin.has_worker or not twin.may_checkpoint():
             return
-        twin.has_worker = twin.has_flushed = True
+        twin.has_worker = twin.has_sent = True
         token = twin.tx.token()
         for _ in range(attempts):
             worker = self.managers[client].resume(token, task="the only one")
             table = worker.table(TABLE)
-            if twin.tx.start_ts >= max(self.horizon(), self.compacted_ts + 1):
+            if twin.tx.start_ts >= self.horizon() and twin.tx.start_ts > self.oracle.low_watermark:
                 assert table.row(ROWS[0]) == self.expected(twin).get(ROWS[0], {})
             table.put(WORKER_ROW, {COLUMNS[1]: value})
             part = worker.finish()
@@ -347,7 +348,7 @@ class InterleavedClients(RuleBasedStateMachine):
         """Raise the low watermark near the present, and heal, drop and prune below it."""
         newest = self.oracle.begin().start_ts
         target = max(newest - lag * TIMESTAMP_STEP, self.oracle.low_watermark)
-        self.compacted_ts = self.oracle.raise_low_watermark(target)
+        self.oracle.raise_low_watermark(target)
         self.clock.advance(3)  # Readers are warned for so long before anything goes.
         compact(self.store, ALL_AT_ONCE, clock=self.clock, sleep=self.clock.advance)
 
