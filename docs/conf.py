@@ -26,7 +26,8 @@ extensions = [
     "docstrings",
     "generated",
 ]
-exclude_patterns = ["changes", "_ext"]
+# The list of explanations is for those who read the pages where the code is.
+exclude_patterns = ["changes", "_ext", "explanation/README.md"]
 
 html_theme = "furo"
 html_title = f"omidpy {release}"

@@ -69,7 +69,8 @@ def test_every_page_is_in_the_site(site: Path) -> None:
     missing = [
         page
         for page in pages()
-        if not (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+        if page.relative_to(ROOT / "docs") != Path("explanation/README.md")
+        and not (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
     ]
     assert missing == []
 
