@@ -181,9 +181,10 @@ def test_an_interrupted_thread_leaves_the_others_no_riddle(
     leader = threading.Thread(target=commit, args=(oracle, first, 1))
     leader.start()
     assert under_way.wait(10)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("tso.embedded._Waiter.wait", interrupt)
-        commit(oracle, second, 2)
+        with pytest.raises(KeyboardInterrupt):
+            commit(oracle, second, 2)
     store.before = lambda: None
     go_on.set()
     leader.join(10)
