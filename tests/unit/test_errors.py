@@ -14,6 +14,7 @@ CELL = ("t", b"r", b"f", b"q")
 
 
 def all_errors() -> list[type[errors.OmidError]]:
+    """Return every error that the tree defines."""
     return [
         kind
         for kind in vars(errors).values()
@@ -22,6 +23,7 @@ def all_errors() -> list[type[errors.OmidError]]:
 
 
 def made(kind: type[errors.OmidError]) -> errors.OmidError:
+    """Return an instance with everything it can carry."""
     if issubclass(kind, errors.CommitOutcomeUnknown):
         witness = ("t", Cell(b"r", b"f", b"q", 100, b"v"))
         return kind("what happened", start_ts=Timestamp(100), witness=witness)
