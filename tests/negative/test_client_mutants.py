@@ -441,7 +441,7 @@ def caches_autocommitted_cells(patch: pytest.MonkeyPatch) -> None:
         return row._replace(commits=commits)
 
     patch.setattr(snapshot, "sort_row", broken)
-    patch.setattr(snapshot, "paired", lambda _: None)
+    patch.setattr(snapshot, "simple_row", lambda *_: None)
 
 
 def does_not_read_the_horizon(patch: pytest.MonkeyPatch) -> None:
