@@ -29,7 +29,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     load: str
-    """What was asked: arrivals a second, or so many processes as fast as they can."""
+    """What was asked: arrivals a second, or so many processes that never pause."""
     p50_ms: float | None = None
     p99_ms: float | None = None
     per_second: float | None = None

@@ -16,9 +16,8 @@ from omidpy.errors import ConfigError, CorruptCell, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Column: TypeAlias = tuple[bytes, bytes]
-SeenRow: TypeAlias = tuple[bytes, Mapping[Column, tuple[bytes, int]]]
-"""A row key, and (family, qualifier) -> (value, commit_ts)."""
+SeenRow: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
+"""A row key, and b"family:qualifier" -> value."""
 
 ROW_COLUMN: Final = "row"
 """The name of the column of row keys; no other can have it, because they hold a colon."""
@@ -80,14 +79,14 @@ def _batches(
     for name, codec in codecs.items():
         fields.append(arrow.field(column_name(name), arrow.type_for_alias(codec.arrow_type)))
         columns.append([])
-        readers.append((name, parse_column(name), _reader(codec), columns[-1].append))
+        readers.append((name, _reader(codec), columns[-1].append))
     schema = arrow.schema(fields)
     for row, seen in rows:
         keys.append(row)
-        for name, column, read, append in readers:
-            found = seen.get(column)
+        for name, read, append in readers:
+            value = seen.get(name)
             try:
-                append(None if found is None else read(found[0]))
+                append(None if value is None else read(value))
             except CorruptCell as error:
                 raise CorruptCell(f"row {row!r}, column {name!r}: {error}") from error
         if len(keys) == batch_rows:

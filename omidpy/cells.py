@@ -31,6 +31,7 @@ INVALIDATION_VALUE: Final = b"\x00\x00\x00\x01"
 LOW_WATERMARK_ROW: Final = b"LOW_WATERMARK"
 
 _LONG: Final = struct.Struct(">q")
+LONG_BYTES: Final = _LONG.size
 _BUCKET_COUNT: Final = 16
 _MAX_VARINT_BYTES: Final = 10
 

@@ -8,6 +8,7 @@ again, because on HBase a delete hides later writes at its version.
 The rows, by the module that owns them:
 
     low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
+    adopted-ceiling                                              the oracle (tso), beside Omid's
     claim/...  prune-horizon  collection-horizon  hold/...       watermarks.py
     ignored/...  run/...                                        the compactor and the admin commands
 """

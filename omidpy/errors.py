@@ -27,7 +27,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +45,18 @@ class OmidError(Exception):
         super().__init__(message)
         if retryable is not None:
             self.retryable = retryable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Cross process boundaries whole: keyword-only arguments live in the instance's dict."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(
+    kind: type[OmidError], args: tuple[object, ...], state: dict[str, object]
+) -> OmidError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class TransactionAborted(OmidError):

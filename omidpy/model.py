@@ -61,6 +61,10 @@ class Cell(NamedTuple):
     value: bytes
 
 
+PairedCell: TypeAlias = tuple[bytes, bytes, bytes, int, bytes, bytes | None]
+"""A data cell's fields, and the value of its shadow cell; None if it has none."""
+
+
 class KeyRange(NamedTuple):
     """Rows `start <= row < end`; an empty `end` is the end of the table."""
 

@@ -18,23 +18,27 @@ so a transaction that has flushed looks at the low watermark each time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias, cast
 
-from omidpy.cells import FAMILY_MARKER_QUALIFIER, shadow_qualifier
+from omidpy.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.clock import Clock
 from omidpy.errors import NoSuchTable, SnapshotTooOld, StorageError
 from omidpy.model import TIMESTAMP_STEP, Cell, ColumnSpec, KeyRange, Timestamp, base
 from omidpy.oracle.base import Begun
 from omidpy.resolution import CellResolver, TableCell, healing
-from omidpy.storage.base import Row, Store
+from omidpy.storage.base import PairsCells, Row, Store
 from omidpy.visibility import (
+    SeenRow,
+    SimpleRow,
     SortedRow,
     Truncated,
     Unresolved,
     VisibleRow,
+    paired,
+    simple_row,
     sort_row,
     visible_row,
 )
@@ -44,6 +48,12 @@ log = logging.getLogger(__name__)
 
 FIRST_VERSIONS: Final = 3
 """Versions of a column in the first read; older ones are fetched where none of these is seen."""
+
+
+MAX_REREAD_SHARE: Final = 0.25
+"""Rows of a page that may be read twice, before a scan goes on in the plain way."""
+
+Page: TypeAlias = Iterable[tuple[bytes, SeenRow]]
 
 
 class SnapshotReader:
@@ -69,6 +79,7 @@ class SnapshotReader:
                 that a reader need not.
         """
         self.store = store
+        self.pairing = store if isinstance(store, PairsCells) else None
         self.resolver = resolver
         self.watermarks = watermarks
         self.clock = clock
@@ -129,7 +140,7 @@ class Snapshot:
 
     def read(
         self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None = None
-    ) -> list[VisibleRow]:
+    ) -> list[SeenRow]:
         """Read rows in the order asked for.
 
         Raises:
@@ -155,11 +166,31 @@ class Snapshot:
         *,
         reverse: bool = False,
         page_rows: int = 1000,
-    ) -> Iterator[list[tuple[bytes, VisibleRow]]]:
-        """Yield pages of (row, what is seen of it); rows of which nothing is seen are left out.
+    ) -> Iterator[list[tuple[bytes, SeenRow]]]:
+        """Yield pages of (row, what is seen of it); rows of which nothing is seen may be left out.
 
         Cost: 1 RPC a page, and what `read` says for the page as a whole.
         """
+        if self._reader.pairing is not None and not reverse:
+            pages = self._pages_of_pairs(
+                self._reader.pairing, table, key_range, columns, page_rows=page_rows
+            )
+        else:
+            pages = self._pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
+        for page in pages:
+            yield [(key, row) for key, row in page if isinstance(row, SimpleRow) or row.cells]
+        # That nothing more was found is an answer too, and rows may have been collected whole.
+        self.check_horizon()
+
+    def _pages(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        *,
+        reverse: bool,
+        page_rows: int,
+    ) -> Iterator[Page]:
         for page in self._reader.store.scan(
             table,
             key_range,
@@ -170,10 +201,43 @@ class Snapshot:
             page_rows=page_rows,
         ):
             keys = [cells[0].row for cells in page]
-            selected = self._select(table, keys, page, columns)
-            yield [(key, row) for key, row in zip(keys, selected, strict=True) if row.cells]
-        # That nothing more was found is an answer too, and rows may have been collected whole.
-        self.check_horizon()
+            yield zip(keys, self._select(table, keys, page, columns), strict=True)
+
+    def _pages_of_pairs(
+        self,
+        store: PairsCells,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        *,
+        page_rows: int,
+    ) -> Iterator[Page]:
+        """Decide simple rows as they come, and read the others again, whole.
+
+        Where many are not simple the rest of the range is read as in any other store.
+        """
+        before = encode_long(self.start_ts)
+        for page in store.scan_pairs(
+            table,
+            key_range,
+            columns=_with_markers(columns),
+            max_version=self._max_version,
+            page_rows=page_rows,
+        ):
+            keys = [pairs[0][0] for pairs in page]
+            rows: list[SeenRow | None] = [simple_row(pairs, before) for pairs in page]
+            others = [index for index, row in enumerate(rows) if row is None]
+            if others:
+                found = self.read(table, [keys[index] for index in others], columns)
+                for index, row in zip(others, found, strict=True):
+                    rows[index] = row
+            else:
+                self.check_horizon()
+            yield zip(keys, cast("list[SeenRow]", rows), strict=True)
+            if len(others) > len(page) * MAX_REREAD_SHARE:
+                rest = KeyRange(keys[-1] + b"\x00", key_range.end)
+                yield from self._pages(table, rest, columns, reverse=False, page_rows=page_rows)
+                return
 
     # -- deciding a batch of rows --------------------------------------------------------------
 
@@ -183,7 +247,7 @@ class Snapshot:
         keys: Sequence[bytes],
         found: Sequence[Row],
         columns: Sequence[ColumnSpec] | None,
-    ) -> list[VisibleRow]:
+    ) -> list[SeenRow]:
         results, truncated = self._decide(table, found, versions_read=FIRST_VERSIONS)
         if truncated:
             deeper = self._reader.store.get(
@@ -214,13 +278,17 @@ class Snapshot:
 
     def _decide(
         self, table: str, found: Sequence[Row], *, versions_read: int | None
-    ) -> tuple[dict[int, VisibleRow], list[int]]:
+    ) -> tuple[dict[int, SeenRow], list[int]]:
         """Decide rows; return those decided by index, and the indexes that need older versions."""
-        results: dict[int, VisibleRow] = {}
+        results: dict[int, SeenRow] = {}
         truncated: list[int] = []
         findings = _Findings()
         waiting: dict[int, SortedRow] = {}
+        before = encode_long(self.start_ts)
         for index, cells in enumerate(found):
+            if (simple := simple_row(paired(cells), before)) is not None:
+                results[index] = simple
+                continue
             waiting[index] = row = sort_row(cells)
             findings.commits.update(row.commits)
         self._reader.resolver.cache.update(findings.commits)
@@ -318,6 +386,14 @@ def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] |
             wanted[family, name] = None
             wanted[family, shadow_qualifier(name)] = None
     return list(wanted)
+
+
+def _with_markers(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:
+    """Return the data that must be read to see `columns`: a family marker may hide them."""
+    if columns is None:
+        return None
+    markers = {(family, FAMILY_MARKER_QUALIFIER) for family, name in columns if name is not None}
+    return [*columns, *sorted(markers)]
 
 
 def _reads_more_than_asked(columns: Sequence[ColumnSpec]) -> bool:

@@ -30,8 +30,8 @@ from omidpy.cells import cell_id, check_writable, is_tombstone, row_id, tombston
 from omidpy.codec import Codec
 from omidpy.counters import Counters
 from omidpy.errors import NoSuchFamily, UsageError
-from omidpy.model import CellId, ColumnSpec, KeyRange
-from omidpy.visibility import VisibleRow
+from omidpy.model import Cell, CellId, ColumnSpec, KeyRange
+from omidpy.visibility import NOTHING, SeenRow, SimpleRow, VisibleCell, VisibleRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 RowData: TypeAlias = dict[bytes, bytes]
 """b"family:qualifier" -> value."""
 
-Versioned: TypeAlias = dict[tuple[bytes, bytes], tuple[bytes, int]]
 Overlay: TypeAlias = Mapping[tuple[bytes, bytes], bytes]
 
 DEFAULT_BATCH_ROWS: Final = 1000
@@ -244,16 +243,15 @@ class TransactionalTable(Counters):
         key_range = scan_range(row_start, row_stop, row_prefix, reverse=reverse)
         specs = self._column_specs(checked)
         page_rows = min(batch_rows, DEFAULT_BATCH_ROWS)
-        rows = self._merged_rows(key_range, specs, page_rows=page_rows, reverse=reverse)
-        return record_batches(self._while_open(rows), checked, batch_rows=batch_rows)
-
-    def _while_open(
-        self, rows: Iterator[tuple[bytes, Versioned]]
-    ) -> Iterator[tuple[bytes, Versioned]]:
-        for row in rows:
-            self._host.check_open()
-            if row[1]:
-                yield row
+        rows = self._scan(
+            key_range,
+            specs,
+            include_timestamp=False,
+            page_rows=page_rows,
+            limit=None,
+            reverse=reverse,
+        )
+        return record_batches(rows, checked, batch_rows=batch_rows)
 
     def _scan(
         self,
@@ -265,11 +263,16 @@ class TransactionalTable(Counters):
         limit: int | None,
         reverse: bool,
     ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+        shaped = _with_timestamps if include_timestamp else _values
         rows = self._merged_rows(key_range, specs, page_rows=page_rows, reverse=reverse)
-        for count, (key, versioned) in enumerate(self._while_open(rows), start=1):
-            yield key, _shaped(versioned, include_timestamp=include_timestamp)
-            if count == limit:
-                return
+        count = 0
+        for key, seen in rows:
+            self._host.check_open()
+            if data := shaped(seen):
+                yield key, data
+                count += 1
+                if count == limit:
+                    return
 
     def _merged_rows(
         self,
@@ -278,7 +281,7 @@ class TransactionalTable(Counters):
         *,
         page_rows: int,
         reverse: bool,
-    ) -> Iterator[tuple[bytes, Versioned]]:
+    ) -> Iterator[tuple[bytes, SeenRow]]:
         """Yield the rows of the snapshot and of the buffer, merged in key order."""
         if key_range.is_empty():
             return
@@ -290,13 +293,15 @@ class TransactionalTable(Counters):
             for key, seen in page:
                 while waiting and _comes_first(waiting[-1], key, reverse=reverse):
                     own = waiting.pop()
-                    yield own, self._overlaid(None, written[own], specs)
+                    yield own, self._overlaid(own, NOTHING, written[own], specs)
                 if waiting and waiting[-1] == key:
                     waiting.pop()
-                yield key, self._overlaid(seen, written.get(key, {}), specs)
+                    yield key, self._overlaid(key, seen, written[key], specs)
+                else:
+                    yield key, seen
         while waiting:
             own = waiting.pop()
-            yield own, self._overlaid(None, written[own], specs)
+            yield own, self._overlaid(own, NOTHING, written[own], specs)
 
     def _read(
         self,
@@ -306,33 +311,33 @@ class TransactionalTable(Counters):
         include_timestamp: bool,
     ) -> list[dict[bytes, Any]]:
         self._host.check_open()
+        shaped = _with_timestamps if include_timestamp else _values
         found = self._snapshot.read(self.name, keys, specs)
         return [
-            _shaped(
-                self._overlaid(seen, self._buffer.row(self.name, key), specs),
-                include_timestamp=include_timestamp,
-            )
+            shaped(self._overlaid(key, seen, self._buffer.row(self.name, key), specs))
             for key, seen in zip(keys, found, strict=True)
         ]
 
     def _overlaid(
-        self, seen: VisibleRow | None, own: Overlay, specs: list[ColumnSpec] | None
-    ) -> Versioned:
+        self,
+        row: bytes,
+        seen: SeenRow,
+        own: Overlay,
+        specs: list[ColumnSpec] | None,
+    ) -> SeenRow:
         """Lay the transaction's buffered writes of a row over what the snapshot sees of it."""
-        merged: Versioned = {}
-        if seen is not None:
-            merged = {
-                (cell.family, cell.qualifier): (cell.value, commit_ts)
-                for cell, commit_ts in seen.cells
-            }
+        if not own:
+            return seen
+        start_ts = self._snapshot.start_ts
+        merged = {(cell.family, cell.qualifier): (cell, at) for cell, at in seen.cells}
         for column, value in own.items():
             if specs is not None and column not in specs and (column[0], None) not in specs:
                 continue
             if is_tombstone(value):
                 merged.pop(column, None)
             else:
-                merged[column] = (value, self._snapshot.start_ts)
-        return dict(sorted(merged.items())) if own else merged
+                merged[column] = (Cell(row, *column, start_ts, value), start_ts)
+        return VisibleRow([VisibleCell(*merged[column]) for column in sorted(merged)])
 
     def _column_specs(self, columns: Iterable[bytes] | None) -> list[ColumnSpec] | None:
         self._host.check_open()
@@ -412,7 +417,8 @@ class TransactionalTable(Counters):
         if whole:
             found = self._snapshot.read(self.name, (row,), whole)[0]
             own = self._buffer.row(self.name, row)
-            doomed.update(self._overlaid(found, own, whole))
+            seen = self._overlaid(row, found, own, whole)
+            doomed.update((cell.family, cell.qualifier) for cell, _ in seen.cells)
         for family, qualifier in sorted(doomed):
             self._write(row, family, qualifier, tombstone_for(qualifier))
         self._host.wrote()
@@ -446,10 +452,14 @@ class TransactionalTable(Counters):
         return Batch(self, batch_size, discard_on_error=transaction)
 
 
-def _shaped(versioned: Versioned, *, include_timestamp: bool) -> dict[bytes, Any]:
-    if include_timestamp:
-        return {family + b":" + name: pair for (family, name), pair in versioned.items()}
-    return {family + b":" + name: pair[0] for (family, name), pair in versioned.items()}
+def _values(row: SeenRow) -> dict[bytes, Any]:
+    if isinstance(row, SimpleRow):
+        return {family + b":" + name: value for _, family, name, _, value, _ in row}
+    return {family + b":" + name: value for (_, family, name, _, value), _ in row.cells}
+
+
+def _with_timestamps(row: SeenRow) -> dict[bytes, Any]:
+    return {family + b":" + name: (value, at) for (_, family, name, _, value), at in row.cells}
 
 
 def _comes_first(own: bytes, key: bytes, *, reverse: bool) -> bool:

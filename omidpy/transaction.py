@@ -438,7 +438,10 @@ class Transaction:
     @property
     def is_running(self) -> bool:
         """Whether it can still be used, in the process that began it."""
-        return self.status is TransactionStatus.RUNNING and not self.is_inherited
+        return (
+            self.status is TransactionStatus.RUNNING
+            and self._generation == self._manager.generation
+        )
 
     @property
     def is_inherited(self) -> bool:
@@ -447,15 +450,16 @@ class Transaction:
 
     def check_open(self) -> None:
         """Raise `TransactionClosed` unless it is running, in the process that began it."""
+        if self.is_running:
+            return
         if self.is_inherited:
             raise TransactionClosed(
                 f"transaction {self.start_ts} was begun before fork and belongs to the parent "
                 "process; begin another in this one"
             )
-        if self.status is not TransactionStatus.RUNNING:
-            raise TransactionClosed(
-                f"transaction {self.start_ts} is {self.status}; begin another with tm.begin()"
-            )
+        raise TransactionClosed(
+            f"transaction {self.start_ts} is {self.status}; begin another with tm.begin()"
+        )
 
     def check_writable(self) -> None:
         """Raise unless the transaction is running and may write."""

@@ -72,10 +72,10 @@ def _measure(tm: TransactionManager, where: str, count: int) -> list[Result]:
         commit, per_second=COMMITS_PER_S, count=max(1, count // 5), prepare=begin_and_write
     )
     return [
-        latencies(f"begin, {where}", f"{BEGINS_PER_S:.0f} a second, one client", begins),
+        latencies(f"begin, {where}", f"{BEGINS_PER_S:.0f} a second, 1 client", begins),
         latencies(
             f"commit of {CELLS} cells, {where}",
-            f"{COMMITS_PER_S:.0f} a second, one client",
+            f"{COMMITS_PER_S:.0f} a second, 1 client",
             commits,
         ),
     ]
@@ -93,5 +93,5 @@ def _measure_bare(path: Path, count: int) -> Result:
 
     commits = paced(write, per_second=COMMITS_PER_S, count=max(1, count // 5))
     connection.close()
-    load = f"{COMMITS_PER_S:.0f} a second, one client"
+    load = f"{COMMITS_PER_S:.0f} a second, 1 client"
     return latencies(f"commit of {CELLS} cells, bare SQLite", load, commits)

@@ -68,7 +68,7 @@ def _result(name: str, processes: int, seconds: float, runs: list[list[float]]) 
     latencies = [latency for run in runs for latency in run]
     return Result(
         name,
-        f"{processes} processes, each as fast as it can" if processes > 1 else "1 process",
+        f"{processes} process{'es' if processes > 1 else ''} without pause",
         p50_ms=round(percentile(latencies, 0.50) * 1000, 3),
         p99_ms=round(percentile(latencies, 0.99) * 1000, 3),
         per_second=round(statistics.median(len(run) / seconds for run in runs), 1),

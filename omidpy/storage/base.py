@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, TableSchema
+from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, PairedCell, TableSchema
 
 Row: TypeAlias = list[Cell]
 """The cells of one row, never empty in a scan, in HBase's order."""
@@ -93,6 +93,30 @@ class ProcessLock(Protocol):
 
     def release(self) -> None:
         """Give the right up; a second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class PairsCells(Protocol):
+    """A store that can pair data cells with their shadow cells where they are kept.
+
+    An option: whoever reads from a store without it pairs for itself.
+    """
+
+    def scan_pairs(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        page_rows: int,
+    ) -> Iterator[list[list[PairedCell]]]:
+        """Yield what `Store.scan` yields, in key order, without the shadow cells.
+
+        Each data cell comes with the value of its shadow cell instead, in the form with a prefix,
+        at the same version.  `columns` name data; all versions come.
+        """
         ...
 
 

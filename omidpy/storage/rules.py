@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from operator import eq
 from typing import Final, TypeAlias
 
 from omidpy.errors import NoSuchFamily, UsageError
@@ -200,6 +201,10 @@ def check_page_rows(page_rows: int) -> None:
 
 def newest(cells: Iterable[Cell], max_versions: int) -> list[Cell]:
     """Keep the first `max_versions` versions of each column of cells in HBase's order."""
+    cells = list(cells)
+    qualifiers = [cell[2] for cell in cells]
+    if not any(map(eq, qualifiers, qualifiers[max_versions:])):
+        return cells  # no column can have more, which is the rule
     kept: list[Cell] = []
     row, family, qualifier, count = None, None, None, 0
     for cell in cells:

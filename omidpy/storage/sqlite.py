@@ -33,6 +33,7 @@ from omidpy.model import (
     ColumnSpec,
     FamilySchema,
     KeyRange,
+    PairedCell,
     TableSchema,
 )
 from omidpy.storage import forking, rules
@@ -54,9 +55,12 @@ from omidpy.storage.sqlite_cells import (
     create_cells,
     find_qualifier,
     in_one_view,
+    pairs_query,
     read_page,
     read_row,
     scan_query,
+    to_cells,
+    to_pairs,
 )
 from omidpy.storage.sqlite_file import Database, StaleTable, force_sync
 from omidpy.storage.sqlite_lock import FileLock
@@ -312,7 +316,7 @@ class SqliteStore:
                 return [], True
             query, values = scan_query(cells, KeyRange(start, end), specs, bounds, reverse=reverse)
             return self._file.read(
-                lambda connection: read_page(connection.execute(query, values), limit)
+                lambda connection: read_page(connection.execute(query, values), limit, to_cells)
             )
 
         is_last = False
@@ -327,6 +331,34 @@ class SqliteStore:
                 start = page[-1][0].row + b"\x00"
             if bounds.max_versions is not None:
                 page = [rules.newest(row, bounds.max_versions) for row in page]
+            yield page
+
+    def scan_pairs(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        page_rows: int,
+    ) -> Iterator[list[list[PairedCell]]]:
+        """Yield pages of data cells with their shadow cells; see `PairsCells`."""
+        start, end = key_range
+
+        def call() -> tuple[list[list[PairedCell]], bool]:
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+            query, values = pairs_query(cells, KeyRange(start, end), specs, max_version)
+            return self._file.read(
+                lambda connection: read_page(connection.execute(query, values), page_rows, to_pairs)
+            )
+
+        is_last = False
+        while not is_last:
+            page, is_last = self._afresh(call)
+            if not page:
+                return
+            start = page[-1][0][0] + b"\x00"
             yield page
 
     def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:

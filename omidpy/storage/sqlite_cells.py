@@ -11,15 +11,26 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, TypeVar, cast
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from omidpy.model import Cell, Column, ColumnSpec, KeyRange
+from omidpy.cells import SHADOW_PREFIX, SHADOW_SUFFIX
+from omidpy.model import Cell, Column, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import rules
 from omidpy.storage.base import Row
 
 T = TypeVar("T")
+C = TypeVar("C", bound=tuple[Any, ...])
+
+FIRST_CHUNK_CELLS: Final = 4
+MAX_CHUNK_CELLS: Final = 1024
+"""Cells fetched at a time: few until their size is known, then what the page seems to need."""
+
+ROW_OF: Final = itemgetter(0)
+VALUE_OF: Final = itemgetter(4)
 
 PAGE_BYTES: Final = 4 << 20
 """About how much of a scan is in memory at a time, past which a page ends with its row."""
@@ -28,6 +39,14 @@ to_cell: Callable[[tuple[object, ...]], Cell] = cast(
     "Callable[[tuple[object, ...]], Cell]", partial(tuple.__new__, Cell)
 )
 """Make a Cell of a tuple of its fields, in C: scans make millions."""
+
+to_cells: Callable[[Iterable[Any]], Iterable[Cell]] = partial(map, to_cell)
+"""Make cells of the fields of many."""
+
+
+def to_pairs(fields: Iterable[Any]) -> Iterable[PairedCell]:
+    """Take the fields of many as they are."""
+    return fields
 
 
 class Bounds(NamedTuple):
@@ -107,20 +126,7 @@ def scan_query(
     reverse: bool,
 ) -> tuple[str, list[object]]:
     """Return a query that reads a range in key order, or in its exact reverse."""
-    where = "version >= ? AND version < ? AND row_key >= ?"
-    values: list[object] = [bounds.min_version, bounds.max_version, key_range.start]
-    if key_range.end:
-        where += " AND row_key < ?"
-        values.append(key_range.end)
-    if specs is not None:
-        # One JSON value in place of a parameter for each column, of which SQLite has a limit.
-        where += (
-            " AND (hex(family) IN (SELECT value FROM json_each(?))"
-            " OR hex(family) || '/' || hex(qualifier) IN (SELECT value FROM json_each(?)))"
-        )
-        hexes = [(f.hex().upper(), None if q is None else q.hex().upper()) for f, q in specs]
-        values.append(json.dumps([family for family, qualifier in hexes if qualifier is None]))
-        values.append(json.dumps([f"{f}/{q}" for f, q in hexes if q is not None]))
+    where, values = _where(key_range, specs, bounds)
     order = (
         "row_key DESC, family DESC, qualifier DESC, version"
         if reverse
@@ -133,25 +139,86 @@ def scan_query(
     return query, values
 
 
-def read_page(cursor: sqlite3.Cursor, limit: int) -> tuple[list[Row], bool]:
+def pairs_query(
+    cells: str, key_range: KeyRange, specs: list[ColumnSpec] | None, max_version: int
+) -> tuple[str, list[object]]:
+    """Return a query that reads data cells in key order, each with its shadow cell's value.
+
+    Finding that is one step in the index that the scan has just read, and costs much less than
+    handing another cell to Python.
+    """
+    where, values = _where(key_range, specs, Bounds(0, max_version, None), of="d.")
+    query = (
+        "SELECT d.row_key, d.family, d.qualifier, d.version, d.value, s.value"
+        f" FROM {cells} d LEFT JOIN {cells} s ON s.row_key = d.row_key AND s.family = d.family"
+        f" AND s.qualifier = CAST({_SQL_PREFIX} || d.qualifier || {_SQL_SUFFIX} AS BLOB)"
+        f" AND s.version = d.version WHERE {where}"
+        f" AND (substr(d.qualifier, -2) IS NOT {_SQL_SUFFIX} OR length(d.qualifier) = 2)"
+        " ORDER BY d.row_key, d.family, d.qualifier, d.version DESC"
+    )
+    return query, values
+
+
+_SQL_PREFIX: Final = f"x'{SHADOW_PREFIX.hex()}'"
+_SQL_SUFFIX: Final = f"x'{SHADOW_SUFFIX.hex()}'"
+
+
+def _where(
+    key_range: KeyRange, specs: list[ColumnSpec] | None, bounds: Bounds, *, of: str = ""
+) -> tuple[str, list[object]]:
+    """Return the condition that a cell is in a range and selected; `of` names its table."""
+    where = f"{of}version >= ? AND {of}version < ? AND {of}row_key >= ?"
+    values: list[object] = [bounds.min_version, bounds.max_version, key_range.start]
+    if key_range.end:
+        where += f" AND {of}row_key < ?"
+        values.append(key_range.end)
+    if specs is not None:
+        # One JSON value in place of a parameter for each column, of which SQLite has a limit.
+        where += (
+            f" AND (hex({of}family) IN (SELECT value FROM json_each(?)) OR"
+            f" hex({of}family) || '/' || hex({of}qualifier) IN (SELECT value FROM json_each(?)))"
+        )
+        hexes = [(f.hex().upper(), None if q is None else q.hex().upper()) for f, q in specs]
+        values.append(json.dumps([family for family, qualifier in hexes if qualifier is None]))
+        values.append(json.dumps([f"{f}/{q}" for f, q in hexes if q is not None]))
+    return where, values
+
+
+def read_page(
+    cursor: sqlite3.Cursor, limit: int, made: Callable[[Iterable[Any]], Iterable[C]]
+) -> tuple[list[list[C]], bool]:
     """Read at most `limit` whole rows, and say whether they were the last ones.
 
-    The cursor is closed here: an open one would pin its view of the file.
+    Args:
+        cursor: Yields the fields of cells.
+        limit: Rows of a page.
+        made: Makes cells of the fields of many.
+
+    The cursor is closed here: an open one would pin its view of the file.  What is done to every
+    cell is done in C, because scans read millions.
     """
-    page: list[Row] = []
-    current: bytes | None = None
-    row: Row = []
-    size_bytes = 0
+    page: list[list[C]] = []
+    cell_count = size_bytes = 0
+    chunk_cells = FIRST_CHUNK_CELLS
     try:
-        for fields in cursor:
-            if fields[0] != current:
-                if len(page) == limit or size_bytes >= PAGE_BYTES:
-                    return page, False
-                current = fields[0]
-                row = []
-                page.append(row)
-            row.append(to_cell(fields))
-            size_bytes += len(fields[4]) + len(fields[2]) + len(fields[0])
+        while chunk := list(made(cursor.fetchmany(chunk_cells))):
+            rows = [list(cells) for _, cells in groupby(chunk, ROW_OF)]
+            if page and page[-1][0][0] == chunk[0][0]:
+                page[-1] += rows.pop(0)
+            page += rows
+            cell_count += len(chunk)
+            size_bytes += sum(map(len, map(VALUE_OF, chunk)))
+            size_bytes += len(chunk) * (len(chunk[0][0]) + len(chunk[0][2]))
+            # The last row may go on, so there must be one more than is handed out.
+            if len(page) > limit or (len(page) > 1 and size_bytes >= PAGE_BYTES):
+                del page[min(limit, len(page) - 1) :]
+                return page, False
+            chunk_cells = min(
+                4 * chunk_cells,
+                MAX_CHUNK_CELLS,
+                (limit + 1 - len(page)) * cell_count // len(page) + 1,
+                max(PAGE_BYTES - size_bytes, 0) * cell_count // max(size_bytes, 1) + 1,
+            )
         return page, True
     finally:
         cursor.close()

@@ -367,9 +367,11 @@ def ignores_its_own_deletes(patch: pytest.MonkeyPatch) -> None:
     """Lay only puts over the snapshot."""
     true = TransactionalTable._overlaid
 
-    def broken(self: TransactionalTable, seen: object, own: object, specs: object) -> object:
+    def broken(
+        self: TransactionalTable, row: bytes, seen: object, own: object, specs: object
+    ) -> object:
         puts = {column: value for column, value in own.items() if value}  # type: ignore[attr-defined]
-        return true(self, seen, puts, specs)  # type: ignore[arg-type]
+        return true(self, row, seen, puts, specs)  # type: ignore[arg-type]
 
     patch.setattr(TransactionalTable, "_overlaid", broken)
 
@@ -439,6 +441,7 @@ def caches_autocommitted_cells(patch: pytest.MonkeyPatch) -> None:
         return row._replace(commits=commits)
 
     patch.setattr(snapshot, "sort_row", broken)
+    patch.setattr(snapshot, "simple_row", lambda *_: None)
 
 
 def does_not_read_the_horizon(patch: pytest.MonkeyPatch) -> None:

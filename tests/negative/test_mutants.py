@@ -189,7 +189,7 @@ def own_writes_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         TransactionalTable,
         "_overlaid",
-        lambda self, seen, _, specs: original(self, seen, {}, specs),
+        lambda self, row, seen, _, specs: original(self, row, seen, {}, specs),
     )
 
 
@@ -197,9 +197,9 @@ def own_deletes_ignored(patch: pytest.MonkeyPatch) -> None:
     """Read past the buffered tombstones."""
     original = TransactionalTable._overlaid
 
-    def overlaid(self: Any, seen: Any, own: Mapping[Any, bytes], specs: Any) -> Any:
+    def overlaid(self: Any, row: Any, seen: Any, own: Mapping[Any, bytes], specs: Any) -> Any:
         puts = {column: value for column, value in own.items() if not is_tombstone(value)}
-        return original(self, seen, puts, specs)
+        return original(self, row, seen, puts, specs)
 
     patch.setattr(TransactionalTable, "_overlaid", overlaid)
 

@@ -163,6 +163,35 @@ def test_many_threads_get_many_timestamps(oracle: EmbeddedOracle) -> None:
     assert len(seen) == len(set(seen)) == 800
 
 
+def test_an_interrupted_thread_leaves_the_others_no_riddle(
+    store: WatchedStore, oracle: EmbeddedOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while waiting: somebody else flushes the batch that it was in."""
+    first, second = oracle.begin().start_ts, oracle.begin().start_ts
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def hold_up() -> None:
+        under_way.set()
+        assert go_on.wait(10)
+
+    def interrupt(waiter: object) -> None:
+        raise KeyboardInterrupt
+
+    store.before = hold_up
+    leader = threading.Thread(target=commit, args=(oracle, first, 1))
+    leader.start()
+    assert under_way.wait(10)
+    with monkeypatch.context() as patch:
+        patch.setattr("tso.embedded._Waiter.wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            commit(oracle, second, 2)
+    store.before = lambda: None
+    go_on.set()
+    leader.join(10)
+    verdict = commit(oracle, second, 2, is_retry=True)
+    assert CommitTable(store).read((second,)) == {second: verdict.commit_ts}
+
+
 # -- a store in trouble ----------------------------------------------------------------------------
 
 

@@ -110,6 +110,18 @@ def test_a_dead_oracle_leaves_the_outcome_open(client: Client) -> None:
     assert "rolled-back" not in client.steps
 
 
+def test_a_store_that_fails_for_a_moment_is_asked_again() -> None:
+    """The evidence is there; one lost read must not leave the outcome open."""
+    client = Client(FaultyStore(MemoryStore()))
+    assert isinstance(client.store, FaultyStore)
+    client.oracle.losses.append(Loss.REPLY)
+    tx = pending(client)
+    tx.flush()
+    client.store.plans.append(on("get.before", StorageUnavailable("cut"), nth=1))
+    tx.commit()
+    assert tx.status is TransactionStatus.COMMITTED
+
+
 def test_waiting_for_a_dead_oracle_has_a_bound(client: Client) -> None:
     """The settle budget, on the client's own clock."""
     began_s = client.clock.monotonic_s()

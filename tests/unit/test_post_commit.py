@@ -247,6 +247,17 @@ def test_none_leaves_the_shadow_cells_to_readers() -> None:
     assert client.entries() == {start_ts: start_ts + 50}
 
 
+def test_what_this_process_committed_it_need_not_look_up() -> None:
+    """Its commit timestamp is known here; the first reader only heals."""
+    store = FaultyStore(MemoryStore())
+    client = Client(store, post_commit="none")
+    client.write()
+    tx = client.tm.begin()
+    store.calls.clear()
+    assert tx.table(TABLE).row(b"r") == {b"cf:q": b"v"}
+    assert store.calls == {"get": 1, "write": 1}
+
+
 def test_what_this_process_will_heal_is_not_healed_by_its_readers() -> None:
     """A counter that is read right after its commit needs no second write of its shadow cell."""
     store = FaultyStore(MemoryStore())

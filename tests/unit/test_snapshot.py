@@ -115,6 +115,17 @@ def test_commits_are_remembered_over_reads(readers: Readers) -> None:
     assert readers.store.calls == {"get": 1, "write": 1}, "no commit table get, but healed"
 
 
+def test_a_commit_found_by_its_shadow_cell_is_remembered(readers: Readers) -> None:
+    """Its entry is gone by then; other cells of the transaction need no second search."""
+    cell = readers.world.put(b"a", 100)
+    readers.world.put(b"b", 100)
+    readers.store.plans.append(
+        on("get.before", lambda: readers.world.heal(cell, 150), table=COMMIT_TABLE, nth=1)
+    )
+    assert readers.values(readers.at(), b"a") == [[b"v"]]
+    assert readers.values(readers.at(), b"b") == [[b"v"]]
+
+
 def test_that_something_has_not_committed_is_not_remembered(readers: Readers) -> None:
     """It is true of this snapshot alone."""
     readers.world.put(b"r", 100)

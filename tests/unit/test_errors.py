@@ -1,0 +1,50 @@
+"""The error tree: what every error says, and that it survives a trip between processes."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from omidpy import errors
+from omidpy.model import Cell, Timestamp
+
+CELL = ("t", b"r", b"f", b"q")
+
+
+def all_errors() -> list[type[errors.OmidError]]:
+    """Return every error that the tree defines."""
+    return [
+        kind
+        for kind in vars(errors).values()
+        if inspect.isclass(kind) and issubclass(kind, errors.OmidError)
+    ]
+
+
+def made(kind: type[errors.OmidError]) -> errors.OmidError:
+    """Return an instance with everything it can carry."""
+    if issubclass(kind, errors.CommitOutcomeUnknown):
+        witness = ("t", Cell(b"r", b"f", b"q", 100, b"v"))
+        return kind("what happened", start_ts=Timestamp(100), witness=witness)
+    if issubclass(kind, errors.WriteConflict):
+        return kind("what happened", cells=[CELL], retryable=False)
+    return kind("what happened", retryable=True)
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
+def test_an_error_survives_pickling_with_all_it_carries(kind: type[errors.OmidError]) -> None:
+    """Spark and multiprocessing pickle the errors of their tasks; one that cannot be hides them."""
+    error = made(kind)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert str(copy) == "what happened"
+    assert copy.retryable == error.retryable
+    assert vars(copy) == vars(error)
+
+
+def test_only_certain_aborts_and_a_silent_oracle_are_retryable() -> None:
+    """A retry after an unknown outcome could apply a transaction twice."""
+    retryable = {kind for kind in all_errors() if kind.retryable}
+    aborted = {kind for kind in all_errors() if issubclass(kind, errors.TransactionAborted)}
+    assert retryable == aborted | {errors.OracleUnavailable}
