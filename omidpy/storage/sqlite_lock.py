@@ -23,6 +23,9 @@ from typing import Final
 
 from omidpy.errors import StorageUnavailable
 
+_SHORT_PAUSES_S: Final = (0.00005, 0.0001, 0.0002, 0.0004)
+"""How long to try again before a thread is made that sleeps: most writers are done by then."""
+
 _NOTE_BYTES: Final = 512
 """A note in a lock file: the holder's pid, a space, its purpose, padded with spaces."""
 
@@ -114,16 +117,23 @@ class WriteLock:
             self._note = _note(os.getpid(), "writing")
         # While a waiter sleeps on this open file, an attempt of our own would succeed together with
         # it, and its giving back would then free what we hold.
-        if self._waiter is None:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._wait(self._fd, deadline_s)
-        else:
+        if self._waiter is not None or not self._try_file(self._fd, deadline_s):
             self._wait(self._fd, deadline_s)
         # The note serves messages alone: a full disk must not turn it into a failure.
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, self._note, 0)
+
+    def _try_file(self, fd: int, deadline_s: float) -> bool:
+        for pause_s in (*_SHORT_PAUSES_S, None):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if pause_s is None or time.monotonic() + pause_s > deadline_s:
+                    return False
+                time.sleep(pause_s)
+            else:
+                return True
+        return False
 
     def _wait(self, fd: int, deadline_s: float) -> None:
         with self._guard:
