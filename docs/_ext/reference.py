@@ -27,6 +27,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def cli() -> str:
     """Describe every verb of the `omidpy` command."""
     import typer.main  # noqa: PLC0415 - only where the page is built
+
     from omidpy.cli.app import app  # noqa: PLC0415 - see above
 
     parts = []
