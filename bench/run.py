@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Document, commit_id, describe_machine, today
-from bench.workloads import compaction, latency, throughput
+from bench.workloads import compaction, latency, scans, throughput
 
 
 def measure(directory: Path, *, quick: bool) -> Document:
@@ -33,6 +33,7 @@ def measure(directory: Path, *, quick: bool) -> Document:
     results += throughput.measure(
         directory, seconds=0.2 if quick else 5.0, rounds=1 if quick else 3
     )
+    results += scans.measure(directory, rows=100 if quick else 20_000, rounds=1 if quick else 7)
     results += compaction.measure(directory, rows=100 if quick else 50_000)
     return Document(today(), commit_id(), machine, before, os.getloadavg()[0], results)
 

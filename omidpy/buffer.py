@@ -14,6 +14,7 @@ an undone layer had already sent is named, so that exactly those versions can be
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -23,6 +24,9 @@ from omidpy.model import TIMESTAMP_STEP, Cell, KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 
 MAX_CHECKPOINTS: Final = TIMESTAMP_STEP - 1
+
+FEW_KEYS: Final = 8
+"""So many keys are put in their places one by one; more are sorted in."""
 
 _CELL_OVERHEAD_BYTES: Final = 64
 
@@ -44,6 +48,10 @@ Columns = dict[tuple[bytes, bytes], bytes]
 """Column -> value or tombstone."""
 
 
+_NOTHING: Final[Columns] = {}
+"""Not to be changed."""
+
+
 class DroppedSavepoint(NamedTuple):
     """What an undone savepoint had sent."""
 
@@ -57,16 +65,52 @@ class DroppedSavepoint(NamedTuple):
         return _deletes(self.sent)
 
 
+class _Rows:
+    """The buffered rows of one table: found by key, and in the order of keys by range."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[bytes, Columns] = {}
+        self._ordered: list[bytes] = []
+        self._unordered: list[bytes] = []
+
+    def columns(self, row: bytes) -> Columns:
+        """Return the columns of a row, to be changed."""
+        columns = self.by_key.get(row)
+        if columns is None:
+            columns = self.by_key[row] = {}
+            self._unordered.append(row)
+        return columns
+
+    def keys_in(self, key_range: KeyRange) -> list[bytes]:
+        """Return the keys in a range, in order.
+
+        Cost: O(log n + result), and the sorting of keys that came since the last call.
+        """
+        keys, added = self._ordered, self._unordered
+        if len(added) <= FEW_KEYS:
+            for key in added:
+                insort(keys, key)
+        else:
+            keys += added
+            keys.sort()
+        added.clear()
+        end = bisect_left(keys, key_range.end) if key_range.end else len(keys)
+        return keys[bisect_left(keys, key_range.start) : end]
+
+
 class _Layer:
     """The writes since one savepoint; the lowest layer is the transaction itself."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, dict[bytes, Columns]] = {}
+        self.tables: dict[str, _Rows] = {}
         self.sent: list[tuple[CellName, int]] = []
         self.size_bytes = 0
 
     def put(self, name: CellName, value: bytes) -> None:
-        columns = self.rows.setdefault(name.table, {}).setdefault(name.row, {})
+        rows = self.tables.get(name.table)
+        if rows is None:
+            rows = self.tables[name.table] = _Rows()
+        columns = rows.columns(name.row)
         column = (name.family, name.qualifier)
         old = columns.get(column)
         if old is None:
@@ -77,13 +121,17 @@ class _Layer:
         columns[column] = value
 
     def cells(self) -> Iterator[tuple[CellName, bytes]]:
-        for table, rows in self.rows.items():
-            for row, columns in rows.items():
+        for table, rows in self.tables.items():
+            for row, columns in rows.by_key.items():
                 for (family, qualifier), value in columns.items():
                     yield CellName(table, row, family, qualifier), value
 
+    def row(self, table: str, row: bytes) -> Columns:
+        rows = self.tables.get(table)
+        return _NOTHING if rows is None else rows.by_key.get(row, _NOTHING)
+
     def clear(self) -> None:
-        self.rows = {}
+        self.tables = {}
         self.size_bytes = 0
 
 
@@ -137,31 +185,32 @@ class WriteBuffer:
     def _is_written(self, name: CellName) -> bool:
         column = (name.family, name.qualifier)
         return name in self._sent or any(
-            column in layer.rows.get(name.table, {}).get(name.row, {}) for layer in self._layers
+            column in layer.row(name.table, name.row) for layer in self._layers
         )
 
     def row(self, table: str, row: bytes) -> Columns:
         """Return what is buffered for a row.  Not to be changed."""
         if len(self._layers) == 1:
-            return self._layers[0].rows.get(table, {}).get(row, {})
+            return self._layers[0].row(table, row)
         merged: Columns = {}
         for layer in self._layers:
-            merged.update(layer.rows.get(table, {}).get(row, {}))
+            merged.update(layer.row(table, row))
         return merged
 
     def rows_in(self, table: str, key_range: KeyRange) -> dict[bytes, Columns]:
-        """Return a copy of what is buffered for the rows of a range.  Cost: O(buffered rows)."""
+        """Return a copy of what is buffered for the rows of a range."""
         merged: dict[bytes, Columns] = {}
         for layer in self._layers:
-            for row, columns in layer.rows.get(table, {}).items():
-                if key_range.contains(row):
-                    merged.setdefault(row, {}).update(columns)
+            rows = layer.tables.get(table)
+            if rows is not None:
+                for key in rows.keys_in(key_range):
+                    merged.setdefault(key, {}).update(rows.by_key[key])
         return merged
 
     @property
     def is_empty(self) -> bool:
         """Whether the transaction has written nothing at all."""
-        return not self._sent and not any(layer.rows for layer in self._layers)
+        return not self._sent and not any(layer.tables for layer in self._layers)
 
     @property
     def size_bytes(self) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 import typer
 
-from omidpy.cli import commit_table, compact, init, status, table, verify, watermarks
+from omidpy.cli import backup, commit_table, compact, init, status, table, verify, watermarks
 
 app: Final = typer.Typer(
     help="Transactions for HBase and for one file: look after a store.",
@@ -15,6 +15,8 @@ app: Final = typer.Typer(
     add_completion=False,
 )
 app.command("init")(init.init)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.command("status")(status.status)
 app.command("watermarks")(watermarks.watermarks)
 app.command("verify")(verify.verify)

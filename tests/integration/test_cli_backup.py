@@ -1,0 +1,62 @@
+"""`omidpy backup` and `omidpy restore`: what they print, what they make, and how they exit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import omidpy
+from omidpy.cli import main
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the address of a store with one row."""
+    url = f"sqlite:///{tmp_path}/bank.db"
+    with omidpy.connect(url) as tm:
+        tm.create_table("t", families=["cf"])
+        with tm.begin() as tx:
+            tx.table("t").put(b"a", {b"cf:q": b"1"})
+    return url
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run a command; return its exit code, stdout and stderr."""
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    captured = capsys.readouterr()
+    return int(caught.value.code or 0), captured.out, captured.err
+
+
+def test_a_store_is_backed_up_while_it_is_open_and_restored_elsewhere(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The restored store has the row and an id of its own."""
+    restored = f"sqlite:///{tmp_path}/restored.db"
+    backup = str(tmp_path / "bank.backup")
+    with omidpy.connect(url) as tm:
+        code, out, err = run(capsys, "backup", backup, "--store", url)
+        assert (code, err) == (0, "")
+        assert f"a copy of {tm.store.store_id}" in out
+        code, out, _ = run(capsys, "restore", backup, "--store", restored, "--json")
+        assert code == 0
+        document = json.loads(out)
+        assert set(document) == {"store_id", "copied_from", "size_bytes"}
+        assert document["store_id"] != tm.store.store_id
+    with omidpy.connect(restored) as tm, tm.begin() as tx:
+        assert tx.table("t").row(b"a") == {b"cf:q": b"1"}
+
+
+def test_what_is_there_is_not_overwritten(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on stderr, and exit code 2."""
+    backup = str(tmp_path / "bank.backup")
+    assert run(capsys, "backup", backup, "--store", url)[0] == 0
+    for words in (("backup", backup, "--store", url), ("restore", backup, "--store", url)):
+        code, out, err = run(capsys, *words)
+        assert (code, out) == (2, "")
+        assert "exists already" in err
+        assert err.count("\n") == 1
