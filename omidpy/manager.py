@@ -35,6 +35,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.model import (
+    MAX_VERSION,
     Aborted,
     Committed,
     FamilySchema,
@@ -236,6 +237,8 @@ class TransactionManager:
             case bool():
                 pass
             case int():
+                if not 0 < what < MAX_VERSION:
+                    raise UsageError(f"{what} is no start_ts; give the one of a transaction")
                 return self.outcomes.of_number(Timestamp(what))
         raise TypeError(f"outcome() takes a transaction, its error or a start_ts, not {what!r}")
 

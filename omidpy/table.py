@@ -210,6 +210,8 @@ class TransactionalTable:
         reverse: bool,
     ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
         count = 0
+        # A generator starts at its first row, and the transaction may be over by then.
+        self._host.check_open()
         for key, versioned in self._merged_rows(
             key_range, specs, page_rows=page_rows, reverse=reverse
         ):
@@ -319,6 +321,8 @@ class TransactionalTable:
         refuse("wal", None if wal is True else wal)
         self._host.check_writable()
         check_row(row)
+        if not isinstance(data, Mapping):
+            raise TypeError(f"data must be a dict of columns and values, not {data!r:.80}")
         writes = []
         for column, value in data.items():
             family, qualifier = parse_column(column)
