@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from omidpy.model import Cell, Column, ColumnSpec, KeyRange
 from omidpy.storage import rules
@@ -23,6 +24,16 @@ T = TypeVar("T")
 
 PAGE_BYTES: Final = 4 << 20
 """About how much of a scan is in memory at a time, past which a page ends with its row."""
+
+MAX_STEPS: Final = 64
+"""Versions past the wanted ones that a read steps over before it seeks the next column: a row that
+is written all day has thousands, and each read of it would go through all of them."""
+
+Fields: TypeAlias = tuple[bytes, bytes, bytes, int, bytes]
+Place: TypeAlias = tuple[bytes, bytes, bytes]
+"""A row, a family and a qualifier."""
+QueryAfter: TypeAlias = "Callable[[Place | None], tuple[str, Sequence[object]]]"
+"""Makes a query and its values, for what lies behind a column, or for all."""
 
 to_cell: Callable[[tuple[object, ...]], Cell] = cast(
     "Callable[[tuple[object, ...]], Cell]", partial(tuple.__new__, Cell)
@@ -68,50 +79,164 @@ def read_row(
     bounds: Bounds,
 ) -> Row:
     """Read one row; `specs` are disjoint and in order, so their cells come in order too."""
-    low, high, count = bounds
-    if specs is None:
-        found = connection.execute(_row_query(cells, 0), (row, low, high)).fetchall()
-        result = list(map(to_cell, found))
-        return result if count is None else rules.newest(result, count)
-    result = []
-    for family, qualifier in specs:
-        if qualifier is None:
-            values: tuple[object, ...] = (row, family, low, high)
-            found = connection.execute(_row_query(cells, 1), values).fetchall()
-            family_cells = map(to_cell, found)
-            result += family_cells if count is None else rules.newest(family_cells, count)
+    result: Row = []
+    whole_row: list[ColumnSpec | None] = [None]
+    for spec in specs if specs is not None else whole_row:
+        if spec is None:
+            query = partial(_row_query, cells, (row,), bounds)
+            result += map(to_cell, _newest_first(connection, query, bounds.max_versions))
+        elif spec[1] is None:
+            query = partial(_row_query, cells, (row, spec[0]), bounds)
+            result += map(to_cell, _newest_first(connection, query, bounds.max_versions))
         else:
-            values = (row, family, qualifier, low, high, -1 if count is None else count)
-            found = connection.execute(_row_query(cells, 2), values).fetchall()
-            result += map(to_cell, found)
+            result += map(to_cell, _column(connection, cells, (row, spec[0], spec[1]), bounds))
     return result
 
 
+def _column(
+    connection: sqlite3.Connection, cells: str, column: Place, bounds: Bounds
+) -> list[Fields]:
+    """Read one column, newest version first."""
+    low, high, count = bounds
+    limit = -1 if count is None else count
+    return connection.execute(_column_query(cells), (*column, low, high, limit)).fetchall()
+
+
 @lru_cache(maxsize=1024)
-def _row_query(cells: str, column_parts: int) -> str:
-    """Return the query for a row, a family of it, or a column of it; the last one takes a limit."""
-    columns = ("", " AND family = ?", " AND family = ? AND qualifier = ?")[column_parts]
+def _column_query(cells: str) -> str:
     return (
-        f"SELECT row_key, family, qualifier, version, value FROM {cells} WHERE row_key = ?"
-        f"{columns} AND version >= ? AND version < ?"
-        " ORDER BY row_key, family, qualifier, version DESC" + (" LIMIT ?" * (column_parts == 2))
+        f"SELECT row_key, family, qualifier, version, value FROM {cells}"
+        " WHERE row_key = ? AND family = ? AND qualifier = ? AND version >= ? AND version < ?"
+        " ORDER BY version DESC LIMIT ?"
     )
 
 
-def scan_query(
+def _row_query(
+    cells: str, prefix: tuple[bytes, ...], bounds: Bounds, after: Place | None
+) -> tuple[str, Sequence[object]]:
+    """Return the query for a row or a family of it, from the beginning or behind a column."""
+    values = (*prefix, bounds.min_version, bounds.max_version)
+    if after is not None:
+        values += after[len(prefix) :]
+    return _row_text(cells, len(prefix), after is not None), values
+
+
+@lru_cache(maxsize=1024)
+def _row_text(cells: str, prefix_length: int, is_resumed: bool) -> str:  # noqa: FBT001  cached
+    names = ("row_key", "family", "qualifier")
+    where = " AND ".join(f"{name} = ?" for name in names[:prefix_length])
+    rest = names[prefix_length:]
+    behind = f" AND ({', '.join(rest)}) > ({', '.join('?' * len(rest))})" if is_resumed else ""
+    return (
+        f"SELECT row_key, family, qualifier, version, value FROM {cells}"
+        f" WHERE {where} AND version >= ? AND version < ?{behind}"
+        " ORDER BY row_key, family, qualifier, version DESC"
+    )
+
+
+# -- the newest versions of each column ------------------------------------------------------------
+
+
+def _newest_first(
+    connection: sqlite3.Connection, query: QueryAfter, count: int | None
+) -> Iterator[Fields]:
+    """Yield at most `count` versions of each column, in the order of the table."""
+    after: Place | None = None
+    while True:
+        cursor = connection.execute(*query(after))
+        if count is None:
+            yield from cursor
+            return
+        column: Place | None = None
+        seen_count = 0
+        try:
+            for fields in cursor:
+                if fields[:3] != column:
+                    column, seen_count = fields[:3], 0
+                seen_count += 1
+                if seen_count <= count:
+                    yield fields
+                elif seen_count > count + MAX_STEPS:
+                    after = column
+                    break
+            else:
+                return
+        finally:
+            cursor.close()
+
+
+def _newest_last(
+    connection: sqlite3.Connection, query: QueryAfter, cells: str, bounds: Bounds
+) -> Iterator[Fields]:
+    """Yield the newest versions of each column, in the reverse order of the table."""
+    count = bounds.max_versions
+    after: Place | None = None
+    while True:
+        cursor = connection.execute(*query(after))
+        if count is None:
+            yield from cursor
+            return
+        column: Place | None = None
+        seen_count = 0
+        newest: deque[Fields] = deque(maxlen=count)
+        try:
+            for fields in cursor:
+                if fields[:3] != column:
+                    yield from newest
+                    newest.clear()
+                    column, seen_count = fields[:3], 0
+                seen_count += 1
+                newest.append(fields)
+                if seen_count > count + MAX_STEPS:
+                    after = column
+                    break
+            else:
+                yield from newest
+                return
+        finally:
+            cursor.close()
+        yield from reversed(_column(connection, cells, after, bounds))
+
+
+# -- scans -----------------------------------------------------------------------------------------
+
+
+def scan_cells(
+    connection: sqlite3.Connection,
     cells: str,
     key_range: KeyRange,
     specs: list[ColumnSpec] | None,
     bounds: Bounds,
     *,
     reverse: bool,
-) -> tuple[str, list[object]]:
-    """Return a query that reads a range in key order, or in its exact reverse."""
+) -> Iterator[Fields]:
+    """Yield the cells of a range in key order, or in its exact reverse.
+
+    With a count of versions it may take several statements, which the caller gives one view.
+    """
+    query = partial(_scan_query, cells, key_range, specs, bounds, reverse)
+    if reverse:
+        return _newest_last(connection, query, cells, bounds)
+    return _newest_first(connection, query, bounds.max_versions)
+
+
+def _scan_query(
+    cells: str,
+    key_range: KeyRange,
+    specs: list[ColumnSpec] | None,
+    bounds: Bounds,
+    reverse: bool,  # noqa: FBT001  given by `partial`
+    after: Place | None,
+) -> tuple[str, Sequence[object]]:
+    """Return the query for a range, from its beginning or behind a column."""
     where = "version >= ? AND version < ? AND row_key >= ?"
     values: list[object] = [bounds.min_version, bounds.max_version, key_range.start]
     if key_range.end:
         where += " AND row_key < ?"
         values.append(key_range.end)
+    if after is not None:
+        where += f" AND (row_key, family, qualifier) {'<' if reverse else '>'} (?, ?, ?)"
+        values += after
     if specs is not None:
         # One JSON value in place of a parameter for each column, of which SQLite has a limit.
         where += (
@@ -133,37 +258,32 @@ def scan_query(
     return query, values
 
 
-def read_page(cursor: sqlite3.Cursor, limit: int) -> tuple[list[Row], bool]:
-    """Read at most `limit` whole rows, and say whether they were the last ones.
-
-    The cursor is closed here: an open one would pin its view of the file.
-    """
+def read_page(found: Iterator[Fields], limit: int) -> tuple[list[Row], bool]:
+    """Read at most `limit` whole rows, and say whether they were the last ones."""
     page: list[Row] = []
     current: bytes | None = None
     row: Row = []
     size_bytes = 0
-    try:
-        for fields in cursor:
-            if fields[0] != current:
-                if len(page) == limit or size_bytes >= PAGE_BYTES:
-                    return page, False
-                current = fields[0]
-                row = []
-                page.append(row)
-            row.append(to_cell(fields))
-            size_bytes += len(fields[4]) + len(fields[2]) + len(fields[0])
-        return page, True
-    finally:
-        cursor.close()
+    for fields in found:
+        if fields[0] != current:
+            if len(page) == limit or size_bytes >= PAGE_BYTES:
+                return page, False
+            current = fields[0]
+            row = []
+            page.append(row)
+        row.append(to_cell(fields))
+        size_bytes += len(fields[4]) + len(fields[2]) + len(fields[0])
+    return page, True
 
 
 def find_qualifier(connection: sqlite3.Connection, cells: str, prefix: bytes) -> Cell | None:
     """Return some cell whose qualifier starts with `prefix`; without an index for it, so slow."""
     query = (
         f"SELECT row_key, family, qualifier, version, value FROM {cells}"
-        " WHERE substr(qualifier, 1, ?) = ? LIMIT 1"
+        " WHERE hex(substr(qualifier, 1, ?)) = ? LIMIT 1"
     )
-    fields = connection.execute(query, (len(prefix), prefix)).fetchone()
+    # In hex, because the start of an empty blob is NULL, which equals nothing.
+    fields = connection.execute(query, (len(prefix), prefix.hex().upper())).fetchone()
     return None if fields is None else to_cell(fields)
 
 
