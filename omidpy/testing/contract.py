@@ -526,7 +526,7 @@ class StoreContract:
 
     def test_an_empty_prefix_finds_the_empty_qualifier(self, things: Store) -> None:
         """The empty qualifier is a column like another, and every prefix of it is empty."""
-        cell = Cell(b"r", FAMILY, b"", 1, b"v")
+        cell = Cell(b"r", OTHER, b"", 1, b"v")
         things.write({TABLE: [RowMutation(cell.row, [Put(*cell[1:])])]})
         assert things.find_qualifier(TABLE, b"") == cell
         assert things.find_qualifier(TABLE, b"\x00") is None
