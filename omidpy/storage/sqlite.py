@@ -56,7 +56,8 @@ from omidpy.storage.sqlite_cells import (
     in_one_view,
     read_page,
     read_row,
-    scan_query,
+    scan_cells,
+    takes_one_statement,
 )
 from omidpy.storage.sqlite_file import Database, StaleTable, force_sync
 from omidpy.storage.sqlite_lock import FileLock
@@ -268,8 +269,9 @@ class SqliteStore:
             def read(connection: sqlite3.Connection) -> list[Row]:
                 return [read_row(connection, cells, row, specs, bounds) for row in rows]
 
-            is_one_statement = len(rows) == 1 and (specs is None or len(specs) == 1)
-            return self._file.read(read if is_one_statement else partial(in_one_view, read))
+            if len(rows) == 1 and takes_one_statement(specs, bounds):
+                return self._file.read(read)
+            return self._file.read(partial(in_one_view, read))
 
         return self._afresh(call)
 
@@ -310,10 +312,16 @@ class SqliteStore:
             specs = rules.selection(table, columns, families)
             if specs is not None and not specs:
                 return [], True
-            query, values = scan_query(cells, KeyRange(start, end), specs, bounds, reverse=reverse)
-            return self._file.read(
-                lambda connection: read_page(connection.execute(query, values), limit)
-            )
+
+            def read(connection: sqlite3.Connection) -> tuple[list[Row], bool]:
+                found = scan_cells(
+                    connection, cells, KeyRange(start, end), specs, bounds, reverse=reverse
+                )
+                return read_page(found, limit)
+
+            if bounds.max_versions is None:
+                return self._file.read(read)
+            return self._file.read(partial(in_one_view, read))
 
         is_last = False
         while not is_last:
@@ -325,8 +333,6 @@ class SqliteStore:
                 page = [row[::-1] for row in page]
             else:
                 start = page[-1][0].row + b"\x00"
-            if bounds.max_versions is not None:
-                page = [rules.newest(row, bounds.max_versions) for row in page]
             yield page
 
     def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -30,6 +31,8 @@ MAX_STEPS: Final = 64
 is written all day has thousands, and each read of it would go through all of them."""
 
 Fields: TypeAlias = tuple[bytes, bytes, bytes, int, bytes]
+Found: TypeAlias = Generator[Fields, None, None]
+"""Cells as they are found.  To be closed: an open cursor would pin its view of the file."""
 Place: TypeAlias = tuple[bytes, bytes, bytes]
 """A row, a family and a qualifier."""
 QueryAfter: TypeAlias = "Callable[[Place | None], tuple[str, Sequence[object]]]"
@@ -79,18 +82,24 @@ def read_row(
     bounds: Bounds,
 ) -> Row:
     """Read one row; `specs` are disjoint and in order, so their cells come in order too."""
+    if specs is None:
+        query = partial(_row_query, cells, (row,), bounds)
+        return list(map(to_cell, _newest_first(connection, query, bounds.max_versions)))
     result: Row = []
-    whole_row: list[ColumnSpec | None] = [None]
-    for spec in specs if specs is not None else whole_row:
-        if spec is None:
-            query = partial(_row_query, cells, (row,), bounds)
-            result += map(to_cell, _newest_first(connection, query, bounds.max_versions))
-        elif spec[1] is None:
-            query = partial(_row_query, cells, (row, spec[0]), bounds)
+    for family, qualifier in specs:
+        if qualifier is None:
+            query = partial(_row_query, cells, (row, family), bounds)
             result += map(to_cell, _newest_first(connection, query, bounds.max_versions))
         else:
-            result += map(to_cell, _column(connection, cells, (row, spec[0], spec[1]), bounds))
+            result += map(to_cell, _column(connection, cells, (row, family, qualifier), bounds))
     return result
+
+
+def takes_one_statement(specs: list[ColumnSpec] | None, bounds: Bounds) -> bool:
+    """Say whether `read_row` reads a row in one statement, which is a view of its own."""
+    if specs is None:
+        return bounds.max_versions is None
+    return len(specs) == 1 and (bounds.max_versions is None or specs[0][1] is not None)
 
 
 def _column(
@@ -115,9 +124,9 @@ def _row_query(
     cells: str, prefix: tuple[bytes, ...], bounds: Bounds, after: Place | None
 ) -> tuple[str, Sequence[object]]:
     """Return the query for a row or a family of it, from the beginning or behind a column."""
-    values = (*prefix, bounds.min_version, bounds.max_version)
+    values: tuple[object, ...] = (*prefix, bounds.min_version, bounds.max_version)
     if after is not None:
-        values += after[len(prefix) :]
+        values += _behind(after)[len(prefix) :]
     return _row_text(cells, len(prefix), after is not None), values
 
 
@@ -126,7 +135,7 @@ def _row_text(cells: str, prefix_length: int, is_resumed: bool) -> str:  # noqa:
     names = ("row_key", "family", "qualifier")
     where = " AND ".join(f"{name} = ?" for name in names[:prefix_length])
     rest = names[prefix_length:]
-    behind = f" AND ({', '.join(rest)}) > ({', '.join('?' * len(rest))})" if is_resumed else ""
+    behind = f" AND ({', '.join(rest)}) >= ({', '.join('?' * len(rest))})" if is_resumed else ""
     return (
         f"SELECT row_key, family, qualifier, version, value FROM {cells}"
         f" WHERE {where} AND version >= ? AND version < ?{behind}"
@@ -134,22 +143,29 @@ def _row_text(cells: str, prefix_length: int, is_resumed: bool) -> str:  # noqa:
     )
 
 
+def _behind(column: Place) -> Place:
+    """Return the first place behind a column.
+
+    Asked for what is greater than the column, SQLite would step over all of its versions; in
+    reverse, where there is no such place, it does, which takes it 0.3 ms for a thousand.
+    """
+    row, family, qualifier = column
+    return row, family, qualifier + b"\x00"
+
+
 # -- the newest versions of each column ------------------------------------------------------------
 
 
-def _newest_first(
-    connection: sqlite3.Connection, query: QueryAfter, count: int | None
-) -> Iterator[Fields]:
+def _newest_first(connection: sqlite3.Connection, query: QueryAfter, count: int | None) -> Found:
     """Yield at most `count` versions of each column, in the order of the table."""
     after: Place | None = None
     while True:
-        cursor = connection.execute(*query(after))
-        if count is None:
-            yield from cursor
-            return
-        column: Place | None = None
-        seen_count = 0
-        try:
+        with closing(connection.execute(*query(after))) as cursor:
+            if count is None:
+                yield from cursor
+                return
+            column: Place | None = None
+            seen_count = 0
             for fields in cursor:
                 if fields[:3] != column:
                     column, seen_count = fields[:3], 0
@@ -161,25 +177,22 @@ def _newest_first(
                     break
             else:
                 return
-        finally:
-            cursor.close()
 
 
 def _newest_last(
     connection: sqlite3.Connection, query: QueryAfter, cells: str, bounds: Bounds
-) -> Iterator[Fields]:
+) -> Found:
     """Yield the newest versions of each column, in the reverse order of the table."""
     count = bounds.max_versions
     after: Place | None = None
     while True:
-        cursor = connection.execute(*query(after))
-        if count is None:
-            yield from cursor
-            return
-        column: Place | None = None
-        seen_count = 0
-        newest: deque[Fields] = deque(maxlen=count)
-        try:
+        with closing(connection.execute(*query(after))) as cursor:
+            if count is None:
+                yield from cursor
+                return
+            column: Place | None = None
+            seen_count = 0
+            newest: deque[Fields] = deque(maxlen=count)
             for fields in cursor:
                 if fields[:3] != column:
                     yield from newest
@@ -193,8 +206,7 @@ def _newest_last(
             else:
                 yield from newest
                 return
-        finally:
-            cursor.close()
+        assert after is not None, "only a column that went on and on ends the loop early"
         yield from reversed(_column(connection, cells, after, bounds))
 
 
@@ -209,7 +221,7 @@ def scan_cells(
     bounds: Bounds,
     *,
     reverse: bool,
-) -> Iterator[Fields]:
+) -> Found:
     """Yield the cells of a range in key order, or in its exact reverse.
 
     With a count of versions it may take several statements, which the caller gives one view.
@@ -229,14 +241,18 @@ def _scan_query(
     after: Place | None,
 ) -> tuple[str, Sequence[object]]:
     """Return the query for a range, from its beginning or behind a column."""
-    where = "version >= ? AND version < ? AND row_key >= ?"
-    values: list[object] = [bounds.min_version, bounds.max_version, key_range.start]
-    if key_range.end:
+    where = "version >= ? AND version < ?"
+    values: list[object] = [bounds.min_version, bounds.max_version]
+    # A place stands for the bound on its side: with both, SQLite would seek by the wider one.
+    if after is not None:
+        where += f" AND (row_key, family, qualifier) {'<' if reverse else '>='} (?, ?, ?)"
+        values += after if reverse else _behind(after)
+    if after is None or reverse:
+        where += " AND row_key >= ?"
+        values.append(key_range.start)
+    if key_range.end and (after is None or not reverse):
         where += " AND row_key < ?"
         values.append(key_range.end)
-    if after is not None:
-        where += f" AND (row_key, family, qualifier) {'<' if reverse else '>'} (?, ?, ?)"
-        values += after
     if specs is not None:
         # One JSON value in place of a parameter for each column, of which SQLite has a limit.
         where += (
@@ -258,22 +274,23 @@ def _scan_query(
     return query, values
 
 
-def read_page(found: Iterator[Fields], limit: int) -> tuple[list[Row], bool]:
+def read_page(found: Found, limit: int) -> tuple[list[Row], bool]:
     """Read at most `limit` whole rows, and say whether they were the last ones."""
     page: list[Row] = []
     current: bytes | None = None
     row: Row = []
     size_bytes = 0
-    for fields in found:
-        if fields[0] != current:
-            if len(page) == limit or size_bytes >= PAGE_BYTES:
-                return page, False
-            current = fields[0]
-            row = []
-            page.append(row)
-        row.append(to_cell(fields))
-        size_bytes += len(fields[4]) + len(fields[2]) + len(fields[0])
-    return page, True
+    with closing(found):
+        for fields in found:
+            if fields[0] != current:
+                if len(page) == limit or size_bytes >= PAGE_BYTES:
+                    return page, False
+                current = fields[0]
+                row = []
+                page.append(row)
+            row.append(to_cell(fields))
+            size_bytes += len(fields[4]) + len(fields[2]) + len(fields[0])
+        return page, True
 
 
 def find_qualifier(connection: sqlite3.Connection, cells: str, prefix: bytes) -> Cell | None:
