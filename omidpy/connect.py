@@ -50,6 +50,8 @@ def connect(
         OracleUnavailable: nobody answers at `tso`.
         StorageUnavailable: the store cannot be opened.
     """
+    if tso is not None and not isinstance(tso, str):
+        raise TypeError(f"tso must be str, not {tso!r}: HOST:PORT, or store:")
     if tso is not None and url == "memory:":
         raise ConfigError(
             f"tso={tso!r}: the store memory: lives in this process, where no tso-server can "
@@ -131,6 +133,8 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
         ConfigError: the address is not one of a store; nothing was created.
         StorageUnavailable: there is a store, but it cannot be opened.
     """
+    if not isinstance(url, str):
+        raise TypeError(f"the address of a store must be str, not {url!r}")
     scheme, _, rest = url.partition(":")
     if scheme == "memory":
         if rest:

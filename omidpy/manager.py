@@ -35,6 +35,7 @@ from omidpy.errors import (
 )
 from omidpy.holds import HeldSnapshot, hold
 from omidpy.model import (
+    MAX_VERSION,
     Aborted,
     Committed,
     Outcome,
@@ -299,6 +300,8 @@ class TransactionManager:
             case bool():
                 pass
             case int():
+                if not 0 < what < MAX_VERSION:
+                    raise UsageError(f"{what} is no start_ts; give the one of a transaction")
                 return self.outcomes.of_number(Timestamp(what))
         raise TypeError(f"outcome() takes a transaction, its error or a start_ts, not {what!r}")
 

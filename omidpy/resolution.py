@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from omidpy.cells import SHADOW_SUFFIX, decode_long, encode_long, is_shadow_qualifier
 from omidpy.commit_facts import CommitEntry
 from omidpy.commit_table import CommitTable
-from omidpy.model import Cell, Timestamp, base
+from omidpy.model import Cell, ColumnSpec, Timestamp, base
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.visibility import (
     Answer,
@@ -40,6 +40,10 @@ TableCell: TypeAlias = tuple[str, Cell]
 _TableRequest: TypeAlias = tuple[str, Request]
 
 DEFAULT_CACHE_SIZE: Final = 65_536
+
+MAX_LOOKUPS_PER_CELL: Final = 16
+"""A get asks each row for each column.  Where the rows have different columns, most of that is in
+vain, and past this the families are read whole instead."""
 
 
 class CommitCache:
@@ -159,9 +163,11 @@ class CellResolver:
     ) -> list[tuple[ReadShadowCell, Timestamp | None]]:
         versions = [request.cell.version for request in requests]
         rows = list(dict.fromkeys(request.cell.row for request in requests))
-        columns = dict.fromkeys(
+        columns: dict[ColumnSpec, None] = dict.fromkeys(
             column for request in requests for column in _shadow_columns(request.cell)
         )
+        if len(rows) * len(columns) > MAX_LOOKUPS_PER_CELL * len(requests):
+            columns = dict.fromkeys((request.cell.family, None) for request in requests)
         found = self._store.get(
             table,
             rows,

@@ -266,6 +266,8 @@ class TransactionalTable(Counters):
         shaped = _with_timestamps if include_timestamp else _values
         rows = self._merged_rows(key_range, specs, page_rows=page_rows, reverse=reverse)
         count = 0
+        # A generator starts at its first row, and the transaction may be over by then.
+        self._host.check_open()
         for key, seen in rows:
             self._host.check_open()
             if data := shaped(seen):
@@ -374,6 +376,8 @@ class TransactionalTable(Counters):
         refuse("wal", None if wal is True else wal)
         self._host.check_writable()
         check_row(row)
+        if not isinstance(data, Mapping):
+            raise TypeError(f"data must be a dict of columns and values, not {data!r:.80}")
         writes = []
         for column, value in data.items():
             family, qualifier = parse_column(column)

@@ -125,7 +125,9 @@ class _Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
+        endpoint = None
         try:
+            endpoint = await self._start_http()
             return await self._run()
         except ConfigError as error:
             log_event(logger, logging.ERROR, "configuration", error=error)
@@ -140,6 +142,9 @@ class _Service:
             # An assertion, or a fault that nobody foresaw: either way nothing more is decided.
             logger.exception("invariant broken")
             return EXIT_INVARIANT
+        finally:
+            if endpoint is not None:
+                endpoint.close()
 
     def _signalled(self, number: int) -> None:
         if self._stop.is_set():
@@ -183,22 +188,17 @@ class _Service:
     async def _acquire(self, lease: Lease) -> bool:
         """Stand by until the lease is ours; False if we were told to stop first."""
         loop = asyncio.get_running_loop()
-        endpoint = await self._start_http()
         told = None
-        try:
-            while not self._stop.is_set():
-                holder = await loop.run_in_executor(self._executor, lease.try_acquire)
-                if holder is None:
-                    return True
-                if holder != told:
-                    log_event(logger, logging.INFO, "standby", holder=holder)
-                    told = holder
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), STANDBY_LOOK_S)
-            return False
-        finally:
-            if endpoint is not None:
-                endpoint.close()
+        while not self._stop.is_set():
+            holder = await loop.run_in_executor(self._executor, lease.try_acquire)
+            if holder is None:
+                return True
+            if holder != told:
+                log_event(logger, logging.INFO, "standby", holder=holder)
+                told = holder
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), STANDBY_LOOK_S)
+        return False
 
     async def _start_http(self) -> HttpEndpoint | None:
         if self._config.metrics is None:
@@ -253,7 +253,6 @@ class _Service:
             await loop.run_in_executor(
                 self._executor, lambda: lease.publish(address=shown, epoch=inherited.epoch)
             )
-        endpoint = await self._start_http()
         await self._server.listen(listening)
         log_event(
             logger,
@@ -270,8 +269,6 @@ class _Service:
             return await self._until_the_end(self._server)
         finally:
             await self._server.close()
-            if endpoint is not None:
-                endpoint.close()
 
     async def _until_the_end(self, server: OracleServer) -> int:
         stopped = asyncio.ensure_future(self._stop.wait())

@@ -156,6 +156,11 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
     store = _text(chosen, "store")
     if not store:
         raise ConfigError("--store is missing: name the store to serve, as in sqlite:////data/a.db")
+    if store == "memory:":
+        raise ConfigError(
+            "--store memory: lives in one process, and no client could open it; use "
+            "sqlite:////data/a.db, or null: for a benchmark"
+        )
     listen = _listen_address(_text(chosen, "listen", f"127.0.0.1:{DEFAULT_PORT}"), name="--listen")
     if store == NULL_STORE and listen[0] not in _LOOPBACK:
         raise ConfigError(

@@ -55,10 +55,11 @@ from omidpy.storage.sqlite_cells import (
     create_cells,
     find_qualifier,
     in_one_view,
-    pairs_query,
+    pairs_found,
     read_page,
     read_row,
-    scan_query,
+    scan_cells,
+    takes_one_statement,
     to_cells,
     to_pairs,
 )
@@ -272,8 +273,9 @@ class SqliteStore:
             def read(connection: sqlite3.Connection) -> list[Row]:
                 return [read_row(connection, cells, row, specs, bounds) for row in rows]
 
-            is_one_statement = len(rows) == 1 and (specs is None or len(specs) == 1)
-            return self._file.read(read if is_one_statement else partial(in_one_view, read))
+            if len(rows) == 1 and takes_one_statement(specs, bounds):
+                return self._file.read(read)
+            return self._file.read(partial(in_one_view, read))
 
         return self._afresh(call)
 
@@ -314,10 +316,16 @@ class SqliteStore:
             specs = rules.selection(table, columns, families)
             if specs is not None and not specs:
                 return [], True
-            query, values = scan_query(cells, KeyRange(start, end), specs, bounds, reverse=reverse)
-            return self._file.read(
-                lambda connection: read_page(connection.execute(query, values), limit, to_cells)
-            )
+
+            def read(connection: sqlite3.Connection) -> tuple[list[Row], bool]:
+                found = scan_cells(
+                    connection, cells, KeyRange(start, end), specs, bounds, reverse=reverse
+                )
+                return read_page(found, limit, to_cells)
+
+            if bounds.max_versions is None:
+                return self._file.read(read)
+            return self._file.read(partial(in_one_view, read))
 
         is_last = False
         while not is_last:
@@ -329,8 +337,6 @@ class SqliteStore:
                 page = [row[::-1] for row in page]
             else:
                 start = page[-1][0].row + b"\x00"
-            if bounds.max_versions is not None:
-                page = [rules.newest(row, bounds.max_versions) for row in page]
             yield page
 
     def scan_pairs(
@@ -348,10 +354,12 @@ class SqliteStore:
         def call() -> tuple[list[list[PairedCell]], bool]:
             cells, families = self._physical(table)
             specs = rules.selection(table, columns, families)
-            query, values = pairs_query(cells, KeyRange(start, end), specs, max_version)
-            return self._file.read(
-                lambda connection: read_page(connection.execute(query, values), page_rows, to_pairs)
-            )
+
+            def read(connection: sqlite3.Connection) -> tuple[list[list[PairedCell]], bool]:
+                found = pairs_found(connection, cells, KeyRange(start, end), specs, max_version)
+                return read_page(found, page_rows, to_pairs)
+
+            return self._file.read(read)
 
         is_last = False
         while not is_last:

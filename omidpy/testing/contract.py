@@ -524,6 +524,13 @@ class StoreContract:
         assert found is not None
         assert things.find_qualifier(TABLE, b"\xff") is None
 
+    def test_an_empty_prefix_finds_the_empty_qualifier(self, things: Store) -> None:
+        """The empty qualifier is a column like another, and every prefix of it is empty."""
+        cell = Cell(b"r", OTHER, b"", 1, b"v")
+        things.write({TABLE: [RowMutation(cell.row, [Put(*cell[1:])])]})
+        assert things.find_qualifier(TABLE, b"") == cell
+        assert things.find_qualifier(TABLE, b"\x00") is None
+
     # -- writes -----------------------------------------------------------------------------------
 
     def test_two_puts_at_one_version_the_later_wins(self, things: Store) -> None:

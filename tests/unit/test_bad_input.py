@@ -328,6 +328,21 @@ def test_a_closed_manager_cannot_be_used(client: Client, use: Use) -> None:
         use(client.tm)
 
 
+def test_a_number_that_no_transaction_has_is_refused(client: Client) -> None:
+    """Beyond 63 bits, or not positive: asked for by mistake, and not to be called forgotten."""
+    for number in (-50, 0, 2**63, 2**70):
+        with pytest.raises(UsageError, match=f"{number} is no start_ts"):
+            client.tm.outcome(number)
+
+
+def test_a_scan_that_starts_after_the_end_is_refused(client: Client) -> None:
+    """A scan is lazy: an empty answer would say that there are no rows, unasked."""
+    with client.tm.begin() as tx:
+        scan = tx.table(TABLE).scan(row_prefix=b"nothing")
+    with pytest.raises(TransactionClosed):
+        list(scan)
+
+
 # -- connect ---------------------------------------------------------------------------------------
 
 
@@ -346,6 +361,14 @@ def test_an_address_of_no_store_is_refused(url: str, message: str) -> None:
     """Nothing is created by a typing mistake."""
     with pytest.raises(ConfigError, match=message):
         open_store(url)
+
+
+def test_an_address_is_text() -> None:
+    """A path object, or None from a missing setting, is named as what it is."""
+    with pytest.raises(TypeError, match="the address of a store must be str, not None"):
+        connect(None)  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(TypeError, match="tso must be str, not 24758"):
+        connect("memory:", tso=24758)  # type: ignore[arg-type]  # the point of the test
 
 
 def test_memory_cannot_have_a_server() -> None:

@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+import omidpy
 from omidpy import errors
 from omidpy.model import Cell, Timestamp
 
@@ -41,6 +42,13 @@ def test_an_error_survives_pickling_with_all_it_carries(kind: type[errors.OmidEr
     assert str(copy) == "what happened"
     assert copy.retryable == error.retryable
     assert vars(copy) == vars(error)
+
+
+def test_every_error_is_importable_from_the_package() -> None:
+    """`except omidpy.NoSuchTable` is what one writes without looking anything up."""
+    for kind in all_errors():
+        assert getattr(omidpy, kind.__name__) is kind
+        assert kind.__name__ in omidpy.__all__
 
 
 def test_only_certain_aborts_and_a_silent_oracle_are_retryable() -> None:

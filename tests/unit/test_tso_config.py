@@ -76,6 +76,7 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         ([*STORE, "--max-transaction-age", "0s"], "'0s' is no duration"),
         ([*STORE, "--config", "/nowhere/at.all"], "/nowhere/at.all"),
         (["--store", "null:", "--listen", "0.0.0.0:1"], "persists nothing"),
+        (["--store", "memory:"], "no client could open it"),
     ],
 )
 def test_a_wrong_setting_is_named(options: list[str], message: str) -> None:

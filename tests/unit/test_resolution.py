@@ -1,0 +1,62 @@
+"""Finding the fate of many cells at once: what is asked of the store, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omidpy.model import MAX_VERSION, Cell, ColumnSpec
+from omidpy.resolution import MAX_LOOKUPS_PER_CELL, CellResolver
+from omidpy.storage.base import Row
+from omidpy.storage.memory import MemoryStore
+from tests.machines.cells import World
+
+ROWS = 100
+
+
+class CountingStore(MemoryStore):
+    """A store that counts what a get has to look for: each column in each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookups = 0
+        self.gets = 0
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows, as a memory store does."""
+        if table == "t":
+            self.gets += 1
+            self.lookups += len(rows) * len(columns or ((b"", None),))
+        return super().get(
+            table,
+            rows,
+            columns=columns,
+            min_version=min_version,
+            max_version=max_version,
+            max_versions=max_versions,
+        )
+
+
+def test_rows_of_different_columns_cost_no_more_than_rows_of_the_same() -> None:
+    """A get asks every row for every column; a hundred rows would have asked for 20,000 cells."""
+    store = CountingStore()
+    world = World(store, low_watermark=0)
+    world.table()
+    cells = [Cell(b"r%d" % n, b"cf", b"q%d" % n, 100, b"v") for n in range(ROWS)]
+    for cell in cells:
+        world.put(cell.row, cell.version, qualifier=cell.qualifier)
+    world.heal(cells[7], 150)
+    resolver = CellResolver(store, world.commit_table)
+    fates = resolver.resolve([("t", cell) for cell in cells], may_invalidate=lambda _: False)
+    committed = {cell.row: fate.commit_ts for (_, cell), fate in fates.items() if fate.commit_ts}
+    assert committed == {b"r7": 150}
+    assert store.gets == 1
+    assert store.lookups <= MAX_LOOKUPS_PER_CELL * ROWS
