@@ -346,6 +346,8 @@ def test_queries_read_a_range_and_sort_nothing(store: SqliteStore) -> None:
 
     other = store._file._connect(synchronous="NORMAL")
     connection.set_trace_callback(explain)
+    for idle in store._file._idle:
+        idle.close()
     store._file._idle[:] = [connection]
     store.get("t", [b"r"])
     store.get("t", [b"r", b"s"], columns=[(b"cf", b"q"), (b"cf", None)], max_versions=1)
