@@ -25,13 +25,13 @@ from compactor.command import (
     exit_code,
     show,
 )
+from compactor.environment import ExecuteRanges, OnProgress
 from compactor.options import (
     DEFAULT_GRACE,
     DEFAULT_INVALIDATION_GRACE,
     DEFAULT_RETENTION,
     options_from_words,
 )
-from compactor.plan import ExecuteRanges, OnProgress
 from compactor.range_pass import RangePass, RangeResult, RangeTask
 from omidpy.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageError
