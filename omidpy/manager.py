@@ -27,6 +27,7 @@ from omidpy.control import (
     OMID_ENABLED,
     ControlTable,
     is_system_table,
+    transactional_families,
 )
 from omidpy.errors import (
     CommitOutcomeUnknown,
@@ -297,7 +298,7 @@ class TransactionManager:
         return sorted(
             schema.name
             for schema in self.store.tables()
-            if not is_system_table(schema.name) and _transactional_families(schema)
+            if not is_system_table(schema.name) and transactional_families(schema)
         )
 
     def fence(self, table: str) -> int:
@@ -323,7 +324,7 @@ class TransactionManager:
         return layout
 
     def _layout_of(self, schema: TableSchema) -> TableLayout:
-        families = _transactional_families(schema)
+        families = transactional_families(schema)
         owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
         if not families or owner != COMMIT_TABLE:
             reason = (
@@ -341,7 +342,7 @@ class TransactionManager:
                 f"table {schema.name!r} detects conflicts by {level}, this client by "
                 f"{self._conflict_level}; connect with conflict_level={level!r}"
             )
-        return TableLayout(schema.name, frozenset(families), level)
+        return TableLayout(schema.name, families, level)
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -395,12 +396,6 @@ def _post_committer(mode: str, completer: Completer) -> PostCommitter:
     if mode == "async":
         return AsyncPostCommitter(completer)
     return NoPostCommitter()
-
-
-def _transactional_families(schema: TableSchema) -> list[bytes]:
-    return [
-        family.name for family in schema.families if family.attributes.get(OMID_ENABLED) == "true"
-    ]
 
 
 def _after_fork_in_child() -> None:
