@@ -143,12 +143,12 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
 
         return MemoryStore()
     if scheme == "sqlite":
-        path, _, query = unquote(rest.removeprefix("///")).partition("?")
-        if not rest.startswith("///") or not path or query:
+        path, question_mark, _ = rest.removeprefix("///").partition("?")
+        if not rest.startswith("///") or not path or question_mark:
             raise ConfigError(
                 f"store address {url!r}: write sqlite:///relative.db or sqlite:////absolute.db"
             )
         from omidpy.storage.sqlite import SqliteStore  # noqa: PLC0415 - only for its address
 
-        return SqliteStore(path, must_exist=must_exist)
+        return SqliteStore(unquote(path), must_exist=must_exist)
     raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")
