@@ -27,6 +27,7 @@ LEVELS: Final = {
     "omidpy.visibility": 0,
     "omidpy.commit_facts": 0,
     "omidpy.clock": 0,
+    "omidpy.durations": 0,
     "omidpy.metrics": 0,
     "omidpy.wire": 1,
     "omidpy.storage": 1,
