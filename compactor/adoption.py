@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from compactor.ownership import ignored_tables, is_owned, marked_families, set_ignored
+from compactor.ownership import ignored_tables, is_owned, set_ignored
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.control import (
@@ -22,6 +22,7 @@ from omidpy.control import (
     OMID_ENABLED,
     ControlTable,
     is_system_table,
+    transactional_families,
 )
 from omidpy.errors import UsageError
 from omidpy.model import Cell, TableSchema, Timestamp, base
@@ -120,7 +121,7 @@ def check_user_table(table: str) -> None:
 
 def take_census(store: Store, schema: TableSchema, commit_table: str) -> dict[bytes, FamilyCensus]:
     """Count, by family, the cells of a table and what is known of their transactions."""
-    marked = marked_families(schema)
+    marked = transactional_families(schema)
     census = {name: FamilyCensus(name in marked) for name in schema.family_names()}
     commits = CommitTable(store, commit_table)
     for page in store.scan(schema.name, page_rows=PAGE_ROWS):

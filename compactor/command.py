@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from compactor.display import shown_progress, summary
+from compactor.environment import Environment, ExecuteRanges
 from compactor.options import Options
-from compactor.plan import Environment, ExecuteRanges, run
+from compactor.plan import run
 from compactor.report import Report
 from omidpy.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError

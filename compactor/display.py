@@ -14,7 +14,7 @@ from compactor.report import Report
 from omidpy.clock import Clock
 
 if TYPE_CHECKING:
-    from compactor.plan import Progress as RunProgress
+    from compactor.environment import Progress as RunProgress
 
 LINE_EVERY_S: Final = 10.0
 """How often a log gets a line."""

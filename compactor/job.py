@@ -17,6 +17,7 @@ from concurrent.futures import wait as wait_for
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from compactor.command import (
     EXIT_DONE,
@@ -25,17 +26,18 @@ from compactor.command import (
     exit_code,
     show,
 )
+from compactor.environment import ExecuteRanges, OnProgress
 from compactor.options import (
     DEFAULT_GRACE,
     DEFAULT_INVALIDATION_GRACE,
     DEFAULT_RETENTION,
     options_from_words,
 )
-from compactor.plan import ExecuteRanges, OnProgress
 from compactor.range_pass import RangePass, RangeResult, RangeTask
 from omidpy.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.storage.base import Store
+from omidpy.storage.sqlite import url_of
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -207,7 +209,7 @@ def worker_url(store_url: str) -> str:
     """Return the address under which a worker finds the store, whatever directory it runs in."""
     prefix = "sqlite:///"
     if store_url.startswith(prefix):
-        return prefix + str(Path(store_url.removeprefix(prefix)).absolute())
+        return url_of(str(Path(unquote(store_url.removeprefix(prefix))).absolute()))
     return store_url
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from compactor.environment import Environment, ExecuteRanges, NoProgress, OnProgress, Progress
 from compactor.options import Options
-from compactor.plan import Environment, ExecuteRanges, NoProgress, OnProgress, Progress, run
+from compactor.plan import run
 from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
 from compactor.report import Report
 from omidpy.clock import Clock, SystemClock

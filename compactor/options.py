@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from omidpy.commit_table import COMMIT_TABLE
+from omidpy.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
 
 DEFAULT_GRACE: Final = "1h"
 DEFAULT_INVALIDATION_GRACE: Final = "24h"
 DEFAULT_RETENTION: Final = "24h"
-
-_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +61,10 @@ def parse_duration(text: str, *, name: str) -> float:
     """
     if text.strip() == "0":
         return 0.0
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{name} is {text!r}; write a number and a unit, as in 90s, 15m, 24h, 7d")
-    return float(match[1]) * _UNITS_S[match[2]]
+    milliseconds = duration_ms(text)
+    if milliseconds is None:
+        raise UsageError(f"{name} is {text!r}; write a number and a unit, as in {EXAMPLES}")
+    return milliseconds / 1000
 
 
 def parse_names(text: str | None, *, name: str) -> frozenset[str]:

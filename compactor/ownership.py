@@ -25,6 +25,7 @@ from omidpy.control import (
     decode_document,
     encode_document,
     is_system_table,
+    transactional_families,
 )
 from omidpy.errors import NoSuchTable
 from omidpy.model import Cell, TableSchema
@@ -60,20 +61,13 @@ class TableStanding:
     """For a blocking table: what was found, and what to do about it."""
 
 
-def marked_families(schema: TableSchema) -> frozenset[bytes]:
-    """Return the families of a table that are marked as transactional."""
-    return frozenset(
-        family.name
-        for family in schema.families
-        if family.attributes.get(OMID_ENABLED, "").lower() == "true"
-    )
-
-
 def is_owned(schema: TableSchema, commit_table: str) -> bool:
     """Say whether the table was created or adopted for `commit_table`."""
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
     return (
-        owner == commit_table and bool(marked_families(schema)) and not is_system_table(schema.name)
+        owner == commit_table
+        and bool(transactional_families(schema))
+        and not is_system_table(schema.name)
     )
 
 
@@ -91,7 +85,7 @@ def judge(
     name = schema.name
     if is_system_table(name):
         return TableStanding(name, Standing.SYSTEM)
-    marked = marked_families(schema)
+    marked = transactional_families(schema)
     if is_owned(schema, commit_table):
         return TableStanding(name, Standing.OWNED, marked)
     if is_ignored:
@@ -126,7 +120,7 @@ def survey(store: Store, commit_table: str) -> list[TableStanding]:
     for schema in store.tables():
         is_ignored = schema.name in ignored
         witness = None
-        if not (is_system_table(schema.name) or is_ignored or marked_families(schema)):
+        if not (is_system_table(schema.name) or is_ignored or transactional_families(schema)):
             try:
                 witness = store.find_qualifier(schema.name, SHADOW_PREFIX)
             except NoSuchTable:

@@ -18,27 +18,27 @@ This module does not know how ranges are executed: `local.py` does it here, `job
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
+from compactor.environment import Environment
 from compactor.horizon import (
     HOLE,
     aged,
     claims_by_table,
     minimum,
-    overlaps,
     uncovered,
     useless_claims,
 )
+from compactor.laggards import laggards
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, survey
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
-from compactor.range_pass import PASS_STEPS, OnStep, RangeResult, RangeTask, ignore_step
-from compactor.report import Laggard, Report, RunLog, RunRecord, new_run
-from omidpy.clock import Clock
+from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
+from compactor.report import Report, RunLog, RunRecord, new_run
 from omidpy.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
 from omidpy.control import CONTROL_TABLE, ControlTable
 from omidpy.errors import ConfigError, NoSuchTable, OracleError, UsageError
@@ -67,45 +67,6 @@ STEPS: Final = (
 
 LONGEST_SLEEP_S: Final = 1.0
 """A wait is cut into naps, because the wall clock may be set meanwhile."""
-
-OnProgress: TypeAlias = Callable[[int, int], None]
-"""Called with the number of ranges done and of rows read so far."""
-
-ExecuteRanges: TypeAlias = Callable[[Sequence[RangeTask], OnProgress], Sequence[RangeResult]]
-"""Passes over ranges, in any order and anywhere, and returns one result for each."""
-
-
-class Progress(Protocol):
-    """Where a run shows how far it is."""
-
-    def note(self, text: str) -> None:
-        """Show one line."""
-        ...
-
-    def update(self, done: int, total: int, rows: int) -> None:
-        """Show that `done` of `total` ranges are done, with `rows` rows read."""
-        ...
-
-
-class NoProgress:
-    """Shows nothing."""
-
-    def note(self, text: str) -> None:
-        """Do nothing."""
-
-    def update(self, done: int, total: int, rows: int) -> None:
-        """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What a run needs from outside: the steps are the same whatever is in here."""
-
-    clock: Clock
-    execute_ranges: ExecuteRanges
-    sleep: Callable[[float], None]
-    progress: Progress
-    on_step: OnStep = ignore_step
 
 
 def run(store: Store, options: Options, environment: Environment) -> Report:
@@ -199,7 +160,13 @@ class Compaction:
             invalidations_pruned=pruned.invalidations,
             low_watermark=low_watermark,
             horizon=horizon,
-            laggards=self.laggards(standings, claims, results, low_watermark),
+            laggards=laggards(
+                standings,
+                claims,
+                results,
+                low_watermark=low_watermark,
+                options=self.options,
+            ),
             dry_run=self.options.is_dry_run,
             seconds=round(self.clock.monotonic_s() - started_s, 3),
         )
@@ -439,44 +406,6 @@ class Compaction:
             useless_claims(claims, tables=tables, now_ms=self.clock.wall_ms())
         )
         self.runs.thin()
-
-    def laggards(
-        self,
-        standings: Iterable[TableStanding],
-        claims: Iterable[Claim],
-        results: Sequence[RangeResult],
-        low_watermark: Timestamp,
-    ) -> list[Laggard]:
-        """Return the rows that hold the horizon below L, whatever their claims' age."""
-        by_table = claims_by_table(claims)
-        obstacles = [result for result in results if result.obstacle]
-        laggards: list[Laggard] = []
-        for standing in standings:
-            name = standing.name
-            if standing.standing is Standing.BLOCKING:
-                laggards.append(
-                    Laggard.of(name, KeyRange(), watermark=HOLE, reason=standing.reason)
-                )
-            if standing.standing is not Standing.OWNED:
-                continue
-            for segment in uncovered(by_table.get(name, ()), below=low_watermark):
-                reasons = [
-                    result.obstacle
-                    for result in obstacles
-                    if result.task.table == name
-                    and overlaps(result.task.key_range, segment.key_range)
-                ]
-                if not self.options.scans(name):
-                    reasons = [
-                        "left out by --exclude; run again without it"
-                        if name in self.options.exclude
-                        else "not among --tables; run again without it"
-                    ]
-                reason = reasons[0] if reasons else "appeared during the run; the next will scan it"
-                laggards.append(
-                    Laggard.of(name, segment.key_range, watermark=segment.watermark, reason=reason)
-                )
-        return laggards
 
     # -- the run's own record ------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from omidpy.control import (
     CONFLICT_LEVEL_ATTRIBUTE,
     OMID_ENABLED,
     is_system_table,
+    transactional_families,
 )
 from omidpy.errors import ConfigError, NotTransactional, UsageError
 from omidpy.model import FamilySchema, TableSchema
@@ -79,7 +80,7 @@ class Catalog:
         return sorted(
             schema.name
             for schema in self._store.tables()
-            if not is_system_table(schema.name) and _transactional_families(schema)
+            if not is_system_table(schema.name) and transactional_families(schema)
         )
 
     def layout(self, name: str) -> TableLayout:
@@ -94,7 +95,7 @@ class Catalog:
         return layout
 
     def _layout_of(self, schema: TableSchema) -> TableLayout:
-        families = _transactional_families(schema)
+        families = transactional_families(schema)
         owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
         if not families or owner != COMMIT_TABLE:
             reason = (
@@ -112,10 +113,4 @@ class Catalog:
                 f"table {schema.name!r} detects conflicts by {level}, this client by "
                 f"{self._conflict_level}; connect with conflict_level={level!r}"
             )
-        return TableLayout(schema.name, frozenset(families), level)
-
-
-def _transactional_families(schema: TableSchema) -> list[bytes]:
-    return [
-        family.name for family in schema.families if family.attributes.get(OMID_ENABLED) == "true"
-    ]
+        return TableLayout(schema.name, families, level)

@@ -63,7 +63,11 @@ def connect(
         oracle = _embedded_oracle(store) if tso is None else open_oracle(store, tso)
         on_failure.callback(oracle.close)
         manager = TransactionManager(
-            store, oracle, conflict_level=conflict_level, post_commit=post_commit
+            store,
+            oracle,
+            conflict_level=conflict_level,
+            post_commit=post_commit,
+            is_oracle_here=tso is None,
         )
         on_failure.pop_all()
     _open_managers.add(manager)

@@ -50,6 +50,15 @@ def is_system_table(name: str) -> bool:
     return name in OMID_TABLES or name.startswith((OWN_TABLE_PREFIX, "hbase:"))
 
 
+def transactional_families(schema: TableSchema) -> frozenset[bytes]:
+    """Return the families of a table that are marked as transactional, as Java reads the mark."""
+    return frozenset(
+        family.name
+        for family in schema.families
+        if family.attributes.get(OMID_ENABLED, "").lower() == "true"
+    )
+
+
 def put_value(row: bytes, value: bytes) -> RowMutation:
     """Return the mutation that sets the fact at `row`."""
     return RowMutation(row, puts=(Put(VALUE.family, VALUE.qualifier, FIXED_VERSION, value),))

@@ -31,6 +31,7 @@ from omidpy.control import (
 )
 from omidpy.errors import (
     CommitOutcomeUnknown,
+    ConfigError,
     UsageError,
 )
 from omidpy.holds import HeldSnapshot, hold
@@ -86,6 +87,7 @@ class TransactionManager:
         post_commit: str = "async",
         clock: Clock | None = None,
         on_step: Callable[[str], None] | None = None,
+        is_oracle_here: bool = False,
     ) -> None:
         """Join a store and an oracle; `close` closes both.
 
@@ -97,6 +99,7 @@ class TransactionManager:
             post_commit: When shadow cells are written: `async`, `sync` or `none`.
             clock: For ages and retry budgets.
             on_step: Called with the name of each step of the commit protocol, for fault injection.
+            is_oracle_here: The oracle lives in this process, so that a forked child is refused.
         """
         if post_commit not in POST_COMMIT_MODES:
             raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
@@ -105,6 +108,7 @@ class TransactionManager:
         self.clock = clock or SystemClock()
         self.on_step: Callable[[str], None] = on_step or _no_step
         self.generation = 0
+        self._is_oracle_here = is_oracle_here
         commit_table = CommitTable(store)
         resolver = CellResolver(store, commit_table)
         self._control = ControlTable(store)
@@ -387,6 +391,12 @@ class TransactionManager:
     def _check_usable(self) -> None:
         if self._is_closed:
             raise UsageError("this manager is closed; connect again")
+        if self._is_oracle_here and self.generation:
+            raise ConfigError(
+                f"the oracle of {self.store.url} lives in the process that this one was forked from; "
+                f"to share the store, start `tso-server --store {self.store.url}` and connect every "
+                'process with tso="HOST:PORT"'
+            )
 
     def _after_fork_in_child(self) -> None:
         self.generation += 1

@@ -29,9 +29,10 @@ from omidpy.clock import Clock, SystemClock
 from omidpy.commit_table import create_system_tables
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.model import Timestamp
+from omidpy.oracle.tcp import address_text
 from omidpy.storage.base import Store
 from omidpy.wire.messages import Capabilities
-from tso.config import NULL_STORE, Address, Config, address_text, load_config
+from tso.config import NULL_STORE, Address, Config, load_config
 from tso.engine import is_compiled
 from tso.events import Now
 from tso.http import HttpEndpoint, PrometheusMetrics

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
+from omidpy.durations import EXAMPLES, duration_ms
 from omidpy.errors import ConfigError
-from omidpy.oracle.tcp import parse_address
+from omidpy.oracle.tcp import address_text, parse_address
 from omidpy.wire.messages import DEFAULT_PORT
 
 Address: TypeAlias = tuple[str, int]
 
 NULL_STORE: Final = "null:"
 
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -63,24 +61,17 @@ class Config:
         return "\n".join(lines)
 
 
-def address_text(address: Address) -> str:
-    """Write an address as HOST:PORT."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def duration_ms(text: str, *, name: str) -> int:
-    """Return the milliseconds in `500ms`, `10s`, `15m`, `24h` or `30d`.
+def age_ms(text: str, *, name: str) -> int:
+    """Return the milliseconds in a duration above 0.
 
     Raises:
         ConfigError: naming the setting.
     """
-    match = _DURATION.fullmatch(text.strip())
-    value = round(float(match[1]) * _UNITS_MS[match[2]]) if match else 0
+    value = round(duration_ms(text) or 0)
     if value <= 0:
         raise ConfigError(
             f"{name}: {text!r} is no duration; write a number above 0 and a unit, for instance "
-            "500ms, 10s, 15m or 24h"
+            f"{EXAMPLES}"
         )
     return value
 
@@ -181,7 +172,7 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
         lease=_lease(_text(chosen, "lease", "store")),
         timestamps=cast("Literal['world', 'incremental']", timestamps),
         conflict_map_size=_size(chosen.get("conflict-map-size", 1_000_000)),
-        max_transaction_age_ms=duration_ms(age, name="--max-transaction-age") if age else None,
+        max_transaction_age_ms=age_ms(age, name="--max-transaction-age") if age else None,
         accept_clock=_flag(chosen.get("accept-clock", False)),
         check_config=bool(chosen.get("check-config", False)),
     )

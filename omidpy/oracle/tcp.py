@@ -318,7 +318,7 @@ class TcpOracle:
             self._last_start_ts = max(self._last_start_ts, self._link.last_start_ts)
             self._link.wait_gone(self._connect_timeout_s)
         address = self._resolve()
-        self._where = _text(address)
+        self._where = address_text(address)
         try:
             link = open_link(
                 address,
@@ -427,7 +427,8 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _text(address: tuple[str, int]) -> str:
+def address_text(address: tuple[str, int]) -> str:
+    """Write an address as HOST:PORT."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

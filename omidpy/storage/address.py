@@ -14,9 +14,9 @@ def sqlite_path(url: str) -> str:
         ConfigError: it is no such address.
     """
     scheme, _, rest = url.partition(":")
-    path, _, query = unquote(rest.removeprefix("///")).partition("?")
-    if scheme != "sqlite" or not rest.startswith("///") or not path or query:
+    path, question_mark, _ = rest.removeprefix("///").partition("?")
+    if scheme != "sqlite" or not rest.startswith("///") or not path or question_mark:
         raise ConfigError(
             f"store address {url!r}: write sqlite:///relative.db or sqlite:////absolute.db"
         )
-    return path
+    return unquote(path)

@@ -69,6 +69,11 @@ from omidpy.storage.sqlite_lock import FileLock
 T = TypeVar("T")
 
 
+def url_of(path: str) -> str:
+    """Return the address of a path, from which `connect` finds the same path again."""
+    return "sqlite:///" + path.replace("%", "%25").replace("?", "%3F")
+
+
 class _Physical(NamedTuple):
     """What never changes of a table while it exists."""
 
@@ -107,7 +112,7 @@ class SqliteStore:
     @property
     def url(self) -> str:
         """The address the store was opened with."""
-        return f"sqlite:///{self._path}"
+        return url_of(self._path)
 
     @property
     def store_id(self) -> str:

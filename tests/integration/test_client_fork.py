@@ -119,11 +119,18 @@ EMBEDDED = """
         tm.create_table("t", ["cf"])
         child = os.fork()
         if child == 0:
-            try:
-                tm.begin()
-            except ConfigError as error:
-                os._exit(0 if "tso-server" in str(error) else 4)
-            os._exit(3)
+            for use in (tm.begin, tm.tables, tm.low_watermark, tm.attempts, tm.snapshot,
+                        lambda: tm.create_table("u", ["cf"]), lambda: tm.drop_table("t"),
+                        lambda: tm.fence("t"), lambda: tm.outcome(100)):
+                try:
+                    use()
+                except ConfigError as error:
+                    if "tso-server" not in str(error):
+                        os._exit(4)
+                else:
+                    os._exit(3)
+            tm.close()
+            os._exit(0)
         _, status = os.waitpid(child, 0)
         assert status == 0, status
         with tm.begin() as tx:

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import pytest
 
+from compactor.environment import Environment, NoProgress
 from compactor.heal import ExaminedRow, RowPlan, Scope, unresolved
 from compactor.horizon import claims_by_table
 from compactor.local import ranges_here
 from compactor.options import Options
 from compactor.ownership import TableStanding
-from compactor.plan import Compaction, Environment, NoProgress
+from compactor.plan import Compaction
 from compactor.prune import PruneLimits, Pruner
 from compactor.range_pass import (
     InvalidationCounter,

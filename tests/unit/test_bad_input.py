@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compactor.job import worker_url
 from omidpy import errors
 from omidpy.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
 from omidpy.connect import connect, open_store
@@ -22,6 +24,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.model import FamilySchema, KeyRange, TableSchema
+from omidpy.storage.sqlite import SqliteStore
 from omidpy.table import TransactionalTable
 from tests.machines.clients import TABLE, Client
 
@@ -369,6 +372,20 @@ def test_an_address_is_text() -> None:
         connect(None)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(TypeError, match="tso must be str, not 24758"):
         connect("memory:", tso=24758)  # type: ignore[arg-type]  # the point of the test
+
+
+@pytest.mark.parametrize("name", ["a b.db", "a%41.db", "100%.db", "why?.db", "ä.db"])
+def test_a_store_says_an_address_that_leads_back_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A Spark worker, and whoever copies an address from a message, opens the same file."""
+    folder = tmp_path / "%41"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with closing(SqliteStore(name)) as made:
+        for url in (made.url, worker_url(made.url)):
+            with closing(open_store(url, must_exist=True)) as found:
+                assert found.store_id == made.store_id
 
 
 def test_memory_cannot_have_a_server() -> None:

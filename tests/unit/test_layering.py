@@ -28,6 +28,7 @@ LEVELS: Final = {
     "omidpy.commit_facts": 0,
     "omidpy.clock": 0,
     "omidpy.codec": 0,
+    "omidpy.durations": 0,
     "omidpy.metrics": 0,
     "omidpy.wire": 1,
     "omidpy.storage": 1,

@@ -15,7 +15,12 @@ from compactor.ownership import (
 )
 from omidpy.cells import shadow_qualifier
 from omidpy.commit_table import COMMIT_TABLE
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
+from omidpy.control import (
+    COMMIT_TABLE_ATTRIBUTE,
+    OMID_ENABLED,
+    ControlTable,
+    transactional_families,
+)
 from omidpy.model import Cell, FamilySchema, TableSchema
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
@@ -53,6 +58,13 @@ def test_standing(
     )
     assert standing.standing is expected
     assert standing.families == (frozenset({b"cf"}) if expected is Standing.OWNED else frozenset())
+
+
+def test_the_mark_is_read_as_java_reads_it() -> None:
+    """Client and compactor must agree: a family that one writes and the other leaves is lost."""
+    marks = {b"a": "true", b"b": "TRUE", b"c": "false", b"d": "yes"}
+    families = [FamilySchema(name, {OMID_ENABLED: mark}) for name, mark in marks.items()]
+    assert transactional_families(TableSchema("t", families)) == {b"a", b"b"}
 
 
 def test_blocking_table_says_what_was_found_and_what_to_do() -> None:

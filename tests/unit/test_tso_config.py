@@ -13,7 +13,7 @@ import pytest
 import tso
 from omidpy.errors import ConfigError
 from tso.cli import main
-from tso.config import Config, duration_ms, load_config
+from tso.config import Config, age_ms, load_config
 
 DEPLOY = Path(tso.__file__).parent / "deploy"
 STORE = ["--store", "sqlite:////data/a.db"]
@@ -100,7 +100,7 @@ def test_an_unknown_key_in_the_file_is_an_error(tmp_path: Path) -> None:
 )
 def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
     """No bare number: seconds to one reader are milliseconds to the next."""
-    assert duration_ms(text, name="--x") == milliseconds
+    assert age_ms(text, name="--x") == milliseconds
 
 
 def test_the_command_says_what_is_wrong_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:

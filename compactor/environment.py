@@ -1,0 +1,53 @@
+"""What a run needs from outside: time, somewhere to execute ranges, somewhere to show progress.
+
+The steps of a run are the same whatever is in here: `local.py` executes ranges in this process,
+`job.py` on Spark, and a test with a clock that it turns by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
+from omidpy.clock import Clock
+
+OnProgress: TypeAlias = Callable[[int, int], None]
+"""Called with the number of ranges done and of rows read so far."""
+
+ExecuteRanges: TypeAlias = Callable[[Sequence[RangeTask], OnProgress], Sequence[RangeResult]]
+"""Passes over ranges, in any order and anywhere, and returns one result for each."""
+
+
+class Progress(Protocol):
+    """Where a run shows how far it is."""
+
+    def note(self, text: str) -> None:
+        """Show one line."""
+        ...
+
+    def update(self, done: int, total: int, rows: int) -> None:
+        """Show that `done` of `total` ranges are done, with `rows` rows read."""
+        ...
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def update(self, done: int, total: int, rows: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Everything that is not in the store."""
+
+    clock: Clock
+    execute_ranges: ExecuteRanges
+    sleep: Callable[[float], None]
+    progress: Progress
+    on_step: OnStep = ignore_step

@@ -1,0 +1,67 @@
+"""Which rows hold the horizon back, and why?
+
+Pure: what is known of the tables, the claims and what this run met in; one laggard for each stretch
+of rows below L out, with the reason an operator can act upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from compactor.horizon import HOLE, claims_by_table, overlaps, uncovered
+from compactor.options import Options
+from compactor.ownership import Standing, TableStanding
+from compactor.range_pass import RangeResult
+from compactor.report import Laggard
+from omidpy.model import KeyRange
+from omidpy.watermarks import Claim
+
+
+def laggards(
+    standings: Iterable[TableStanding],
+    claims: Iterable[Claim],
+    results: Sequence[RangeResult],
+    *,
+    low_watermark: int,
+    options: Options,
+) -> list[Laggard]:
+    """Return the rows whose watermark is below L, whatever their claims' age.
+
+    Args:
+        standings: Every table of the store.
+        claims: Every claim on record.
+        results: What this run's passes came to.
+        low_watermark: L.
+        options: Which tables this run scanned.
+    """
+    by_table = claims_by_table(claims)
+    found: list[Laggard] = []
+    for standing in standings:
+        name = standing.name
+        if standing.standing is Standing.BLOCKING:
+            found.append(Laggard.of(name, KeyRange(), watermark=HOLE, reason=standing.reason))
+        if standing.standing is not Standing.OWNED:
+            continue
+        for key_range, watermark in uncovered(by_table.get(name, ()), below=low_watermark):
+            reason = (
+                _obstacle(results, name, key_range)
+                if options.scans(name)
+                else _left_out(options, name)
+            )
+            found.append(Laggard.of(name, key_range, watermark=watermark, reason=reason))
+    return found
+
+
+def _obstacle(results: Iterable[RangeResult], table: str, key_range: KeyRange) -> str:
+    """Return what kept this run from claiming rows that it meant to scan."""
+    for result in results:
+        task = result.task
+        if result.obstacle and task.table == table and overlaps(task.key_range, key_range):
+            return result.obstacle
+    return "appeared during the run; the next will scan it"
+
+
+def _left_out(options: Options, table: str) -> str:
+    if table in options.exclude:
+        return "left out by --exclude; run again without it"
+    return "not among --tables; run again without it"
