@@ -394,8 +394,8 @@ class TransactionManager:
         if self._is_oracle_here and self.generation:
             raise ConfigError(
                 f"the oracle of {self.store.url} lives in the process that this one was forked "
-                f"from; to share the store, start `tso-server --store {self.store.url}` and connect "
-                'every process with tso="HOST:PORT"'
+                f"from; to share the store, start `tso-server --store {self.store.url}` and "
+                'connect every process with tso="HOST:PORT"'
             )
 
     def _after_fork_in_child(self) -> None:
