@@ -110,17 +110,8 @@ class OutcomeFinder:
         return outcome
 
     def of_number(self, start_ts: Timestamp) -> Outcome:
-        """Say what the commit table alone knows of a transaction; writes nothing.
-
-        Cost: 1 commit table get, 1 more where there is no entry.
-        """
-        start_ts = base(start_ts)
-        entry = self._commit_table.read((start_ts,))[start_ts]
-        if entry is INVALID:
-            return Aborted()
-        if isinstance(entry, int):
-            return Committed(Timestamp(entry))
-        return Forgotten() if start_ts <= read_low_watermark(self._store) else Undecided()
+        """Say what the commit table alone knows of a transaction; see `recorded_outcome`."""
+        return recorded_outcome(self._store, self._commit_table, start_ts)
 
     def _evidence(self, start_ts: Timestamp, witness: Witness | None) -> Outcome:
         """Read the witness's shadow cell, the commit table, and the shadow cell again."""
@@ -190,3 +181,20 @@ class OutcomeFinder:
             else:
                 is_present = True
         return commit_ts, is_present
+
+
+def recorded_outcome(store: Store, commit_table: CommitTable, start_ts: Timestamp) -> Outcome:
+    """Say what the commit table alone knows of a transaction; writes nothing.
+
+    `Undecided` says no more than that there is no entry and none is excluded: a transaction that is
+    complete has none either.
+
+    Cost: 1 commit table get, 1 more where there is no entry.
+    """
+    start_ts = base(start_ts)
+    entry = commit_table.read((start_ts,))[start_ts]
+    if entry is INVALID:
+        return Aborted()
+    if isinstance(entry, int):
+        return Committed(Timestamp(entry))
+    return Forgotten() if start_ts <= read_low_watermark(store) else Undecided()

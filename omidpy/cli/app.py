@@ -6,7 +6,7 @@ from typing import Final
 
 import typer
 
-from omidpy.cli import backup, commit_table, compact, init, status, table, verify, watermarks
+from omidpy.cli import backup, commit_table, compact, init, status, table, tx, verify, watermarks
 
 app: Final = typer.Typer(
     help="Transactions for HBase and for one file: look after a store.",
@@ -22,4 +22,5 @@ app.command("watermarks")(watermarks.watermarks)
 app.command("verify")(verify.verify)
 app.add_typer(table.app, name="table")
 app.add_typer(commit_table.app, name="commit-table")
+app.add_typer(tx.app, name="tx")
 app.add_typer(compact.app, name="compact")

@@ -58,6 +58,7 @@ LEVELS: Final = {
     "omidpy.retry": 3,
     "omidpy.manager": 3,
     "omidpy.admin": 4,
+    "omidpy.inspection": 3,
     "omidpy.connect": 5,
     "omidpy.aio": 5,
     "omidpy.cli": 5,
