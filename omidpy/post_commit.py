@@ -12,7 +12,9 @@ shadow cell is acknowledged (I5).  A failure leaves the entry where it is.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,13 @@ from omidpy.storage.base import RowMutation, Store
 log = logging.getLogger(__name__)
 
 MAX_BATCH_TRANSACTIONS: Final = 256
+
+GATHER_S: Final = 0.005
+"""How long transactions gather for one batch while the process is under load."""
+
+UNDER_LOAD_S: Final = 0.05
+"""A batch that comes so soon after the last one is a sign of load."""
+
 MAX_WAITING_TRANSACTIONS: Final = 4096
 """Past this many, a commit waits for room: memory stays bounded when the store is slower."""
 
@@ -133,7 +142,11 @@ class NoPostCommitter:
 
 
 class AsyncPostCommitter:
-    """Completes transactions in one background thread, as many in a batch as are waiting."""
+    """Completes transactions in one background thread, as many in a batch as are waiting.
+
+    A lone transaction is completed at once.  Under load some gather first: each batch takes the
+    store's write lock twice, whatever its size, and would compete with the next commit for it.
+    """
 
     def __init__(self, completer: Completer) -> None:
         self._completer = completer
@@ -146,6 +159,8 @@ class AsyncPostCommitter:
         self._busy = False
         self._closed = False
         self._worker: threading.Thread | None = None
+        self._drainer_count = 0
+        self._hurry = threading.Event()
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's queue: its own thread is at work on it."""
@@ -177,23 +192,35 @@ class AsyncPostCommitter:
     def drain(self) -> None:
         """Return when the queue is empty and the last batch is done."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting and not self._busy)
+            self._drainer_count += 1
+            self._hurry.set()
+            try:
+                self._changed.wait_for(lambda: not self._waiting and not self._busy)
+            finally:
+                self._drainer_count -= 1
+                if not self._drainer_count and not self._closed:
+                    self._hurry.clear()
 
     def close(self) -> None:
         """Drain, stop the thread, and complete later submissions in the caller's."""
         with self._changed:
             self._closed = True
+            self._hurry.set()
             self._changed.notify_all()
             worker = self._worker
         if worker is not None and worker is not threading.current_thread():
             worker.join()
 
     def _run(self) -> None:
+        last_batch_s = -math.inf
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if not self._waiting:
                     return
+            if time.monotonic() - last_batch_s < UNDER_LOAD_S:
+                self._hurry.wait(GATHER_S)
+            with self._changed:
                 size = min(len(self._waiting), MAX_BATCH_TRANSACTIONS)
                 batch = [self._waiting.popleft() for _ in range(size)]
                 self._busy = True
@@ -201,6 +228,7 @@ class AsyncPostCommitter:
             try:
                 self._completer.complete(batch)
             finally:
+                last_batch_s = time.monotonic()
                 with self._changed:
                     self._owed.difference_update(completion.start_ts for completion in batch)
                     self._busy = False

@@ -173,6 +173,36 @@ def test_the_queue_goes_on_after_a_failure(store: FaultyStore) -> None:
     assert shadows(store) == {150}
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("end", ["drain", "close"])
+def test_under_load_transactions_gather_until_somebody_waits_for_them(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Each batch takes the store's write lock twice, whatever its size; nobody waits for more."""
+    monkeypatch.setattr("omidpy.post_commit.GATHER_S", 3600.0)
+    monkeypatch.setattr("omidpy.post_commit.UNDER_LOAD_S", 3600.0)
+    a_batch_is_done = threading.Event()
+
+    def on_step(step: str) -> None:
+        if step == "completed":
+            a_batch_is_done.set()
+
+    committer = AsyncPostCommitter(Completer(store, CommitTable(store), on_step))
+    committer.submit(completion(store, 50))
+    assert a_batch_is_done.wait(DEADLINE_S), "a lone transaction is completed at once"
+    committer.drain()
+    todo = [completion(store, start_ts) for start_ts in (150, 250, 350)]
+    before = store.calls["write"]
+    a_batch_is_done.clear()
+    for one in todo:
+        committer.submit(one)
+    assert not a_batch_is_done.wait(0.2), "the next ones wait for company"
+    getattr(committer, end)()
+    assert store.calls["write"] == before + 2
+    assert (shadows(store), entries(store)) == ({50, 150, 250, 350}, set())
+    committer.close()
+
+
 def test_a_full_queue_makes_commits_wait(
     store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
