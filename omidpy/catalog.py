@@ -17,8 +17,8 @@ from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     OMID_ENABLED,
-    is_system_table,
     transactional_families,
+    transactional_tables,
 )
 from omidpy.errors import ConfigError, NotTransactional, UsageError
 from omidpy.model import FamilySchema, TableSchema
@@ -77,11 +77,7 @@ class Catalog:
 
     def names(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
-        return sorted(
-            schema.name
-            for schema in self._store.tables()
-            if not is_system_table(schema.name) and transactional_families(schema)
-        )
+        return transactional_tables(self._store)
 
     def layout(self, name: str) -> TableLayout:
         """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""

@@ -59,6 +59,15 @@ def transactional_families(schema: TableSchema) -> frozenset[bytes]:
     )
 
 
+def transactional_tables(store: Store) -> list[str]:
+    """Return the names of the users' tables that have a transactional family, sorted."""
+    return sorted(
+        schema.name
+        for schema in store.tables()
+        if not is_system_table(schema.name) and transactional_families(schema)
+    )
+
+
 def put_value(row: bytes, value: bytes) -> RowMutation:
     """Return the mutation that sets the fact at `row`."""
     return RowMutation(row, puts=(Put(VALUE.family, VALUE.qualifier, FIXED_VERSION, value),))

@@ -16,7 +16,7 @@ from omidpy.cells import data_qualifier, decode_long, is_family_marker, is_shado
 from omidpy.cells import is_tombstone as holds_tombstone
 from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.commit_table import CommitTable, read_low_watermark
-from omidpy.control import is_system_table, transactional_families
+from omidpy.control import transactional_tables
 from omidpy.errors import UsageError
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.storage.base import Row, Store
@@ -99,7 +99,7 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
     found: list[FoundCell] = []
     counts = {"cells": 0, "unhealed": 0, "orphans": 0}
     commit_ts: Timestamp | None = None
-    for table in sorted(tables) if tables is not None else _transactional_tables(store):
+    for table in sorted(tables) if tables is not None else transactional_tables(store):
         for page in store.scan(table, min_version=start, max_version=start + TIMESTAMP_STEP):
             for row in page:
                 cells, orphans = _paired(table, row)
@@ -125,14 +125,6 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
         counts["orphans"],
         tuple(found),
     )
-
-
-def _transactional_tables(store: Store) -> list[str]:
-    return [
-        schema.name
-        for schema in store.tables()
-        if not is_system_table(schema.name) and transactional_families(schema)
-    ]
 
 
 def _paired(table: str, row: Row) -> tuple[list[FoundCell], int]:

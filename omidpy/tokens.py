@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -98,16 +98,7 @@ def decode_token(token: object, *, store_id: str) -> Token:
     Raises:
         UsageError: it is none, or one of another store.
     """
-    if not isinstance(token, bytes):
-        raise TypeError(f"a token is bytes from tx.token(), not {type(token).__name__}")
-    try:
-        decoded = msgspec.json.decode(token, type=Token)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{token[:40]!r} is no token of tx.token(): {error}") from error
-    if decoded.format != TOKEN_FORMAT:
-        raise UsageError(
-            f"the token has the format {decoded.format!r}; this version reads {TOKEN_FORMAT}"
-        )
+    decoded = _decoded(token, Token, what="token", source="tx.token()", version=TOKEN_FORMAT)
     if decoded.store_id != store_id:
         raise UsageError(
             f"the token belongs to the store {decoded.store_id}, this manager is connected to "
@@ -122,15 +113,23 @@ def decode_part(part: object) -> Part:
     Raises:
         UsageError: it is none.
     """
-    if not isinstance(part, bytes):
-        raise TypeError(f"a part is bytes from worker.finish(), not {type(part).__name__}")
+    return _decoded(part, Part, what="part", source="worker.finish()", version=PART_FORMAT)
+
+
+D = TypeVar("D", Token, Part)
+
+
+def _decoded(raw: object, type_: type[D], *, what: str, source: str, version: str) -> D:
+    """Decode what `source` made, and refuse what it cannot have made."""
+    if not isinstance(raw, bytes):
+        raise TypeError(f"a {what} is bytes from {source}, not {type(raw).__name__}")
     try:
-        decoded = msgspec.json.decode(part, type=Part)
+        decoded = msgspec.json.decode(raw, type=type_)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{part[:40]!r} is no part of worker.finish(): {error}") from error
-    if decoded.format != PART_FORMAT:
+        raise UsageError(f"{raw[:40]!r} is no {what} of {source}: {error}") from error
+    if decoded.format != version:
         raise UsageError(
-            f"the part has the format {decoded.format!r}; this version reads {PART_FORMAT}"
+            f"the {what} has the format {decoded.format!r}; this version reads {version}"
         )
     return decoded
 
