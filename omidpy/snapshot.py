@@ -32,7 +32,6 @@ from omidpy.resolution import CellResolver, TableCell, healing
 from omidpy.storage.base import PairsCells, Row, Store
 from omidpy.visibility import (
     SeenRow,
-    SimpleRow,
     SortedRow,
     Truncated,
     Unresolved,
@@ -166,8 +165,8 @@ class Snapshot:
         *,
         reverse: bool = False,
         page_rows: int = 1000,
-    ) -> Iterator[list[tuple[bytes, SeenRow]]]:
-        """Yield pages of (row, what is seen of it); rows of which nothing is seen may be left out.
+    ) -> Iterator[Page]:
+        """Yield pages of (row, what is seen of it), which may be nothing.
 
         Cost: 1 RPC a page, and what `read` says for the page as a whole.
         """
@@ -177,8 +176,7 @@ class Snapshot:
             )
         else:
             pages = self._pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
-        for page in pages:
-            yield [(key, row) for key, row in page if isinstance(row, SimpleRow) or row.cells]
+        yield from pages
         # That nothing more was found is an answer too, and rows may have been collected whole.
         self.check_horizon()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from omidpy.arguments import (
@@ -74,6 +75,11 @@ class TableLayout:
 
 class Host(Protocol):
     """The transaction, as its tables see it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can still be used, in the process that began it."""
+        ...
 
     def check_open(self) -> None:
         """Raise unless the transaction is running."""
@@ -202,14 +208,14 @@ class TransactionalTable(Counters):
         page_rows = batch_size or DEFAULT_BATCH_ROWS
         if limit is not None:
             page_rows = min(page_rows, limit)
-        return self._scan(
+        rows = self._scan(
             key_range,
             specs,
             include_timestamp=include_timestamp,
             page_rows=page_rows,
-            limit=limit,
             reverse=reverse,
         )
+        return rows if limit is None else islice(rows, limit)
 
     def scan_arrow(
         self,
@@ -244,12 +250,7 @@ class TransactionalTable(Counters):
         specs = self._column_specs(checked)
         page_rows = min(batch_rows, DEFAULT_BATCH_ROWS)
         rows = self._scan(
-            key_range,
-            specs,
-            include_timestamp=False,
-            page_rows=page_rows,
-            limit=None,
-            reverse=reverse,
+            key_range, specs, include_timestamp=False, page_rows=page_rows, reverse=reverse
         )
         return record_batches(rows, checked, batch_rows=batch_rows)
 
@@ -260,38 +261,35 @@ class TransactionalTable(Counters):
         *,
         include_timestamp: bool,
         page_rows: int,
-        limit: int | None,
         reverse: bool,
     ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
         shaped = _with_timestamps if include_timestamp else _values
-        rows = self._merged_rows(key_range, specs, page_rows=page_rows, reverse=reverse)
-        count = 0
+        host = self._host
         # A generator starts at its first row, and the transaction may be over by then.
-        self._host.check_open()
-        for key, seen in rows:
-            self._host.check_open()
-            if data := shaped(seen):
-                yield key, data
-                count += 1
-                if count == limit:
-                    return
+        host.check_open()
+        for page in self._merged_pages(key_range, specs, page_rows=page_rows, reverse=reverse):
+            host.check_open()
+            for key, seen in page:
+                if not host.is_running:
+                    host.check_open()
+                if data := shaped(seen):
+                    yield key, data
 
-    def _merged_rows(
+    def _merged_pages(
         self,
         key_range: KeyRange,
         specs: list[ColumnSpec] | None,
         *,
         page_rows: int,
         reverse: bool,
-    ) -> Iterator[tuple[bytes, SeenRow]]:
+    ) -> Iterator[Iterable[tuple[bytes, SeenRow]]]:
         """Yield the rows of the snapshot and of the buffer, merged in key order."""
         if key_range.is_empty():
             return
         written = self._buffer.rows_in(self.name, key_range)
         waiting = sorted(written, reverse=not reverse)  # the next one is popped from the end
-        for page in self._snapshot.scan(
-            self.name, key_range, specs, reverse=reverse, page_rows=page_rows
-        ):
+
+        def merged(page: Iterable[tuple[bytes, SeenRow]]) -> Iterator[tuple[bytes, SeenRow]]:
             for key, seen in page:
                 while waiting and _comes_first(waiting[-1], key, reverse=reverse):
                     own = waiting.pop()
@@ -301,9 +299,14 @@ class TransactionalTable(Counters):
                     yield key, self._overlaid(key, seen, written[key], specs)
                 else:
                     yield key, seen
-        while waiting:
-            own = waiting.pop()
-            yield own, self._overlaid(own, NOTHING, written[own], specs)
+
+        for page in self._snapshot.scan(
+            self.name, key_range, specs, reverse=reverse, page_rows=page_rows
+        ):
+            yield merged(page) if waiting else page
+        yield [
+            (own, self._overlaid(own, NOTHING, written[own], specs)) for own in reversed(waiting)
+        ]
 
     def _read(
         self,

@@ -189,6 +189,11 @@ class Worker:
         )
         return msgspec.json.encode(part)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it can still be used, in the process that resumed it."""
+        return not self._is_finished and self._generation == self._manager.generation
+
     def check_open(self) -> None:
         """Raise `TransactionClosed` once the part was handed out, or in a forked child."""
         if self._is_finished:

@@ -116,7 +116,6 @@ class Transaction:
             NotTransactional: there is one, but it is not marked for transactions.
         """
         self.check_open()
-        self._warn_if_old()
         table = self._tables.get((name, conflict_free))
         if table is None:
             table = TransactionalTable(
@@ -265,7 +264,6 @@ class Transaction:
         """
         self.check_open()
         self._check_no_savepoint()
-        self._warn_if_old()
         if self._rollback_reason is not None:
             reason = self._rollback_reason
             self._roll_back()
@@ -449,8 +447,12 @@ class Transaction:
         return self._generation != self._manager.generation
 
     def check_open(self) -> None:
-        """Raise `TransactionClosed` unless it is running, in the process that began it."""
+        """Raise `TransactionClosed` unless it is running, in the process that began it.
+
+        Every use of the transaction comes through here, and so does the warning about its age.
+        """
         if self.is_running:
+            self._warn_if_old()
             return
         if self.is_inherited:
             raise TransactionClosed(
@@ -464,7 +466,6 @@ class Transaction:
     def check_writable(self) -> None:
         """Raise unless the transaction is running and may write."""
         self.check_open()
-        self._warn_if_old()
         if self.is_read_only:
             raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")
 

@@ -183,6 +183,8 @@ class VisibleRow(NamedTuple):
 class SimpleRow(list[PairedCell]):
     """The same for a row where every column is decided by a cell whose shadow cell was read."""
 
+    __slots__ = ()
+
     @property
     def cells(self) -> list[VisibleCell]:
         """The cells as `VisibleRow` has them."""

@@ -76,7 +76,7 @@ async def _with_manager(
         (aio.TransactionalTable, table.TransactionalTable, set()),
         (aio.Batch, batch.Batch, set()),
         (aio.Savepoint, savepoint.Savepoint, set()),
-        (aio.Worker, tokens.Worker, {"check_open", "check_writable", "wrote"}),
+        (aio.Worker, tokens.Worker, {"check_open", "check_writable", "is_running", "wrote"}),
         (aio.HeldSnapshot, holds.HeldSnapshot, {"write"}),
     ],
 )

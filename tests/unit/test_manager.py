@@ -501,3 +501,16 @@ def test_a_manager_is_a_context_manager(client: Client) -> None:
     with client.tm as tm:
         assert tm is client.tm
     assert client.tm._is_closed
+
+
+def test_a_scan_stops_when_its_transaction_ends(client: Client) -> None:
+    """In the middle of a page too: what is buffered in it is gone, or is history."""
+    with client.tm.begin() as tx:
+        for row in (b"a", b"b", b"c"):
+            tx.table(TABLE).put(row, {b"cf:q": b"1"})
+    tx = client.tm.begin()
+    rows = tx.table(TABLE).scan()
+    assert next(rows) == (b"a", {b"cf:q": b"1"})
+    tx.rollback()
+    with pytest.raises(TransactionClosed):
+        next(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 
 from omidpy.errors import SnapshotTooOld, UsageError
 from omidpy.model import Timestamp
+from omidpy.table import TransactionalTable
 from omidpy.time_travel import FUTURE_TOLERANCE_NS, read_timestamp
+from omidpy.transaction import Transaction
 from omidpy.watermarks import HORIZON_FREE_AGE_S, Sample, Watermarks
 from tests.machines.clients import TABLE, Client
 
@@ -325,6 +328,49 @@ def test_past_half_of_the_age_limit_one_warning_names_the_option(
     assert len(warnings) == 1
     assert str(tx.start_ts) in warnings[0]
     assert "450 s" in warnings[0]
+
+
+USES: dict[str, Callable[[Transaction, TransactionalTable], object]] = {
+    "table": lambda tx, _: tx.table(TABLE),
+    "row": lambda _, table: table.row(b"a"),
+    "rows": lambda _, table: table.rows([b"a"]),
+    "scan": lambda _, table: list(table.scan()),
+    "put": lambda _, table: table.put(b"a", {b"cf:q": b"1"}),
+    "delete": lambda _, table: table.delete(b"a"),
+    "savepoint": lambda tx, _: tx.savepoint(),
+    "flush": lambda tx, _: tx.flush(),
+    "token": lambda tx, _: tx.token(),
+    "commit": lambda tx, _: tx.commit(),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_any_use_of_an_old_transaction_warns(
+    caplog: pytest.LogCaptureFixture, use: Callable[[Transaction, TransactionalTable], object]
+) -> None:
+    """One that only reads for long, or only waits and then commits, is warned of like the rest."""
+    client = aged_client(900.0)
+    tx = client.tm.begin()
+    table = tx.table(TABLE)
+    client.clock.advance(450)  # type: ignore[attr-defined]
+    assert "max-transaction-age" not in caplog.text
+    use(tx, table)
+    assert "max-transaction-age" in caplog.text
+
+
+def test_a_scan_that_lasts_warns_at_its_next_page(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be all that the transaction does until it commits."""
+    client = aged_client(900.0)
+    for row in (b"a", b"b", b"c"):
+        client.write(row)
+    tx = client.tm.begin()
+    rows = tx.table(TABLE).scan(batch_size=2)
+    next(rows)
+    client.clock.advance(450)  # type: ignore[attr-defined]
+    next(rows)
+    assert "max-transaction-age" not in caplog.text
+    next(rows)
+    assert "max-transaction-age" in caplog.text
 
 
 @pytest.mark.parametrize(
