@@ -18,6 +18,7 @@ from omidpy.errors import (
     StorageUnavailable,
     TableExists,
     TransactionAborted,
+    TransactionClosed,
     WriteConflict,
 )
 from omidpy.manager import TransactionManager
