@@ -1,0 +1,153 @@
+"""How does a table's schema look in HBase's descriptors, and the other way round?
+
+HBase keeps every setting of a table or family among its attributes, those it knows (`VERSIONS`,
+`TTL`, `BLOOMFILTER` and others) beside free ones.  Here a setting is reported unless it is what
+every table of ours has: all versions, no time to live, and HBase's defaults.  So what a schema does
+not mention is as it should be, and a table with `VERSIONS=1` or a `TTL` shows it.
+
+A change starts from the descriptor that HBase gave and touches the attributes alone, so that what
+this version of omidpy does not know survives it.  Two changes of one table at the same time can
+lose one of them: the gateway has no compare-and-set for descriptors.
+
+Pure functions over the structs of the gateway's protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from omidpy.model import FamilySchema, KeyRange, TableSchema
+from omidpy.storage import rules
+from omidpy.storage.hbase.idl import thrift2 as idl
+
+VERSIONS: Final = "VERSIONS"
+"""Family attribute: how many versions of a column HBase keeps."""
+TTL: Final = "TTL"
+"""Family attribute: after how many seconds HBase drops a cell."""
+ALL: Final = "2147483647"
+"""The greatest number that HBase takes: all versions, or no time to live."""
+
+_USUAL_TABLE: Final = {
+    "IS_META": "false",
+    "DURABILITY": "USE_DEFAULT",
+    "hbase.store.file-tracker.impl": "DEFAULT",
+}
+_USUAL_FAMILY: Final = {
+    VERSIONS: ALL,
+    TTL: ALL,
+    "BLOCKCACHE": "true",
+    "BLOCKSIZE": "65536",
+    "BLOOMFILTER": "ROW",
+    "CACHE_BLOOMS_ON_WRITE": "false",
+    "CACHE_DATA_ON_WRITE": "false",
+    "CACHE_INDEX_ON_WRITE": "false",
+    "COMPRESSION": "NONE",
+    "COMPRESS_TAGS": "true",
+    "DATA_BLOCK_ENCODING": "NONE",
+    "DFS_REPLICATION": "0",
+    "EVICT_BLOCKS_ON_CLOSE": "false",
+    "INDEX_BLOCK_ENCODING": "NONE",
+    "IN_MEMORY": "false",
+    "KEEP_DELETED_CELLS": "FALSE",
+    "MIN_VERSIONS": "0",
+    "REPLICATION_SCOPE": "0",
+}
+
+
+def table_name(name: str) -> Any:
+    """Return the protocol's name of a table."""
+    namespace, _, qualifier = name.rpartition(":")
+    return idl.TTableName(ns=(namespace or "default").encode(), qualifier=qualifier.encode())
+
+
+def table_schema(descriptor: Any) -> TableSchema:
+    """Return what a descriptor says."""
+    namespace = descriptor.tableName.ns or b"default"
+    name = descriptor.tableName.qualifier.decode()
+    if namespace != b"default":
+        name = f"{namespace.decode()}:{name}"
+    families = (
+        FamilySchema(bytes(column.name), _unusual(column.attributes, _USUAL_FAMILY))
+        for column in descriptor.columns or ()
+    )
+    return TableSchema(
+        name,
+        tuple(sorted(families, key=lambda family: family.name)),
+        _unusual(descriptor.attributes, _USUAL_TABLE),
+    )
+
+
+def _unusual(attributes: Mapping[bytes, bytes] | None, usual: Mapping[str, str]) -> dict[str, str]:
+    decoded = {
+        name.decode(errors="surrogateescape"): value.decode(errors="surrogateescape")
+        for name, value in sorted((attributes or {}).items())
+    }
+    return {name: value for name, value in decoded.items() if usual.get(name) != value}
+
+
+def table_descriptor(schema: TableSchema) -> Any:
+    """Return the descriptor to create a table with: all versions, no time to live."""
+    return idl.TTableDescriptor(
+        tableName=table_name(schema.name),
+        columns=[_family_descriptor(family) for family in schema.families],
+        attributes=_encoded(schema.attributes),
+    )
+
+
+def _family_descriptor(family: FamilySchema) -> Any:
+    attributes = {VERSIONS: ALL, TTL: ALL, **family.attributes}
+    return idl.TColumnFamilyDescriptor(name=family.name, attributes=_encoded(attributes))
+
+
+def _encoded(attributes: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {
+        name.encode(errors="surrogateescape"): value.encode(errors="surrogateescape")
+        for name, value in attributes.items()
+    }
+
+
+def change_table(descriptor: Any, changes: Mapping[str, str | None]) -> bool:
+    """Change a table's attributes in its descriptor; say whether that made a difference."""
+    return _change(descriptor, changes, _USUAL_TABLE)
+
+
+def change_family(column: Any, changes: Mapping[str, str | None]) -> Any | None:
+    """Return the descriptor to modify a family with, None if nothing would change.
+
+    The typed fields repeat settings that are among the attributes, and would overrule a change of
+    those; so only the attributes are sent.
+    """
+    if not _change(column, changes, _USUAL_FAMILY):
+        return None
+    return idl.TColumnFamilyDescriptor(
+        name=column.name, attributes=column.attributes, configuration=column.configuration
+    )
+
+
+def _change(descriptor: Any, changes: Mapping[str, str | None], usual: Mapping[str, str]) -> bool:
+    before = dict(descriptor.attributes or {})
+    after = dict(before)
+    for name, value in changes.items():
+        key = name.encode(errors="surrogateescape")
+        wanted = usual.get(name) if value is None else value
+        if wanted is None:
+            after.pop(key, None)
+        else:
+            after[key] = wanted.encode(errors="surrogateescape")
+    descriptor.attributes = after
+    return after != before
+
+
+def regions_of(locations: Iterable[Any]) -> list[KeyRange]:
+    """Return the regions as key ranges that cover every row.
+
+    While a region splits, HBase may list parent and daughters, or show a gap for an instant; the
+    places where regions start are enough, and give ranges without gap or overlap at any time.
+    """
+    starts = {
+        bytes(location.regionInfo.startKey or b"")
+        for location in locations
+        if not location.regionInfo.offline and not location.regionInfo.replicaId
+    }
+    return rules.regions_between(sorted(starts - {b""}))
