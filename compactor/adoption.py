@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from compactor.ownership import ignored_tables, is_owned, set_ignored
+from compactor.ownership import ignored_tables, is_owned, set_ignored, unknown_tables
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.control import (
@@ -24,7 +24,7 @@ from omidpy.control import (
     is_system_table,
     transactional_families,
 )
-from omidpy.errors import UsageError
+from omidpy.errors import NoSuchTable, UsageError
 from omidpy.model import Cell, TableSchema, Timestamp, base
 from omidpy.storage.base import Store
 from omidpy.visibility import sort_row
@@ -62,12 +62,12 @@ def plan_adoption(store: Store, table: str, commit_table: str) -> AdoptionPlan:
     """Read a table and decide which of its families can be ours.
 
     Raises:
-        UsageError: a system table, one of another commit table, or one of plain data alone.
+        UsageError: no such table, a system table, one of another commit table, or one of plain
+            data alone.
 
     Cost: reads the whole table, 1 commit table get a page.
     """
-    check_user_table(table)
-    schema = store.schema(table)
+    schema = users_schema(store, table)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
     if owner not in (None, commit_table):
         raise UsageError(
@@ -103,20 +103,27 @@ def check_ignorable(store: Store, table: str, commit_table: str) -> None:
     """Refuse to take a table out of the account whose transactions are ours.
 
     Raises:
-        UsageError: it is a system table, or ours.
+        UsageError: there is none, or it is a system table, or ours.
     """
-    check_user_table(table)
-    if is_owned(store.schema(table), commit_table):
+    if is_owned(users_schema(store, table), commit_table):
         raise UsageError(
             f"table {table} is ours: its cells need the commit table, and ignoring it would lose "
             "committed data; drop the table, or leave it out of one run with --exclude"
         )
 
 
-def check_user_table(table: str) -> None:
-    """Refuse tables that belong to Omid, omidpy or HBase."""
+def users_schema(store: Store, table: str) -> TableSchema:
+    """Return the schema of a table that a command names.
+
+    Raises:
+        UsageError: there is none, or it belongs to Omid, omidpy or HBase.
+    """
     if is_system_table(table):
         raise UsageError(f"table {table} is a system table; name a table of yours")
+    try:
+        return store.schema(table)
+    except NoSuchTable:
+        raise UsageError(unknown_tables([table], store.url)) from None
 
 
 def take_census(store: Store, schema: TableSchema, commit_table: str) -> dict[bytes, FamilyCensus]:

@@ -11,6 +11,7 @@ or ignored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -106,6 +107,14 @@ def remedy(table: str) -> str:
     return (
         f"run `omidpy table adopt {table} --apply` if its transactions are ours, "
         f"`omidpy table ignore {table} --apply` if they are not"
+    )
+
+
+def unknown_tables(names: Sequence[str], store_url: str) -> str:
+    """Say that a command named tables that do not exist."""
+    return (
+        f"there is no table {', '.join(names)} in {store_url}; `omidpy table list` shows what "
+        "there is"
     )
 
 

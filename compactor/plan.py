@@ -35,7 +35,7 @@ from compactor.horizon import (
 )
 from compactor.laggards import laggards
 from compactor.options import Options
-from compactor.ownership import Standing, TableStanding, survey
+from compactor.ownership import Standing, TableStanding, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.report import Report, RunLog, RunRecord, new_run
@@ -206,10 +206,7 @@ class Compaction:
         existing = {standing.name for standing in standings}
         given = self.options.exclude | (self.options.tables or frozenset())
         if unknown := sorted(given - existing):
-            raise UsageError(
-                f"there is no table {', '.join(unknown)} in {self.store.url}; "
-                "`omidpy table list` shows what there is"
-            )
+            raise UsageError(unknown_tables(unknown, self.store.url))
 
     def base_task(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> RangeTask:
         """Return the part of a task that is the same for every range."""

@@ -25,6 +25,9 @@ from omidpy.storage.base import DeleteVersion, Put, RowMutation
 
 MAX_CHECKPOINTS: Final = TIMESTAMP_STEP - 1
 
+FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
+"""Past it whoever fills a buffer flushes it."""
+
 FEW_KEYS: Final = 8
 """So many keys are put in their places one by one; more are sorted in."""
 

@@ -72,6 +72,7 @@ class Catalog:
     def drop(self, name: str) -> None:
         """Remove a table with everything in it."""
         check_table_name(name)
+        _check_ours(self._store.schema(name))
         self._store.drop_table(name)
         self._layouts.pop(name, None)
 
@@ -91,18 +92,7 @@ class Catalog:
         return layout
 
     def _layout_of(self, schema: TableSchema) -> TableLayout:
-        families = transactional_families(schema)
-        owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
-        if not families or owner != COMMIT_TABLE:
-            reason = (
-                f"belongs to the commit table {owner!r}"
-                if owner not in (None, COMMIT_TABLE)
-                else "is not marked for transactions"
-            )
-            raise NotTransactional(
-                f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one "
-                f"over with `omidpy table adopt {schema.name}`"
-            )
+        families = _check_ours(schema)
         level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
         if level != self._conflict_level:
             raise ConfigError(
@@ -110,3 +100,20 @@ class Catalog:
                 f"{self._conflict_level}; connect with conflict_level={level!r}"
             )
         return TableLayout(schema.name, families, level)
+
+
+def _check_ours(schema: TableSchema) -> frozenset[bytes]:
+    """Return the transactional families of a table of ours, and refuse any other table."""
+    families = transactional_families(schema)
+    owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
+    if not families or owner != COMMIT_TABLE:
+        reason = (
+            f"belongs to the commit table {owner!r}"
+            if owner not in (None, COMMIT_TABLE)
+            else "is not marked for transactions"
+        )
+        raise NotTransactional(
+            f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one over "
+            f"with `omidpy table adopt {schema.name}`"
+        )
+    return families

@@ -334,6 +334,10 @@ class TransactionManager:
         """Remove a table with everything in it.
 
         A transaction that wrote it may still commit what it wrote elsewhere.
+
+        Raises:
+            NoSuchTable: there is none of this name.
+            NotTransactional: it is not ours to remove.
         """
         self._check_usable()
         self._catalog.drop(name)

@@ -20,7 +20,7 @@ FUTURE_TOLERANCE_NS: Final = 5_000_000_000
 """How far ahead of the fresh timestamp a wanted moment may be."""
 
 FIRST_WORLD_TIMESTAMP: Final = 10**15
-"""A store whose first timestamp is above it counts nanoseconds since 1970."""
+"""Timestamps from here on, some days into 1970, are world time; smaller ones merely count."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

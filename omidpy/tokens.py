@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from omidpy.buffer import CellName, WriteBuffer
+from omidpy.buffer import FLUSH_LIMIT_BYTES, CellName, WriteBuffer
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.model import Cell, Timestamp
 from omidpy.oracle.base import Begun
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 TOKEN_FORMAT: Final = "omidpy-token-1"  # noqa: S105 - no secret
 PART_FORMAT: Final = "omidpy-part-1"
-FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
 
 
 class Witness(msgspec.Struct, frozen=True):

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
-from omidpy.buffer import CellName, ContradictingPart, WriteBuffer
+from omidpy.buffer import FLUSH_LIMIT_BYTES, CellName, ContradictingPart, WriteBuffer
 from omidpy.cells import table_id, transaction_id
 from omidpy.decision import decide
 from omidpy.errors import (
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from omidpy.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
-
-FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
 
 
 class Transaction:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -15,6 +15,7 @@ from omidpy.connect import open_oracle, open_store
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import ConfigError
 from omidpy.storage.base import Store
+from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
 
 StoreUrl: TypeAlias = Annotated[
     str, typer.Option("--store", envvar="OMIDPY_STORE", metavar="URL", help="Address of the store.")
@@ -32,9 +33,6 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Apply: TypeAlias = Annotated[
     bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")
 ]
-
-WORLD_TIME_FROM: Final = 10**17
-"""Timestamps above it, some 1973 in nanoseconds, are world time; below, they merely count."""
 
 
 @contextmanager
@@ -92,7 +90,7 @@ def moment(milliseconds: int) -> str:
 
 def age_s(timestamp: int, *, now_ms: int) -> float | None:
     """Return how long ago a timestamp was issued; None if it does not tell the time."""
-    if timestamp < WORLD_TIME_FROM:
+    if timestamp < FIRST_WORLD_TIMESTAMP:
         return None
     return round(max(now_ms - timestamp // 1_000_000, 0) / 1000, 3)
 

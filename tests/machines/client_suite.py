@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import pytest
 
+from omidpy.buffer import FLUSH_LIMIT_BYTES
 from omidpy.errors import Fenced, TransactionAborted, UsageError, WriteConflict
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, TransactionStatus
 from omidpy.table import TransactionalTable
 from omidpy.testing.contract import in_threads
-from omidpy.transaction import FLUSH_LIMIT_BYTES, Transaction
+from omidpy.transaction import Transaction
 
 _names = itertools.count()
 

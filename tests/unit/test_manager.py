@@ -447,6 +447,14 @@ def test_tables_are_created_listed_and_dropped(client: Client) -> None:
         client.tm.begin().table("ns:other")
 
 
+def test_a_table_of_the_other_conflict_level_can_be_dropped(client: Client) -> None:
+    """Its level matters to those who write it."""
+    by_row = TransactionManager(client.store, client.naive, conflict_level="row")
+    by_row.create_table("rows", ["cf"])
+    client.tm.drop_table("rows")
+    assert client.tm.tables() == [TABLE]
+
+
 def test_a_created_table_is_marked_as_ours(client: Client) -> None:
     """Java and the compactor know it by these marks; its regions meet where asked."""
     client.tm.create_table("marked", [b"b", "a", "b"], splits=[b"m", b"g"])
