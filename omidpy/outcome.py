@@ -76,7 +76,8 @@ class OutcomeFinder:
         """Find the outcome of a commit that got no answer, forbidding it if it has not happened.
 
         Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's
-        cannot; it is asked again for the commit, if the write set is given.
+        cannot; it is asked again for the commit, if the write set is given, and a refusal counts
+        only with the evidence.
 
         Returns:
             `Undecided` if the oracle did not answer within the budget and the tables hold no
@@ -136,12 +137,7 @@ class OutcomeFinder:
         table_ids: Collection[TableId],
     ) -> Outcome:
         if not self._oracle.can_invalidate:
-            if not cell_ids:
-                return Undecided()
-            verdict = self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=True)
-            if isinstance(verdict, CommitGranted):
-                return Committed(verdict.commit_ts)
-            return Aborted()
+            return self._ask_java(start_ts, witness, cell_ids, table_ids)
         answer = self._oracle.invalidate(start_ts)
         if isinstance(answer, CommitGranted):
             return Committed(answer.commit_ts)
@@ -156,6 +152,44 @@ class OutcomeFinder:
         if shadow is not None:
             return Committed(shadow)
         return Aborted() if is_present else Forgotten()
+
+    def _ask_java(
+        self,
+        start_ts: Timestamp,
+        witness: Witness | None,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+    ) -> Outcome:
+        """Repeat the commit, and believe a refusal only where evidence and an invalidation say so.
+
+        Java's oracle refuses a retry whose entry it does not find, be it that the entry is not
+        written yet, or complete and gone.  `TcpOracle.commit` waits until everything that this
+        instance decided is durable; the invalidation forbids what one before it may still write.
+        Only whoever asked for the commit does that, as Java's own client does: nobody else was
+        told of it.
+        """
+        if not cell_ids:
+            return Undecided()
+        verdict = self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=True)
+        if isinstance(verdict, CommitGranted):
+            return Committed(verdict.commit_ts)
+        outcome = self._evidence(start_ts, witness)
+        if not isinstance(outcome, Undecided):
+            return outcome
+        shadow, is_present = self._witness_state(witness)
+        if shadow is not None:
+            return Committed(shadow)
+        if not is_present:
+            # Rolled back, or collected after it was complete: nothing is left that could tell.
+            return Undecided()
+        if not self._commit_table.invalidate(start_ts):
+            return self._evidence(start_ts, witness)
+        shadow, _ = self._witness_state(witness)
+        if shadow is None:
+            return Aborted()
+        # It was completed between our reads, so that what we planted is false.
+        self._commit_table.undo_invalidation(start_ts)
+        return Committed(shadow)
 
     def _witness_state(self, witness: Witness | None) -> tuple[Timestamp | None, bool]:
         """Return the witness's commit_ts by its shadow cell, and whether the cell is there."""

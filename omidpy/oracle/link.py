@@ -90,6 +90,8 @@ class Link:
         self._users = 0
         self._failure: tuple[str, OmidError | None] | None = None
         self._gone = threading.Event()
+        self.published_epoch = Timestamp(0)
+        """The epoch that was found together with the address; 0 if none was."""
 
     # -- what the handshake said -------------------------------------------------------------------
 
@@ -112,6 +114,11 @@ class Link:
     def capabilities(self) -> Capabilities:
         """What the oracle told about itself; empty from Java's."""
         return self._connection.peer.capabilities or Capabilities()
+
+    @property
+    def epoch(self) -> Timestamp:
+        """The oracle's epoch: as it told, else as it was published; 0 where neither is known."""
+        return self.capabilities.epoch or self.published_epoch
 
     @property
     def last_start_ts(self) -> Timestamp:

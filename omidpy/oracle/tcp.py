@@ -24,7 +24,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from omidpy.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
@@ -59,6 +59,14 @@ _LONGEST_PAUSE_S: Final = 0.5
 _BEGIN: Final = TimestampRequest()
 
 
+class Place(NamedTuple):
+    """Where an oracle answers, and the epoch that was published with it; 0 if none was."""
+
+    host: str
+    port: int
+    epoch: Timestamp = Timestamp(0)
+
+
 class TcpOracle:
     """An `Oracle` behind a socket.  Connects when first asked; safe to share among threads."""
 
@@ -66,7 +74,7 @@ class TcpOracle:
         self,
         address: str | None = None,
         *,
-        resolve: Callable[[], tuple[str, int]] | None = None,
+        resolve: Callable[[], Place | tuple[str, int]] | None = None,
         store_id: str | None = None,
         request_timeout_s: float = 5.0,
         connect_timeout_s: float = 2.0,
@@ -79,7 +87,8 @@ class TcpOracle:
         Args:
             address: `host:port`, `host`, or `[ipv6]:port`; or else give `resolve`.
             resolve: Asked at each connect where the oracle is now.  It raises `OracleUnavailable`
-                if there is none at the moment.
+                if there is none at the moment.  An epoch that it knows counts where the oracle
+                itself tells none, as Java's does not.
             store_id: Id of the store that the oracle must serve; None takes whichever the first
                 answer names.  Java's oracle names none and is believed.
             request_timeout_s: For one answer.  When it passes, the connection is given up.
@@ -94,7 +103,9 @@ class TcpOracle:
         """
         if (address is None) == (resolve is None):
             raise ConfigError("give TcpOracle either an address or resolve=, and not both")
-        self._resolve = _fixed(address) if resolve is None else resolve
+        self._resolve: Callable[[], Place | tuple[str, int]] = (
+            _fixed(address) if resolve is None else resolve
+        )
         self._expected_store_id = store_id
         self._request_timeout_s = request_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -136,7 +147,7 @@ class TcpOracle:
 
     @property
     def epoch(self) -> Timestamp:
-        """The oracle's epoch as of the last connect; 0 before, and from Java's."""
+        """The oracle's epoch as of the last connect; 0 before, and where nobody tells."""
         return self._epoch
 
     @property
@@ -168,11 +179,15 @@ class TcpOracle:
 
         link, answer = self._ask(question)
         assert isinstance(answer, TimestampResponse), "answers are matched by kind"
-        return Begun(
-            answer.start_ts,
-            link.capabilities.epoch or Timestamp(0),
-            answer.low_watermark or Timestamp(0),
-        )
+        if answer.start_ts <= link.epoch:
+            # Somebody answers there who is older than what was published; its timestamps are no
+            # snapshots of what its successor commits.
+            link.kill("the oracle issued a timestamp below the published epoch")
+            raise OracleUnavailable(
+                f"the oracle at {self._where} issued {answer.start_ts}, which is not above the "
+                f"published epoch {link.epoch}: it is not the one that was published"
+            )
+        return Begun(answer.start_ts, link.epoch, answer.low_watermark or Timestamp(0))
 
     def commit(
         self,
@@ -191,14 +206,30 @@ class TcpOracle:
         """
         request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
         try:
-            _, answer = self._ask(lambda _: request, is_repeatable=False)
+            link, answer = self._ask(lambda _: request, is_repeatable=False)
         except OracleUnavailable as error:
             error.was_sent = not error.retryable
             raise
         assert isinstance(answer, CommitResponse), "answers are matched by kind"
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)
+        if is_retry and not link.has_feature(Feature.INVALIDATE):
+            self._wait_for_earlier_decisions(link)
         return CommitRefused(_abort_reason(answer.reason), answer.conflicts)
+
+    def _wait_for_earlier_decisions(self, link: Link) -> None:
+        """Return once everything that Java's oracle decided before is in the commit table.
+
+        It looks a retry up beside its batches, so that `abort` may be said of a commit that is not
+        written yet.  A start timestamp leaves in the order of the batches, and by the same
+        connection it comes from the same instance.
+        """
+        try:
+            link.call(_BEGIN, timeout_s=self._request_timeout_s)
+        except LinkDown as down:
+            error = self._unavailable(down, is_repeatable=False)
+            error.retryable, error.was_sent = False, True
+            raise error from down.cause
 
     def fence(self, table_id: TableId) -> Timestamp:
         """Set a fence on a table; see `Oracle.fence`."""
@@ -317,7 +348,8 @@ class TcpOracle:
         if self._link is not None:
             self._last_start_ts = max(self._last_start_ts, self._link.last_start_ts)
             self._link.wait_gone(self._connect_timeout_s)
-        address = self._resolve()
+        place = Place(*self._resolve())
+        address = (place.host, place.port)
         self._where = address_text(address)
         try:
             link = open_link(
@@ -336,6 +368,7 @@ class TcpOracle:
                     "is it the address of a tso-server, without TLS?"
                 ) from down.cause
             raise self._nobody_there(f"during the handshake, {down.reason}") from down
+        link.published_epoch = place.epoch
         try:
             self._accept(link)
         except ConfigError:
@@ -368,7 +401,7 @@ class TcpOracle:
         self._store_id = store_id
         # Transactions that run now hold timestamps of this store's oracle and no other's.
         self._expected_store_id = store_id or expected
-        self._epoch = told.epoch or Timestamp(0)
+        self._epoch = link.epoch
         self._max_transaction_age_s = None if age_ms is None else age_ms / 1000
         self._can_invalidate = link.has_feature(Feature.INVALIDATE)
         self._is_known = True

@@ -29,7 +29,7 @@ from omidpy.oracle.base import (
     InvalidationVerdict,
 )
 from omidpy.oracle.link import Link
-from omidpy.oracle.tcp import TcpOracle
+from omidpy.oracle.tcp import Place, TcpOracle
 from omidpy.wire import frames
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import (
@@ -131,6 +131,71 @@ def test_a_java_oracle_tells_nothing_about_itself() -> None:
         assert not oracle.can_invalidate
         with pytest.raises(LocalProtocolError, match="did not announce INVALIDATE"):
             oracle.invalidate(Timestamp(50))
+
+
+def test_a_refused_retry_of_java_waits_for_everything_decided_before_it() -> None:
+    """Java looks retries up beside its batches; a start timestamp leaves behind all of them."""
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands(JAVAS)
+        assert peer.expect(CommitRequest).is_retry
+        peer.say(CommitResponse(Timestamp(1000), None))
+        peer.expect(TimestampRequest)
+        peer.say(TimestampResponse(Timestamp(1100)))
+        assert peer.expect(CommitRequest).is_retry
+        peer.say(CommitResponse(Timestamp(1050), None))
+        peer.expect(TimestampRequest)
+
+    with served(script) as (oracle, _):
+        refused = oracle.commit(Timestamp(1000), CELLS, TABLES, is_retry=True)
+        assert refused == CommitRefused()
+        with pytest.raises(OracleUnavailable) as caught:
+            oracle.commit(Timestamp(1050), CELLS, TABLES, is_retry=True)
+        assert caught.value.was_sent
+        assert not caught.value.retryable
+
+
+def test_an_epoch_that_was_published_counts_where_the_oracle_tells_none() -> None:
+    """Java's says nothing about itself; ZooKeeper does.  Our own is believed itself."""
+
+    def java(peer: Conversation) -> None:
+        peer.shake_hands(JAVAS)
+        peer.expect(TimestampRequest)
+        peer.say(TimestampResponse(Timestamp(1000)))
+        peer.wait_hangup()
+
+    with ScriptedOracle(java, obliging(first_ts=2000)) as server:
+        oracle = TcpOracle(
+            resolve=lambda: Place("127.0.0.1", server.port, Timestamp(700)),
+            request_timeout_s=PATIENCE_S,
+        )
+        assert oracle.begin() == Begun(Timestamp(1000), Timestamp(700))
+        assert oracle.epoch == 700
+        oracle._link.kill("the test goes on with ours")  # type: ignore[union-attr]  # it is open
+        assert oracle.begin().epoch == OURS.epoch == 100
+        oracle.close()
+
+
+def test_a_timestamp_below_the_published_epoch_is_refused() -> None:
+    """It comes from an instance before the published one, whose snapshots miss what that commits.
+
+    Omid's client asks until it gets a higher one.
+    """
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands(JAVAS)
+        peer.expect(TimestampRequest)
+        peer.say(TimestampResponse(Timestamp(700)))
+        peer.wait_hangup()
+
+    with ScriptedOracle(script) as server:
+        oracle = TcpOracle(
+            resolve=lambda: Place("127.0.0.1", server.port, Timestamp(700)),
+            request_timeout_s=PATIENCE_S,
+        )
+        with pytest.raises(OracleUnavailable, match="not above the published epoch 700"):
+            oracle.begin()
+        oracle.close()
 
 
 def test_nothing_is_known_before_the_first_connection() -> None:

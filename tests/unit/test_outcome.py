@@ -6,6 +6,8 @@ aborted that may still commit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from omidpy.commit_facts import INVALID
@@ -17,8 +19,16 @@ from omidpy.errors import (
     StorageUnavailable,
     TransactionAborted,
 )
-from omidpy.model import Aborted, Committed, Forgotten, Timestamp, TransactionStatus, Undecided
-from omidpy.oracle.base import CommitGranted, InvalidationVerdict
+from omidpy.model import (
+    Aborted,
+    CellId,
+    Committed,
+    Forgotten,
+    Timestamp,
+    TransactionStatus,
+    Undecided,
+)
+from omidpy.oracle.base import CommitGranted, CommitRefused, InvalidationVerdict
 from omidpy.outcome import SETTLE_BUDGET_S
 from omidpy.storage.base import DeleteVersion, RowMutation
 from omidpy.storage.memory import MemoryStore
@@ -313,6 +323,102 @@ def test_an_oracle_that_cannot_invalidate_is_asked_for_the_commit_again(client: 
     tx.commit()
     assert client.oracle.asked[-2:] == ["commit", "retry"]
     assert client.read() == {b"cf:q": b"v"}
+
+
+def refusing(
+    client: Client, before: Callable[[], object] = lambda: None
+) -> Callable[..., CommitRefused]:
+    """Return Java's answer to a retry whose entry it did not find, and what happens meanwhile."""
+
+    def commit(*_: object, is_retry: bool = False) -> CommitRefused:
+        if not is_retry:
+            raise OracleUnavailable("the reply was lost", retryable=False)
+        before()
+        return CommitRefused()
+
+    client.oracle.can_invalidate = False
+    return commit
+
+
+def test_beside_java_a_refused_retry_may_be_a_commit(client: Client) -> None:
+    """Its retry overtakes the batch that holds the commit; the entry, not the answer, decides."""
+    tx = pending(client)
+    tx.flush()
+
+    def land() -> None:
+        granted = client.naive.commit(tx.start_ts, {CellId(1)}, ())
+        assert isinstance(granted, CommitGranted)
+
+    client.oracle.commit = refusing(client, land)  # type: ignore[method-assign]  # Java's
+    tx.commit()
+    assert tx.status is TransactionStatus.COMMITTED
+    assert client.read() == {b"cf:q": b"v"}
+
+
+def test_beside_java_a_refused_retry_is_made_a_certain_abort(client: Client) -> None:
+    """An instance that lost its lease may still write the entry: it must not count then."""
+    tx = pending(client)
+    client.oracle.commit = refusing(client)  # type: ignore[method-assign]  # Java's
+    with pytest.raises(TransactionAborted):
+        tx.commit()
+    assert client.entries() == {tx.start_ts: INVALID}
+    assert client.raw_data() == []
+
+
+def test_beside_java_a_shadow_cell_outranks_a_refused_retry(client: Client) -> None:
+    """Complete, and its entry gone: a reader healed it and the compactor pruned it."""
+    tx = pending(client)
+    tx.flush()
+
+    def complete() -> None:
+        client.naive.commit(tx.start_ts, {CellId(1)}, ())
+        client.read()
+        client.commit_table.complete([tx.start_ts])
+
+    client.oracle.commit = refusing(client, complete)  # type: ignore[method-assign]  # Java's
+    tx.commit()
+    assert tx.status is TransactionStatus.COMMITTED
+    assert client.entries() == {}
+
+
+def test_beside_java_a_commit_completed_under_the_invalidation_is_found() -> None:
+    """The invalidation was false and goes again."""
+    client = Client(FaultyStore(MemoryStore()))
+    assert isinstance(client.store, FaultyStore)
+    plans = client.store.plans
+    tx = pending(client)
+    tx.flush()
+
+    def complete() -> None:
+        plans.clear()
+        client.naive.commit(tx.start_ts, {CellId(1)}, ())
+        client.read()
+        client.commit_table.complete([tx.start_ts])
+
+    def arm() -> None:
+        table = client.commit_table.name
+        plans.append(on("check_and_mutate.before", complete, table=table))
+
+    client.oracle.commit = refusing(client, arm)  # type: ignore[method-assign]  # Java's
+    tx.commit()
+    assert tx.status is TransactionStatus.COMMITTED
+    assert client.entries() == {}
+
+
+def test_beside_java_a_refusal_without_own_cells_proves_nothing(client: Client) -> None:
+    """They may have been collected after a commit that was complete."""
+    tx = pending(client)
+    tx.flush()
+
+    def collect() -> None:
+        delete = DeleteVersion(b"cf", b"q", tx.start_ts)
+        client.store.write({TABLE: [RowMutation(b"r", deletes=(delete,))]})
+
+    client.oracle.commit = refusing(client, collect)  # type: ignore[method-assign]  # Java's
+    with pytest.raises(CommitOutcomeUnknown):
+        tx.commit()
+    assert tx.status is TransactionStatus.UNKNOWN
+    assert client.entries() == {}
 
 
 def test_beside_java_a_bare_question_forbids_nothing(client: Client) -> None:
