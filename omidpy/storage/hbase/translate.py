@@ -1,0 +1,267 @@
+"""What does a gateway's error mean to a user?  From Thrift and socket errors to our own.
+
+Pure: an error, and what was being done, in; one of `omidpy.errors` out.  Nothing of Thrift leaves
+the package.  A message names the gateway, the call, the table and the remedy, and the first line of
+what HBase said.
+
+A gateway sends the text of a Java exception, whose class is mostly in the text alone: behind a
+count (`Failed 1 action: nope: 1 time`), before a stack, or missing altogether (a table that does
+not exist is an error whose whole text is its name).  `canRetry` is false for what HBase's own
+client would not repeat; it is true, though, for a batch with a permanent error inside.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from typing import Final, NamedTuple
+
+from thriftpy2.thrift import TApplicationException, TException
+from thriftpy2.transport import TTransportException
+
+from omidpy.errors import (
+    ConfigError,
+    NoSuchFamily,
+    NoSuchTable,
+    OmidError,
+    StorageError,
+    StorageUnavailable,
+    TableExists,
+    UsageError,
+)
+from omidpy.storage.hbase.address import Gateway, HBaseAddress, gateway_text
+
+_LONGEST_QUOTE: Final = 300
+"""Characters of HBase's own text in a message."""
+
+
+class _Meaning(NamedTuple):
+    """What a Java exception means here."""
+
+    kind: type[OmidError]
+    remedy: str
+
+
+_PERMANENT: Final[dict[str, _Meaning]] = {
+    "TableNotFoundException": _Meaning(NoSuchTable, "create it, or check the name"),
+    "NamespaceNotFoundException": _Meaning(
+        NoSuchTable, "create its namespace in the `hbase shell` (create_namespace)"
+    ),
+    "NoSuchColumnFamilyException": _Meaning(
+        NoSuchFamily, "name a family that the table has, or add it (`alter` in the `hbase shell`)"
+    ),
+    "InvalidFamilyOperationException": _Meaning(NoSuchFamily, "name a family that the table has"),
+    "TableExistsException": _Meaning(TableExists, "use it, or choose another name"),
+    "TableNotEnabledException": _Meaning(
+        StorageUnavailable, "it is disabled; enable it (`enable` in the `hbase shell`)"
+    ),
+    "AccessDeniedException": _Meaning(
+        StorageError, "let HBase's administrator grant the gateway's user the right"
+    ),
+    "IllegalArgumentException": _Meaning(UsageError, "HBase refuses such an argument"),
+}
+"""Repeating the call cannot help.  Looked for in this order, since one may quote another."""
+
+_TRANSIENT: Final = frozenset(
+    {
+        "CallDroppedException",
+        "CallQueueTooBigException",
+        "CallTimeoutException",
+        "ConnectException",
+        "ConnectionClosedException",
+        "ConnectionClosingException",
+        "ConnectionLossException",
+        "FailedServerException",
+        "MasterNotRunningException",
+        "MasterStoppedException",
+        "NoRouteToHostException",
+        "NotServingRegionException",
+        "OperationTimeoutExceededException",
+        "PleaseHoldException",
+        "RegionInRecoveryException",
+        "RegionMovedException",
+        "RegionOpeningException",
+        "RegionServerAbortedException",
+        "RegionServerStoppedException",
+        "RegionTooBusyException",
+        "RetriesExhaustedException",
+        "RpcThrottlingException",
+        "ServerNotRunningYetException",
+        "SessionExpiredException",
+        "SocketTimeoutException",
+        "StoppedRpcClientException",
+    }
+)
+"""HBase itself is about to mend it: a region moves, a server starts, a queue drains."""
+
+_JAVA_CLASS: Final = re.compile(r"\b(?:[a-z]\w*\.)*([A-Z]\w*Exception)\b")
+_FAILED_ACTIONS: Final = re.compile(r"Failed \d+ actions?: (.*?): \d+ times?", re.DOTALL)
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says; Thrift1 says it in bytes."""
+    message = getattr(error, "message", None)
+    if isinstance(message, bytes):
+        return message.decode("utf-8", errors="replace")
+    return message if isinstance(message, str) and message else str(error)
+
+
+def is_declared(error: BaseException) -> bool:
+    """Say whether HBase answered with an error, so that the connection is in step and usable."""
+    if isinstance(error, TApplicationException):
+        return error.type not in (
+            TApplicationException.INVALID_MESSAGE_TYPE,
+            TApplicationException.BAD_SEQUENCE_ID,
+            TApplicationException.PROTOCOL_ERROR,
+        )
+    return type(error).__name__ in ("TIOError", "TIllegalArgument", *_THRIFT1_EXCEPTIONS)
+
+
+_THRIFT1_EXCEPTIONS: Final = ("IOError", "IllegalArgument", "AlreadyExists")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether the same call may well succeed in a moment."""
+    if isinstance(error, TApplicationException) or not is_declared(error):
+        return not isinstance(error, TApplicationException | ssl.SSLCertVerificationError)
+    text = text_of(error)
+    classes = set(_JAVA_CLASS.findall(text))
+    if classes & _PERMANENT.keys() or getattr(error, "canRetry", None) is False:
+        return False
+    return bool(classes & _TRANSIENT)
+
+
+def translate(
+    error: BaseException,
+    *,
+    address: HBaseAddress,
+    table: str | None,
+    what: str,
+    gateway: Gateway | None = None,
+    is_first_contact: bool = False,
+    is_outcome_unknown: bool = False,
+) -> OmidError:
+    """Return what to raise instead of an error of Thrift or of a socket.
+
+    Args:
+        error: What was raised.
+        address: Where the call went.
+        table: The table that the call was about, if any.
+        what: The call, in words, or its name.
+        gateway: The gateway that was asked; None if none could be reached.
+        is_first_contact: No call has ever been answered there, so that the transport or the
+            protocol may be another than the address says.
+        is_outcome_unknown: The call changes something, was sent, and may have been executed.
+    """
+    if isinstance(error, OmidError):
+        return error
+    where = ", ".join(map(gateway_text, address.gateways if gateway is None else (gateway,)))
+    subject = f"{what} at the HBase gateway {where}"
+    if table is not None and table not in what:
+        subject = f"{what} of table {table!r} at the HBase gateway {where}"
+    if isinstance(error, TApplicationException):
+        return _refused_by_gateway(error, address, subject, where)
+    if is_declared(error):
+        meant = _refused_by_hbase(error, table, subject)
+    else:
+        meant = _broken(error, address, subject, where, is_first_contact=is_first_contact)
+    if is_outcome_unknown and isinstance(meant, StorageUnavailable):
+        return StorageUnavailable(f"{meant}; whether it was applied is not known")
+    return meant
+
+
+def _refused_by_gateway(
+    error: TApplicationException, address: HBaseAddress, subject: str, where: str
+) -> OmidError:
+    if error.type == TApplicationException.UNKNOWN_METHOD:
+        other = "hbase+thrift1" if address.api == "thrift2" else "hbase+thrift2"
+        return ConfigError(
+            f"{subject}: it does not know this call, so it is not a {address.api} gateway, or it "
+            f"is too old; try {other}://{where}, or run `omidpy doctor {where}`"
+        )
+    return UsageError(
+        f"{subject}: the gateway refused it as invalid and says why only in its own log; a row key "
+        "has 1 to 32,767 bytes, a cell at most hbase.client.keyvalue.maxsize (10 MiB), split keys "
+        "differ, and names of tables have letters, digits and ._- only"
+        f" ({text_of(error)})"
+    )
+
+
+def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> OmidError:
+    text = text_of(error)
+    quoted = text.partition("\n")[0][:_LONGEST_QUOTE]
+    classes = _JAVA_CLASS.findall(text)
+    for name, (kind, remedy) in _PERMANENT.items():
+        if name in classes:
+            return kind(f"{subject}: {remedy} ({quoted})")
+    if table is not None:
+        actions = _FAILED_ACTIONS.match(text)
+        named = actions[1] if actions else text
+        if named == table:
+            remedy = _PERMANENT["TableNotFoundException"].remedy
+            return NoSuchTable(f"{subject}: there is no such table; {remedy}")
+        if named == f"{table} is disabled.":
+            remedy = _PERMANENT["TableNotEnabledException"].remedy
+            return StorageUnavailable(f"{subject}: {remedy}")
+    if type(error).__name__ == "AlreadyExists":
+        return TableExists(f"{subject}: {_PERMANENT['TableExistsException'].remedy} ({quoted})")
+    if type(error).__name__ in ("TIllegalArgument", "IllegalArgument"):
+        return UsageError(f"{subject}: {_PERMANENT['IllegalArgumentException'].remedy} ({quoted})")
+    if is_transient(error):
+        return StorageUnavailable(
+            f"{subject}: HBase cannot serve it now; a region may be moving or a server down, see "
+            f"`status` in the `hbase shell` ({quoted})",
+            retryable=True,
+        )
+    return StorageUnavailable(f"{subject}: HBase failed; see the logs of its servers ({quoted})")
+
+
+def _broken(
+    error: BaseException,
+    address: HBaseAddress,
+    subject: str,
+    where: str,
+    *,
+    is_first_contact: bool,
+) -> OmidError:
+    doctor = f"run `omidpy doctor {where}`, which finds out what answers there"
+    spoken = f"{address.transport} transport and {address.protocol} protocol"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConfigError(
+            f"{subject}: its certificate is not trusted: {error.verify_message}; name the "
+            "authority with tls_ca=FILE, and a differing name with tls_name=NAME"
+        )
+    if isinstance(error, ssl.SSLError):
+        return StorageUnavailable(
+            f"{subject}: TLS failed; does the gateway speak TLS? ({error})", retryable=True
+        )
+    if isinstance(error, socket.gaierror):
+        return StorageUnavailable(f"{subject}: the host's name is unknown ({error})")
+    if isinstance(error, ConnectionRefusedError):
+        return StorageUnavailable(
+            f"{subject}: nobody listens there; start the gateway (`hbase thrift2 start`), or check "
+            "the address",
+            retryable=True,
+        )
+    if is_first_contact and isinstance(error, TException | OSError | EOFError):
+        return StorageUnavailable(
+            f"{subject}: it does not answer in the {spoken} ({text_of(error)}); {doctor}",
+            retryable=True,
+        )
+    if isinstance(error, TimeoutError):
+        return StorageUnavailable(
+            f"{subject}: no answer within {address.timeout_s:g} s; HBase may be moving regions, or "
+            "be overloaded; timeout_s in the address waits longer",
+            retryable=True,
+        )
+    if isinstance(error, TTransportException | OSError | EOFError):
+        return StorageUnavailable(
+            f"{subject}: the connection broke ({text_of(error)}); is the gateway up?",
+            retryable=True,
+        )
+    return StorageUnavailable(
+        f"{subject}: the answer could not be read ({type(error).__name__}: {text_of(error)}); "
+        f"{doctor}",
+        retryable=True,
+    )
