@@ -22,6 +22,8 @@ from omidpy.commit_table import CommitTable
 from omidpy.model import Cell, ColumnSpec, Timestamp, base
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.visibility import (
+    GONE,
+    Absence,
     Answer,
     Fate,
     Invalidate,
@@ -160,11 +162,14 @@ class CellResolver:
 
     def _shadow_cells(
         self, table: str, requests: Sequence[ReadShadowCell]
-    ) -> list[tuple[ReadShadowCell, Timestamp | None]]:
+    ) -> list[tuple[ReadShadowCell, Timestamp | Absence | None]]:
+        """Read shadow cells, and in the same view of each row whether their cells are there."""
         versions = [request.cell.version for request in requests]
         rows = list(dict.fromkeys(request.cell.row for request in requests))
         columns: dict[ColumnSpec, None] = dict.fromkeys(
-            column for request in requests for column in _shadow_columns(request.cell)
+            column
+            for request in requests
+            for column in (*_shadow_columns(request.cell), _column(request.cell))
         )
         if len(rows) * len(columns) > MAX_LOOKUPS_PER_CELL * len(requests):
             columns = dict.fromkeys((request.cell.family, None) for request in requests)
@@ -175,20 +180,24 @@ class CellResolver:
             min_version=min(versions),
             max_version=max(versions) + 1,
         )
-        shadows = {cell[:4]: cell for cells in found for cell in cells}
-        answers: list[tuple[ReadShadowCell, Timestamp | None]] = []
+        present = {cell[:4]: cell for cells in found for cell in cells}
+        answers: list[tuple[ReadShadowCell, Timestamp | Absence | None]] = []
         for request in requests:
             cell = request.cell
             keys = ((cell.row, *column, cell.version) for column in _shadow_columns(cell))
-            shadow = next((shadows[key] for key in keys if key in shadows), None)
+            shadow = next((present[key] for key in keys if key in present), None)
             if shadow is None:
-                answers.append((request, None))
+                answers.append((request, None if cell[:4] in present else GONE))
                 continue
             commit_ts = decode_long(shadow.value, what=f"the shadow cell {shadow[:4]!r}")
             if commit_ts != cell.version:
                 self.cache.update({base(cell.version): commit_ts})
             answers.append((request, commit_ts))
         return answers
+
+
+def _column(cell: Cell) -> tuple[bytes, bytes]:
+    return cell.family, cell.qualifier
 
 
 def _shadow_columns(cell: Cell) -> list[tuple[bytes, bytes]]:

@@ -108,6 +108,8 @@ class _Findings:
     """Committed cells without a shadow cell, as far as was seen."""
     healed: set[Cell] = field(default_factory=set)
     """Cells whose shadow cell appeared when it was read afresh."""
+    changed_rows: set[bytes] = field(default_factory=set)
+    """Rows that lost a cell since they were read."""
 
 
 class Snapshot:
@@ -246,17 +248,17 @@ class Snapshot:
         found: Sequence[Row],
         columns: Sequence[ColumnSpec] | None,
     ) -> list[SeenRow]:
-        results, truncated = self._decide(table, found, versions_read=FIRST_VERSIONS)
-        if truncated:
+        results, open_rows = self._decide(table, found, versions_read=FIRST_VERSIONS)
+        while open_rows:
             deeper = self._reader.store.get(
                 table,
-                [keys[index] for index in truncated],
+                [keys[index] for index in open_rows],
                 columns=physical_columns(columns),
                 max_version=self._max_version,
             )
-            decided, _ = self._decide(table, deeper, versions_read=None)
-            for position, index in enumerate(truncated):
-                results[index] = decided[position]
+            decided, undecided = self._decide(table, deeper, versions_read=None)
+            results.update({open_rows[position]: row for position, row in decided.items()})
+            open_rows = [open_rows[position] for position in undecided]
         self.check_horizon()
         ordered = [results[index] for index in range(len(found))]
         if columns is None or not _reads_more_than_asked(columns):
@@ -277,9 +279,13 @@ class Snapshot:
     def _decide(
         self, table: str, found: Sequence[Row], *, versions_read: int | None
     ) -> tuple[dict[int, SeenRow], list[int]]:
-        """Decide rows; return those decided by index, and the indexes that need older versions."""
+        """Decide rows; return those decided by index, and the indexes of those to read again.
+
+        One needs older versions, another lost a cell since it was read: what that cell had hidden
+        may be gone with it.
+        """
         results: dict[int, SeenRow] = {}
-        truncated: list[int] = []
+        open_rows: list[int] = []
         findings = _Findings()
         waiting: dict[int, SortedRow] = {}
         before = encode_long(self.start_ts)
@@ -307,15 +313,19 @@ class Snapshot:
                         results[index] = decision
                         findings.unhealed.update(decision.unhealed)
                     case Truncated():
-                        truncated.append(index)
+                        open_rows.append(index)
                     case Unresolved(needed):
                         missing.extend(needed)
                         undecided[index] = row
             waiting = undecided
             if missing:
                 self._find_fates(table, missing, findings)
+                changed = [i for i in waiting if found[i][0].row in findings.changed_rows]
+                open_rows += changed
+                for index in changed:
+                    del waiting[index]
         self._heal(table, findings)
-        return results, truncated
+        return results, open_rows
 
     def _find_fates(self, table: str, missing: Sequence[Cell], findings: _Findings) -> None:
         known = self._reader.resolver.cache.known({base(cell.version) for cell in missing})
@@ -327,6 +337,9 @@ class Snapshot:
             asked, may_invalidate=lambda start_ts: start_ts < self.epoch
         )
         for (_, cell), fate in fates.items():
+            if fate.is_gone:
+                findings.changed_rows.add(cell.row)
+                continue
             findings.facts[cell] = fate.commit_ts
             if fate.is_healed:
                 findings.healed.add(cell)

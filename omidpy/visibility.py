@@ -16,6 +16,7 @@ resolve by their base.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from omidpy.cells import (
@@ -42,9 +43,22 @@ class ReadCommitEntry(NamedTuple):
 
 
 class ReadShadowCell(NamedTuple):
-    """Ask for the shadow cell of a cell, read now; the answer is a commit timestamp or None."""
+    """Ask for the shadow cell of a cell, read now.
+
+    The answer is a commit timestamp, None where the cell is there alone, or `GONE`.
+    """
 
     cell: Cell
+
+
+class Absence(Enum):
+    """What the answer can be where no shadow cell is."""
+
+    GONE = "gone"
+
+
+GONE: Final = Absence.GONE
+"""Neither the shadow cell nor the cell itself is there any more."""
 
 
 class Invalidate(NamedTuple):
@@ -60,19 +74,22 @@ class UndoInvalidation(NamedTuple):
 
 
 Request: TypeAlias = ReadCommitEntry | ReadShadowCell | Invalidate | UndoInvalidation
-Answer: TypeAlias = "CommitEntry | bool"
+Answer: TypeAlias = "CommitEntry | Absence | bool"
 
 
 class Fate(NamedTuple):
     """What became of the transaction that wrote a cell.
 
     `commit_ts` is None if it had not committed.  `is_final` says that it never will (invalidated),
-    or that it did.  `is_healed` says that the cell's own shadow cell was seen.
+    or that it did.  `is_healed` says that the cell's own shadow cell was seen.  `is_gone` says that
+    the cell was taken away since it was read, rolled back or collected: its row tells more when it
+    is read again.
     """
 
     commit_ts: Timestamp | None
     is_final: bool
     is_healed: bool
+    is_gone: bool = False
 
 
 Resolver: TypeAlias = Generator[Request, Answer, Fate]
@@ -101,6 +118,10 @@ def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
         # The writer writes the shadow cell, then removes its entry.  Both can have happened since
         # the row was read, so absence counts only once the shadow cell is read again.
         shadow = yield ReadShadowCell(cell)
+        if shadow is GONE:
+            # Perhaps it was collected, long after its commit: nothing is left to forbid, and an
+            # invalidation would belie a commit whose other cells are there for ever.
+            return Fate(None, is_final=True, is_healed=False, is_gone=True)
         if shadow is not None:
             return Fate(_timestamp(shadow), is_final=True, is_healed=True)
         if not may_invalidate:
@@ -113,8 +134,8 @@ def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
 
 def _after_invalidation(cell: Cell) -> Resolver:
     shadow = yield ReadShadowCell(cell)
-    if shadow is None:
-        return Fate(None, is_final=True, is_healed=False)
+    if shadow is None or shadow is GONE:
+        return Fate(None, is_final=True, is_healed=False, is_gone=shadow is GONE)
     yield UndoInvalidation(base(cell.version))
     return Fate(_timestamp(shadow), is_final=True, is_healed=True)
 

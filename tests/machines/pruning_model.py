@@ -245,7 +245,8 @@ def _healer_steps(state: State, mutation: Mutation, healer: str, name: str) -> I
         else:
             yield go("heal" if state.has_commit else "look")
     elif step == "look":
-        if cell == "shadowed" or Mutation.NO_INVALIDATION in mutation:
+        if cell in ("shadowed", "gone") or Mutation.NO_INVALIDATION in mutation:
+            # Whoever took a cell away had seen to it before that it cannot come to be committed.
             yield go("claim")
         elif Mutation.DROP_BEFORE_INVALIDATION in mutation:
             yield go("invalidate late", **{name: "gone"})

@@ -31,6 +31,7 @@ from omidpy.visibility import (
     ReadShadowCell,
     Resolver,
     SortedRow,
+    shadow_column,
 )
 from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from tests.machines.cells import World
@@ -226,6 +227,29 @@ def a_reader_below_the_horizon_is_refused() -> None:
         list(reading.scan(TABLE, KeyRange()))
 
 
+def a_delete_that_is_collected_hides_to_the_last() -> None:
+    """Let a tombstone complete, and be collected with what it hid, between any two reads (I10)."""
+    for nth in range(1, 5):
+        scene = Scene()
+        hidden = scene.world.healed(b"r", 50, 70, b"hidden")
+        tombstone = scene.world.put(b"r", 200, b"")
+        scene.world.enter(200, 250)
+
+        def complete_and_collect(
+            scene: Scene = scene, hidden: Cell = hidden, tombstone: Cell = tombstone
+        ) -> None:
+            scene.world.heal(tombstone, 250)
+            scene.world.commit_table.complete([Timestamp(200)])
+            for cell in (hidden, tombstone):
+                columns = ((cell.family, cell.qualifier), shadow_column(cell))
+                deletes = [DeleteVersion(*column, cell.version) for column in columns]
+                scene.store.write({TABLE: [RowMutation(b"r", deletes=deletes)]})
+
+        scene.store.calls.clear()
+        scene.store.plans.append(on("get.before", complete_and_collect, nth=nth))
+        assert scene.seen() == [], f"collected before read {nth}"
+
+
 def a_slow_begin_is_an_old_snapshot() -> None:
     """Keep the answer of the oracle long under way (I10)."""
     scene = Scene()
@@ -270,6 +294,7 @@ CHECKS: Sequence[Check] = (
     a_death_while_completing_loses_nothing,
     an_autocommitted_cell_vouches_for_no_other,
     a_reader_below_the_horizon_is_refused,
+    a_delete_that_is_collected_hides_to_the_last,
     a_slow_begin_is_an_old_snapshot,
     a_running_transaction_survives_its_readers,
 )
@@ -449,6 +474,22 @@ def does_not_read_the_horizon(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Watermarks, "read_horizons", lambda _: (Timestamp(0), Timestamp(0)))
 
 
+def takes_a_cell_that_went_for_an_abort(patch: pytest.MonkeyPatch) -> None:
+    """Go on with the row as it was read."""
+    true = CellResolver.resolve
+
+    def broken(
+        self: CellResolver,
+        cells: Sequence[TableCell],
+        *,
+        may_invalidate: Callable[[Timestamp], bool],
+    ) -> dict[TableCell, Fate]:
+        fates = true(self, cells, may_invalidate=may_invalidate)
+        return {key: fate._replace(is_gone=False) for key, fate in fates.items()}
+
+    patch.setattr(CellResolver, "resolve", broken)
+
+
 def counts_its_age_from_the_answer(patch: pytest.MonkeyPatch) -> None:
     """Break I10: take a snapshot for as young as its arrival."""
     true = SnapshotReader.open
@@ -490,6 +531,7 @@ MUTANTS: Sequence[tuple[Variant, Check]] = (
     (removes_the_entry_whatever_happened, a_death_while_completing_loses_nothing),
     (caches_autocommitted_cells, an_autocommitted_cell_vouches_for_no_other),
     (does_not_read_the_horizon, a_reader_below_the_horizon_is_refused),
+    (takes_a_cell_that_went_for_an_abort, a_delete_that_is_collected_hides_to_the_last),
     (counts_its_age_from_the_answer, a_slow_begin_is_an_old_snapshot),
     (invalidates_above_its_epoch, a_running_transaction_survives_its_readers),
 )

@@ -46,6 +46,7 @@ from omidpy.model import Cell, Timestamp, base
 from omidpy.storage.base import DeleteVersion, Put, Row, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.visibility import (
+    GONE,
     Fate,
     Invalidate,
     ReadCommitEntry,
@@ -53,7 +54,7 @@ from omidpy.visibility import (
     Resolver,
     commit_timestamp,
 )
-from omidpy.watermarks import CLAIM_PREFIX, Claim, Watermarks
+from omidpy.watermarks import CLAIM_PREFIX, MIN_COLLECTION_GRACE_S, Claim, Watermarks
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.interleaving import interleaved, once
 
@@ -566,6 +567,38 @@ def one_of_its_cells_was_collected_meanwhile(stage: Stage) -> None:
     assert stage.shows(b"b")
 
 
+def forbids_what_is_gone(cell: Cell, *, may_invalidate: bool) -> Resolver:
+    """Take a cell that is gone for one that has no shadow cell."""
+    inner = commit_timestamp(cell, may_invalidate=may_invalidate)
+    request = next(inner)
+    while True:
+        answer = yield request
+        try:
+            request = inner.send(None if answer is GONE else answer)
+        except StopIteration as stop:
+            fate: Fate = stop.value
+            return fate
+
+
+def another_run_collects_what_this_one_has_read(stage: Stage) -> None:
+    """Complete a transaction; a run with a higher horizon drops what it wrote as superseded."""
+    world = stage.world
+    old = world.put(b"a", 100)
+    world.enter(100, 150)
+    world.healed(b"a", 200, 250)
+
+    def complete_and_collect() -> None:
+        stage.complete(old, commit_ts=150)
+        world.clock.advance(MIN_COLLECTION_GRACE_S)
+        assert world.compact().cells_dropped == 1
+
+    report = stage.compact(
+        NO_PRUNING_OF_INVALIDATIONS, on_step=at("page-read", complete_and_collect)
+    )
+    assert report.transactions_invalidated == 0
+    assert world.entries() == {}
+
+
 # -- deleting --------------------------------------------------------------------------------------
 
 
@@ -646,6 +679,7 @@ RACES: Final[list[tuple[Parts, Callable[[Stage], None]]]] = [
     (Parts(range_pass=OverwritesRecords), older_run_claims_after_a_newer_one),
     (Parts(DeletesWholeRows), invalidation_appears_while_its_row_is_pruned),
     (Parts(range_pass=CachesAbsence), one_of_its_cells_was_collected_meanwhile),
+    (Parts(resolver=forbids_what_is_gone), another_run_collects_what_this_one_has_read),
 ]
 
 

@@ -12,6 +12,7 @@ from omidpy.commit_facts import INVALID
 from omidpy.errors import CorruptCell
 from omidpy.model import Cell, Timestamp
 from omidpy.visibility import (
+    GONE,
     TRUNCATED,
     Answer,
     Fate,
@@ -391,6 +392,19 @@ def test_an_invalidation_without_a_shadow_cell_is_an_abort() -> None:
     """Nothing proves a commit, and none can follow."""
     script: Script = [(ENTRY, INVALID), (SHADOW, None)]
     assert converse(script, may_invalidate=False) == Fate(None, is_final=True, is_healed=False)
+
+
+def test_nothing_is_forbidden_once_the_cell_is_gone() -> None:
+    """It may have been collected after its commit, which an invalidation would belie."""
+    fate = converse([(ENTRY, None), (SHADOW, GONE)], may_invalidate=True)
+    assert fate == Fate(None, is_final=True, is_healed=False, is_gone=True)
+
+
+def test_an_invalidation_stays_where_the_cell_is_gone() -> None:
+    """Whoever took the cell may have forbidden the commit first, and relies on it."""
+    script: Script = [(ENTRY, INVALID), (SHADOW, GONE)]
+    fate = converse(script, may_invalidate=True)
+    assert fate == Fate(None, is_final=True, is_healed=False, is_gone=True)
 
 
 def test_a_commit_that_was_first_is_read_after_a_refused_invalidation() -> None:
