@@ -86,6 +86,8 @@ class Capabilities:
     """`lock` returns locks that the operating system frees when their holder dies."""
     remote: bool = False
     """The store can be opened from other machines."""
+    region_admin: bool = True
+    """`split_region` and `merge_regions` exist; regions may split and merge by themselves too."""
 
 
 class ProcessLock(Protocol):
@@ -183,14 +185,19 @@ class Store(Protocol):
         ...
 
     def split_region(self, table: str, at: bytes) -> None:
-        """Split the region that holds `at` so that a region starts there; no-op where one does."""
+        """Split the region that holds `at` so that a region starts there; no-op where one does.
+
+        Raises:
+            UsageError: if the backend's capabilities lack `region_admin`.
+        """
         ...
 
     def merge_regions(self, table: str, at: bytes) -> None:
         """Merge the two regions that meet at `at`.
 
         Raises:
-            UsageError: if no region starts at `at`.
+            UsageError: if no region starts at `at`, or the backend's capabilities lack
+                `region_admin`.
         """
         ...
 

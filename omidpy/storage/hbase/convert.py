@@ -64,16 +64,6 @@ def row_of(result: Any) -> Row:
     ]
 
 
-def row_before(row: bytes) -> bytes:
-    """Return a key below `row`, with few or no keys in between; `row` is not empty.
-
-    It is where a reverse scan stops, exclusively; the caller skips what may lie in between.
-    """
-    if row[-1] == 0:
-        return row[:-1]  # nothing lies between
-    return row[:-1] + bytes((row[-1] - 1,)) + b"\xff" * 8
-
-
 # -- writes ---------------------------------------------------------------------------------------
 
 

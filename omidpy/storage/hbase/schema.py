@@ -107,26 +107,39 @@ def _encoded(attributes: Mapping[str, str]) -> dict[bytes, bytes]:
     }
 
 
-def change_table(descriptor: Any, changes: Mapping[str, str | None]) -> bool:
-    """Change a table's attributes in its descriptor; say whether that made a difference."""
-    return _change(descriptor, changes, _USUAL_TABLE)
-
-
-def change_family(column: Any, changes: Mapping[str, str | None]) -> Any | None:
-    """Return the descriptor to modify a family with, None if nothing would change.
-
-    The typed fields repeat settings that are among the attributes, and would overrule a change of
-    those; so only the attributes are sent.
-    """
-    if not _change(column, changes, _USUAL_FAMILY):
+def changed_table(descriptor: Any, changes: Mapping[str, str | None]) -> Any | None:
+    """Return the descriptor to modify a table with, None if nothing would change."""
+    attributes = _changed(descriptor.attributes, changes, _USUAL_TABLE)
+    if attributes is None:
         return None
-    return idl.TColumnFamilyDescriptor(
-        name=column.name, attributes=column.attributes, configuration=column.configuration
+    columns = [_only_attributes(column, column.attributes) for column in descriptor.columns or ()]
+    return idl.TTableDescriptor(
+        tableName=descriptor.tableName, columns=columns, attributes=attributes
     )
 
 
-def _change(descriptor: Any, changes: Mapping[str, str | None], usual: Mapping[str, str]) -> bool:
-    before = dict(descriptor.attributes or {})
+def changed_family(column: Any, changes: Mapping[str, str | None]) -> Any | None:
+    """Return the descriptor to modify a family with, None if nothing would change."""
+    attributes = _changed(column.attributes, changes, _USUAL_FAMILY)
+    return None if attributes is None else _only_attributes(column, attributes)
+
+
+def _only_attributes(column: Any, attributes: Mapping[bytes, bytes]) -> Any:
+    """Return a family's descriptor without the typed fields.
+
+    They repeat settings that are among the attributes, and would overrule a change of those.
+    """
+    return idl.TColumnFamilyDescriptor(
+        name=column.name, attributes=attributes, configuration=column.configuration
+    )
+
+
+def _changed(
+    attributes: Mapping[bytes, bytes] | None,
+    changes: Mapping[str, str | None],
+    usual: Mapping[str, str],
+) -> dict[bytes, bytes] | None:
+    before = dict(attributes or {})
     after = dict(before)
     for name, value in changes.items():
         key = name.encode(errors="surrogateescape")
@@ -135,8 +148,7 @@ def _change(descriptor: Any, changes: Mapping[str, str | None], usual: Mapping[s
             after.pop(key, None)
         else:
             after[key] = wanted.encode(errors="surrogateescape")
-    descriptor.attributes = after
-    return after != before
+    return None if after == before else after
 
 
 def regions_of(locations: Iterable[Any]) -> list[KeyRange]:

@@ -1,0 +1,48 @@
+"""Which HBase is this?  A random id in a cell of ours, made once, by whoever asks first.
+
+It lives in the table that holds omidpy's other facts, so that a store has an id from the moment it
+is set up.  HBase's own cluster id would not do: it is the same for two stores that share a cluster
+in different namespaces, and changes when a store is restored elsewhere from a snapshot.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from omidpy.errors import ConfigError, NoSuchTable
+from omidpy.model import Column
+from omidpy.storage.base import Put, RowMutation, Store
+
+TABLE: Final = "OMIDPY_COMPACTION"
+ROW: Final = b"store-id"
+COLUMN: Final = Column(b"m", b"v")
+VERSION: Final = 1
+"""Table, column and version are those of `omidpy.control`, which stands above this package."""
+
+
+def store_id(store: Store) -> str:
+    """Return the id of a store, made now if it has none.
+
+    Raises:
+        ConfigError: the store has not been set up.
+    """
+    try:
+        return _read(store) or _make(store)
+    except NoSuchTable as error:
+        raise ConfigError(
+            f"the store {store.url} has not been set up; run `omidpy init --store {store.url}`"
+        ) from error
+
+
+def _read(store: Store) -> str | None:
+    (cells,) = store.get(TABLE, [ROW], columns=[COLUMN], max_versions=1)
+    return cells[0].value.decode() if cells else None
+
+
+def _make(store: Store) -> str:
+    mutation = RowMutation(ROW, puts=[Put(*COLUMN, VERSION, uuid.uuid4().hex.encode())])
+    store.check_and_mutate(TABLE, ROW, COLUMN, None, mutation, durable=True)
+    made = _read(store)  # ours, or that of whoever was faster
+    assert made is not None, "the check for absence failed, so there is one"
+    return made
