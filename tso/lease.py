@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -31,6 +31,53 @@ logger = logging.getLogger(__name__)
 DEFAULT_PERIOD_S: Final = 10.0
 LOCK_NAME: Final = "oracle"
 _RENEWALS_PER_PERIOD: Final = 4
+
+
+class AnyLease(Protocol):
+    """What the rest of the oracle asks of a lease, wherever it is kept.
+
+    One thread at a time.  Methods that look may raise `StorageUnavailable`, and whoever may not
+    answer any more gets `LeaseLost`.
+    """
+
+    @property
+    def guard(self) -> Condition:
+        """The condition that the record in the store is ours, for `Store.write_guarded`."""
+        ...
+
+    @property
+    def needs_check(self) -> bool:
+        """Say whether `guard` alone does not tell that the lease is ours."""
+        ...
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Say whether `renew_if_due` must be called now and then."""
+        ...
+
+    def try_acquire(self) -> str | None:
+        """Take the lease if it is free: None, else who holds it, for a message."""
+        ...
+
+    def publish(self, *, address: str, epoch: int) -> None:
+        """Say where we answer and since when."""
+        ...
+
+    def renew_if_due(self, *, before_check: bool = False) -> None:
+        """Renew the lease in time; with `before_check` only where that cannot wait for it."""
+        ...
+
+    def check(self) -> None:
+        """Make sure that the lease is ours now, whatever a clock says."""
+        ...
+
+    def lost(self) -> LeaseLost:
+        """Return the error that says who has the lease now."""
+        ...
+
+    def release(self) -> None:
+        """Give the lease up, so that a successor need not wait; harmless if it is not ours."""
+        ...
 
 
 class Lease:
@@ -80,6 +127,11 @@ class Lease:
         return Condition(CONTROL_TABLE, LEASE_FACT, VALUE, self._raw)
 
     @property
+    def needs_check(self) -> bool:
+        """Never: the record is all there is."""
+        return False
+
+    @property
     def needs_renewal(self) -> bool:
         """Say whether the record must change now and then: where no lock speaks for us."""
         return not self._has_locks
@@ -125,28 +177,42 @@ class Lease:
             )
         )
 
-    def renew_if_due(self) -> None:
+    def renew_if_due(self, *, before_check: bool = False) -> None:
         """Change the record before its period is over, where no lock speaks for us.
+
+        Args:
+            before_check: `check` follows soon and renews as well, so that there is time until half
+                of the period is over.
 
         Raises:
             LeaseLost: if the record is another's.
         """
-        if self._has_locks or not self.is_held:
-            return
-        age_ms = (self._clock.monotonic_s() - self._renewed_s) * 1000
-        if age_ms * _RENEWALS_PER_PERIOD >= self._record.period_ms:
-            sequence = self._record.sequence + 1
-            self._rewrite(msgspec.structs.replace(self._record, sequence=sequence))
+        if self._is_due(periods=0.5 if before_check else 1 / _RENEWALS_PER_PERIOD):
+            self._renew()
 
     def check(self) -> None:
-        """Read the record.
+        """Read the record; or renew it if that is due, which tells as much.
 
         Raises:
             LeaseLost: if it is another's.
+
+        Cost: 1 get, or 1 write.
         """
+        if self._is_due(periods=1 / _RENEWALS_PER_PERIOD):
+            self._renew()
+            return
         raw = self._control.read(LEASE_FACT)
         if self._raw is None or raw != self._raw:
             raise self.lost(raw)
+
+    def _is_due(self, *, periods: float) -> bool:
+        if self._has_locks or not self.is_held:
+            return False
+        age_ms = (self._clock.monotonic_s() - self._renewed_s) * 1000
+        return age_ms >= periods * self._record.period_ms
+
+    def _renew(self) -> None:
+        self._rewrite(msgspec.structs.replace(self._record, sequence=self._record.sequence + 1))
 
     def lost(self, raw: bytes | None = None) -> LeaseLost:
         """Return the error that says who has the lease now; `raw` is the record, if it was read."""

@@ -11,7 +11,8 @@ Order is correctness:
 so answers leave in the order of the decisions, and none before every earlier decision is durable.
 There are no timers: an idle oracle flushes at once, and while a flush is under way arrivals form
 the next batch.  A timestamp leaves once the durable ceiling covers it (I1), and the low watermark
-is written in or after the batch that raised it, never before an earlier decision is durable.
+is written in or after the batch that raised it, never before an earlier decision is durable; it
+may lag, since what is written is a promise and less promises less.
 
 A flush that carries no answers (a higher ceiling, a watermark, a sample) holds nobody up.
 
@@ -73,6 +74,12 @@ MAX_INVALIDATION_COUNT: Final = 2**16
 ACTIVE_S: Final = 10.0
 """So long after its last request an oracle keeps its ceiling ready for the next one."""
 
+LOW_WATERMARK_PERIOD_MS: Final = 1000
+"""How often at most the low watermark is written.
+
+A full conflict map raises it with each commit, and on HBase each write of it is a round trip.
+"""
+
 _ACTIVE_TICK_S: Final = 0.25
 _IDLE_TICK_S: Final = 1.0
 
@@ -114,6 +121,7 @@ class Machine(Generic[Ticket]):
         self._wants_ceiling = False
         self._wants_sample = False
         self._durable_low_watermark = inherited.epoch
+        self._low_watermark_due_ms = 0
         self._pending: Batch[Ticket] = Batch()
         self._flight: Batch[Ticket] | None = None
         self._last_request_s = now.monotonic_s
@@ -355,8 +363,10 @@ class Machine(Generic[Ticket]):
             newest = max(self._engine.clock_ts, self._engine.last_issued)
             self._ceiling = batch.ceiling = newest + self._settings.lookahead
             self._wants_ceiling = False
-        if self._engine.low_watermark > self._durable_low_watermark:
+        is_raised = self._engine.low_watermark > self._durable_low_watermark
+        if is_raised and self._elapsed_ms >= self._low_watermark_due_ms:
             batch.low_watermark = self._engine.low_watermark
+            self._low_watermark_due_ms = self._elapsed_ms + LOW_WATERMARK_PERIOD_MS
         if self._wants_sample:
             self._add_sample(batch)
 

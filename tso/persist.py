@@ -4,9 +4,19 @@ The thin effect under `machine.py`: one batch at a time, in one thread.  A batch
 way is written again whole, so every write here may be repeated.
 
 Where the store has guarded batches, a batch is one transaction: guarded by the lease record, each
-commit on condition that no invalidation stands.  Elsewhere the commit entries are a plain durable
-write, after which the lease record is read: not ours, and nothing is answered.  The low watermark
-is written with the commits or after them, never before (PRUNING L1).
+commit on condition that no invalidation stands.  Elsewhere, on HBase, the commit entries are one
+plain durable write, and what a condition would have said is read behind it: the lease record (not
+ours, and nothing is answered) and the invalidations of the same rows.  That is as good, because an
+invalidation is only planted where no commit is: once the entry is there, either an invalidation
+stands or none ever will, whoever plants them, be it Omid's own clients.  A lone commit is written
+on condition at once, and costs one write and one read.
+
+One batch is written at a time.  On HBase a second one in flight would gain nothing that a larger
+batch does not: the gateway sends a batch to all region servers at once, and four writers for the
+parts of one batch were no faster than one call (8 ms for 1,000 entries, two cores).
+
+The low watermark is written with the commits or after them, never before (PRUNING L1), and where
+that is not part of a guarded batch only upward, so that a zombie cannot lower it.
 
 Omid's own low watermark row moves upward only and stays at or below the collection horizon, because
 Java's coprocessor drops versions by it (D14).
@@ -15,6 +25,7 @@ Java's coprocessor drops versions by it (D14).
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final, Protocol
 
 from omidpy.cells import (
@@ -59,7 +70,7 @@ from omidpy.storage.base import (
 )
 from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, SAMPLE_PREFIX, Sample, Watermarks
 from tso.events import Batch, FlushResult, Now, Ticket
-from tso.lease import Lease
+from tso.lease import AnyLease
 from tso.settings import TIMESTAMPS_PER_MS, Inherited, Settings
 
 logger = logging.getLogger(__name__)
@@ -86,12 +97,14 @@ class Persistence(Protocol):
 class StorePersistence:
     """Persists into a store whose lease is held.  One thread at a time."""
 
-    def __init__(self, store: Store, lease: Lease) -> None:
+    def __init__(self, store: Store, lease: AnyLease) -> None:
         self._store = store
         self._lease = lease
         self._control = ControlTable(store)
         self._commit_table = CommitTable(store)
         self._is_guarded = store.capabilities.guarded_batches
+        # Its thread starts when it is first needed, which on a file it never is.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="tso-reader")
         self._ceiling: bytes | None = None
         self._ceiling_version = FIXED_VERSION
         self._low_watermark = 0
@@ -162,16 +175,18 @@ class StorePersistence:
             LeaseLost: the lease, or the ceiling, is another's; nothing may be answered.
             StorageUnavailable: anything may have been written; flush the batch again.
 
-        Cost: 1 guarded write, or 1 write for each kind of thing and 1 get of the lease; 1 get for
-        the lookups.
+        Cost: 1 guarded write; or 1 write of the commits, then at once 1 get of the lease and, for
+        more than one commit, 1 of their invalidations, and 1 write for each other kind of thing.  1
+        get for the lookups.
         """
-        self._lease.renew_if_due()
         entries: dict[int, CommitEntry] = {}
         if self._is_guarded:
+            self._lease.renew_if_due()
             refused = self._write_guarded(batch, entries)
         else:
-            refused = frozenset()
-            self._write_plain(batch, entries)
+            is_checked = bool(batch.commits or batch.invalidations)
+            self._lease.renew_if_due(before_check=is_checked)
+            refused = self._write_plain(batch, entries)
         unread = [start_ts for start_ts in batch.invalidations if start_ts not in entries]
         prune_horizon = 0
         if wanted := [Timestamp(start_ts) for start_ts in [*unread, *batch.lookups]]:
@@ -208,6 +223,8 @@ class StorePersistence:
         applied = self._store.write_guarded(mutations, guard=self._lease.guard, durable=True)
         if applied is None:
             raise self._lease.lost()
+        if self._lease.needs_check:
+            self._lease.check()
         count = len(batch.commits)
         for start_ts, was_applied in zip(batch.invalidations, applied[count:], strict=False):
             if was_applied:
@@ -222,25 +239,60 @@ class StorePersistence:
             if not was_applied
         )
 
-    def _write_plain(self, batch: Batch[Ticket], entries: dict[int, CommitEntry]) -> None:
-        """Write a batch step by step, then make sure that it was ours to write."""
+    def _write_plain(self, batch: Batch[Ticket], entries: dict[int, CommitEntry]) -> frozenset[int]:
+        """Write a batch step by step, then make sure that it was ours to write.
+
+        Returns:
+            The commits that an invalidation forbade.
+        """
         if batch.ceiling is not None:
             self._raise_ceiling(batch.ceiling)
-        if batch.commits:
+        refused: frozenset[int] = frozenset()
+        if len(batch.commits) == 1:
+            refused = self._write_commit(*batch.commits[0])
+        elif batch.commits:
             mutations = [_commit(*commit).mutation for commit in batch.commits]
             self._store.write({COMMIT_TABLE: mutations}, durable=True)
         for start_ts in batch.invalidations:
             if self._commit_table.invalidate(Timestamp(start_ts)):
                 entries[start_ts] = INVALID
-        if batch.commits or batch.invalidations:
+        if len(batch.commits) > 1:
+            refused = self._check_with_invalidations(batch)
+        elif batch.commits or batch.invalidations:
             self._lease.check()
-        if facts := self._facts_of(batch):
+        if facts := self._facts_of(batch, with_low_watermark=False):
             self._store.write({CONTROL_TABLE: facts}, durable=True)
-            self._low_watermark = max(self._low_watermark, batch.low_watermark or 0)
-
-    def _facts_of(self, batch: Batch[Ticket]) -> list[RowMutation]:
-        facts: list[RowMutation] = []
         if batch.low_watermark is not None:
+            self._control.raise_number(LOW_WATERMARK_FACT, batch.low_watermark)
+            self._low_watermark = max(self._low_watermark, batch.low_watermark)
+        return refused
+
+    def _write_commit(self, start_ts: int, commit_ts: int) -> frozenset[int]:
+        """Write a lone commit entry, unless an invalidation stands."""
+        commit = _commit(start_ts, commit_ts)
+        was_applied = self._store.check_and_mutate(
+            COMMIT_TABLE, commit.mutation.row, INVALIDATION, None, commit.mutation, durable=True
+        )
+        return frozenset() if was_applied else frozenset((start_ts,))
+
+    def _check_with_invalidations(self, batch: Batch[Ticket]) -> frozenset[int]:
+        """Check the lease, and read at the same time which commits an invalidation forbade."""
+        rows = [commit_row(start_ts) for start_ts, _ in batch.commits]
+        reading = self._reader.submit(
+            self._store.get, COMMIT_TABLE, rows, columns=(INVALIDATION,), max_versions=1
+        )
+        try:
+            self._lease.check()
+        finally:
+            wait((reading,))
+        found = zip(batch.commits, reading.result(), strict=True)
+        return frozenset(start_ts for (start_ts, _), cells in found if cells)
+
+    def _facts_of(
+        self, batch: Batch[Ticket], *, with_low_watermark: bool = True
+    ) -> list[RowMutation]:
+        facts: list[RowMutation] = []
+        if with_low_watermark and batch.low_watermark is not None:
             facts.append(put_value(LOW_WATERMARK_FACT, encode_long(batch.low_watermark)))
         if batch.sample is not None:
             facts.append(put_value(_sample_row(batch.sample.elapsed_ms), _encoded(batch.sample)))
@@ -297,7 +349,14 @@ class StorePersistence:
         if value > (decode_long(row[0].value, what=what) if row else 0):
             version = row[0].version if row else FIXED_VERSION
             put = Put(*LOW_WATERMARK, version, encode_long(value))
-            self._store.write({COMMIT_TABLE: (RowMutation(LOW_WATERMARK_ROW, puts=(put,)),)})
+            # Another's is left alone: it is seen again with the next sample.
+            self._store.check_and_mutate(
+                COMMIT_TABLE,
+                LOW_WATERMARK_ROW,
+                LOW_WATERMARK,
+                row[0].value if row else None,
+                RowMutation(LOW_WATERMARK_ROW, puts=(put,)),
+            )
 
 
 class NoPersistence:

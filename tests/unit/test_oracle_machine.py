@@ -406,6 +406,20 @@ def test_a_watermark_raised_by_eviction_is_written_with_its_batch() -> None:
     assert driver.disk.entries == {50: 200, 100: 250}
 
 
+def test_a_watermark_that_every_commit_raises_is_written_once_a_second() -> None:
+    """On HBase each write of it is a round trip; a promise may lag, but must come in the end."""
+    driver = Driver(small(conflict_map_size=1))
+    for number in range(5):
+        start_ts = driver.begin()
+        assert driver.commit(start_ts, [number]).commit_ts is not None
+    written = driver.disk.low_watermark
+    assert 0 < written < driver.machine.low_watermark
+    driver.tick(seconds=0.99)
+    assert driver.disk.low_watermark == written
+    driver.tick(seconds=0.01)
+    assert driver.disk.low_watermark == driver.machine.low_watermark
+
+
 def test_an_idle_oracle_lets_its_watermark_age() -> None:
     """In Java it never moves on a quiet cluster, and nothing is ever collected."""
     driver = Driver(small(max_transaction_age_ms=64_000))

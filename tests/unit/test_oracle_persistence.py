@@ -61,6 +61,14 @@ class PlainStore(MemoryStore):
         if COMMIT_TABLE in batch:
             self.after_commits()
 
+    def check_and_mutate(self, table: str, *arguments: Any, **options: Any) -> bool:
+        """Note the table, then write."""
+        self.log.append(f"swap {table}")
+        was_applied = super().check_and_mutate(table, *arguments, **options)
+        if table == COMMIT_TABLE:
+            self.after_commits()
+        return was_applied
+
     def get(self, table: str, rows: Sequence[bytes], **options: Any) -> Any:
         """Note the rows, then read."""
         self.log.extend(f"read {row!r}" for row in rows)
@@ -298,22 +306,105 @@ def test_a_lost_lease_writes_nothing_where_batches_are_guarded() -> None:
     assert CommitTable(store).read([Timestamp(100)]) == {100: None}
 
 
-def test_the_lease_is_read_after_the_commits_where_they_are_plain_writes() -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_lease_is_read_after_the_commits_where_they_are_plain_writes(count: int) -> None:
     """The record, not a clock: what was written after the loss is not answered."""
     store = PlainStore()
     oracle = Oracle(store)
     store.log.clear()
-    oracle.persistence.flush(Batch(commits=[(100, 200)], low_watermark=50))
+    commits = [(100, 200), (150, 250)][:count]
+    oracle.persistence.flush(Batch(commits=commits, low_watermark=50))
     first, second, third = (
-        store.log.index(f"write {COMMIT_TABLE}"),
+        store.log.index(f"{'swap' if count == 1 else 'write'} {COMMIT_TABLE}"),
         store.log.index(f"read {LEASE_FACT!r}"),
-        store.log.index("write OMIDPY_COMPACTION"),
+        store.log.index("swap OMIDPY_COMPACTION"),
     )
     assert first < second < third
     store.after_commits = lambda: steal(store)
+    more = [(300, 400), (350, 450)][:count]
     with pytest.raises(LeaseLost):
-        oracle.persistence.flush(Batch(commits=[(150, 250)], low_watermark=100))
+        oracle.persistence.flush(Batch(commits=more, low_watermark=100))
     assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
+
+
+def test_a_lone_commit_costs_one_write_and_one_read_where_writes_are_plain() -> None:
+    """On HBase each is a round trip that the client waits for."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert store.log == [f"swap {COMMIT_TABLE}", f"read {LEASE_FACT!r}"]
+
+
+def test_a_renewal_that_is_due_takes_the_place_of_the_read() -> None:
+    """A compare-and-set of the record proves as much, and nobody waits for both."""
+    store, clock = PlainStore(), ManualClock()
+    oracle = Oracle(store, clock=clock)
+    clock.advance(2.5)
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert store.log == [f"swap {COMMIT_TABLE}", "swap OMIDPY_COMPACTION"]
+    clock.advance(2.5)
+    steal(store)
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=[(150, 250)]))
+
+
+def test_a_batch_that_cannot_be_written_still_renews_the_lease() -> None:
+    """Else a failing commit table would bring a standby that can do no better."""
+    store, clock = PlainStore(), ManualClock()
+    oracle = Oracle(store, clock=clock)
+    before = ControlTable(store).read(LEASE_FACT)
+
+    def fail() -> None:
+        raise StorageUnavailable("full")
+
+    store.after_commits = fail
+    for advance_s, is_renewed in ((4.9, False), (0.1, True)):
+        clock.advance(advance_s)
+        with pytest.raises(StorageUnavailable):
+            oracle.persistence.flush(Batch(commits=[(100, 200)]))
+        assert (ControlTable(store).read(LEASE_FACT) != before) is is_renewed
+
+
+@pytest.mark.parametrize("commits", [[(100, 200)], [(50, 150), (100, 200)]])
+def test_an_invalidation_that_a_reader_planted_refuses_a_plain_write_too(
+    store: MemoryStore, commits: list[tuple[int, int]]
+) -> None:
+    """Omid's clients plant them below a fence or after a lost reply, unseen by the oracle (I8)."""
+    oracle = Oracle(store)
+    CommitTable(store).invalidate(Timestamp(100))
+    assert oracle.persistence.flush(Batch(commits=commits)).refused == {100}
+    assert CommitTable(store).read([Timestamp(100)]) == {100: INVALID}
+
+
+def test_an_invalidation_comes_before_the_entry_or_not_at_all() -> None:
+    """What is read behind a plain write is final: nobody plants one where an entry is."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    planted: list[bool] = []
+    store.after_commits = lambda: planted.extend(
+        CommitTable(bare(store)).invalidate(Timestamp(start_ts)) for start_ts in (100, 150)
+    )
+    result = oracle.persistence.flush(Batch(commits=[(100, 200), (150, 250)]))
+    assert planted == [False, False]
+    assert result.refused == frozenset()
+
+
+def bare(store: PlainStore) -> MemoryStore:
+    """Return the same cells without the notes and hooks."""
+    view = MemoryStore()
+    view.__dict__ = store.__dict__
+    return view
+
+
+def test_the_low_watermark_never_falls_where_it_is_written_by_itself() -> None:
+    """A zombie may write long after its successor has raised it."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 5000)
+    oracle.persistence.flush(Batch(low_watermark=100))
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 5000
 
 
 def steal(store: MemoryStore) -> None:
@@ -364,7 +455,8 @@ def test_a_store_that_fails_is_the_shells_business(store: MemoryStore) -> None:
     oracle = Oracle(store)
     original, name = store.write_guarded, "write_guarded"
     if isinstance(store, PlainStore):
-        original, name = store.write, "write"  # type: ignore[assignment]  # both are methods
+        original = store.check_and_mutate  # type: ignore[assignment]  # both are methods
+        name = "check_and_mutate"
 
     def fail(*_: object, **__: object) -> list[GuardedMutation]:
         raise StorageUnavailable("full")
