@@ -397,11 +397,12 @@ class Compaction:
     # -- what stays behind ---------------------------------------------------------------------
 
     def thin(self, standings: Iterable[TableStanding], claims: Sequence[Claim]) -> None:
-        """Forget claims that nothing needs, and old run records."""
+        """Forget claims that nothing needs, holds that expired long ago, and old run records."""
         tables = [standing.name for standing in standings]
         self.watermarks.forget_claims(
             useless_claims(claims, tables=tables, now_ms=self.clock.wall_ms())
         )
+        self.watermarks.forget_expired_holds(now_ms=self.clock.wall_ms())
         self.runs.thin()
 
     # -- the run's own record ------------------------------------------------------------------

@@ -41,6 +41,9 @@ HORIZON_FREE_AGE_S: Final = MIN_COLLECTION_GRACE_S / 2
 act.
 """
 
+EXPIRED_HOLD_KEPT_S: Final = 86_400.0
+"""How long the record of an expired hold stays: longer than clocks of two machines differ."""
+
 _COLLECTION_LOG_LENGTH: Final = 64
 
 
@@ -170,7 +173,10 @@ class Watermarks:
     # -- holds and retention -------------------------------------------------------------------
 
     def write_hold(self, name: str, hold: Hold) -> None:
-        """Record or prolong a hold; the holder then reads the collection horizon, in that order."""
+        """Record a hold; the holder then reads the collection horizon, in that order.
+
+        A name is used for one hold, because the record of an expired one is removed some day.
+        """
         self._control.write(HOLD_PREFIX + name.encode(), encode_document(hold))
 
     def forget_hold(self, name: str) -> None:
@@ -179,10 +185,20 @@ class Watermarks:
 
     def holds(self, *, now_ms: int) -> list[Hold]:
         """Return the holds that have not expired."""
-        holds = (
-            decode_document(value, Hold, row=row) for row, value in self._control.scan(HOLD_PREFIX)
-        )
-        return [hold for hold in holds if hold.expires_ms > now_ms]
+        return [hold for _, hold in self._recorded_holds() if hold.expires_ms > now_ms]
+
+    def forget_expired_holds(self, *, now_ms: int) -> None:
+        """Remove the records of holds that expired long ago and were never released."""
+        limit_ms = now_ms - round(EXPIRED_HOLD_KEPT_S * 1000)
+        rows = [row for row, hold in self._recorded_holds() if hold.expires_ms <= limit_ms]
+        if rows:
+            self._control.forget(rows)
+
+    def _recorded_holds(self) -> list[tuple[bytes, Hold]]:
+        return [
+            (row, decode_document(value, Hold, row=row))
+            for row, value in self._control.scan(HOLD_PREFIX)
+        ]
 
     def samples(self) -> list[Sample]:
         """Return the oracle's time samples, oldest first."""

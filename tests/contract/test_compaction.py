@@ -22,7 +22,7 @@ from omidpy.errors import ConfigError, OracleError, UsageError
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.watermarks import Hold, Sample, Watermarks
+from omidpy.watermarks import EXPIRED_HOLD_KEPT_S, HOLD_PREFIX, Hold, Sample, Watermarks
 from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
 from tests.machines.interleaving import interleaved
 
@@ -551,6 +551,22 @@ def test_hold_keeps_what_its_snapshot_sees(world: World) -> None:
     world.clock.advance(10)
     world.compact(replace(ALL_AT_ONCE, should_wait=True))
     assert versions(world) == [300]
+
+
+def test_records_of_holds_go_a_day_after_they_expired(world: World) -> None:
+    """Whoever never releases one leaves nothing for ever; a clock that is behind does no harm."""
+    watermarks = Watermarks(world.control)
+    expires_ms = world.clock.wall_ms() + 10_000
+    watermarks.write_hold("old", Hold(250, expires_ms))
+    watermarks.write_hold("young", Hold(260, expires_ms + 1))
+    world.clock.advance(10 + EXPIRED_HOLD_KEPT_S - 0.001)
+    world.compact()
+    assert len(list(world.control.scan(HOLD_PREFIX))) == 2
+    world.clock.advance(0.001)
+    world.compact(replace(ALL_AT_ONCE, is_dry_run=True))
+    assert len(list(world.control.scan(HOLD_PREFIX))) == 2
+    world.compact()
+    assert [row for row, _ in world.control.scan(HOLD_PREFIX)] == [HOLD_PREFIX + b"young"]
 
 
 def test_hold_written_after_publication_is_respected_too(world: World) -> None:
