@@ -1,10 +1,15 @@
-"""Hypothesis profiles: `dev` takes seconds, `nightly` hours; OMIDPY_HYPOTHESIS_PROFILE chooses."""
+"""Hypothesis profiles: `dev` takes seconds, `nightly` hours; OMIDPY_HYPOTHESIS_PROFILE chooses.
+
+Also makes the fixtures of the real HBase known to every folder of tests.
+"""
 
 from __future__ import annotations
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.machines.hbase_fixtures"]
 
 settings.register_profile("dev", max_examples=60, deadline=None)
 settings.register_profile(

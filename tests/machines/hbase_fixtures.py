@@ -1,0 +1,61 @@
+"""Pytest's side of the real HBase: one for all tests, started when the first asks for it.
+
+`hbase` is a standalone one, shared by every test of the session; a test has its own tables in it
+and kills nothing.  `hbase_cluster` is a module's own, with two region servers and two gateways, for
+tests that do kill; before each test whatever the last one left dead is started again.
+
+OMIDPY_TEST_HBASE=DIRECTORY takes, in place of the shared one, what
+`python -m tests.machines.hbase DIRECTORY` runs there, so that a run need not start its own.
+Whoever asks for a fixture here has the marker `hbase`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.machines.hbase import HBase, Mode, RunningHBase
+
+ENVIRONMENT = "OMIDPY_TEST_HBASE"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a real HBase, so that `-m "not hbase"` leaves none of it."""
+    for item in items:
+        if {"hbase", "_hbase_cluster"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.hbase)
+
+
+@pytest.fixture(scope="session")
+def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
+    """Give the HBase of this session."""
+    if directory := os.environ.get(ENVIRONMENT):
+        yield HBase.attach(Path(directory))
+        return
+    running = HBase.start(tmp_path_factory.mktemp("hbase"))
+    try:
+        yield running
+    finally:
+        running.stop(forget=True)
+
+
+@pytest.fixture(scope="module")
+def _hbase_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHBase]:
+    running = HBase.start(
+        tmp_path_factory.mktemp("hbase-cluster"), mode=Mode.CLUSTER, region_servers=2, gateways=2
+    )
+    try:
+        yield running
+    finally:
+        running.stop(forget=True)
+
+
+@pytest.fixture
+def hbase_cluster(_hbase_cluster: RunningHBase) -> RunningHBase:
+    """Give the module's cluster, all of it running."""
+    _hbase_cluster.start_all()
+    return _hbase_cluster
