@@ -143,10 +143,21 @@ class CellResolver:
             for start_ts, entry in self._commit_entries(entries).items():
                 answers.update(dict.fromkeys(entries[start_ts], entry))
         for table, wanted in shadows.items():
-            answers.update(
-                {(table, request): answer for request, answer in self._shadow_cells(table, wanted)}
-            )
+            for group in self._in_one_view(wanted):
+                for request, answer in self._shadow_cells(table, group):
+                    answers[table, request] = answer
         return answers
+
+    def _in_one_view(
+        self, requests: Sequence[ReadShadowCell]
+    ) -> Iterable[Sequence[ReadShadowCell]]:
+        """Cut requests so that one get answers each part with one view of every row."""
+        if self._store.capabilities.multi_version_scan:
+            return (requests,)
+        by_version: dict[int, list[ReadShadowCell]] = {}
+        for request in requests:
+            by_version.setdefault(request.cell.version, []).append(request)
+        return by_version.values()
 
     def _commit_entries(
         self, start_timestamps: Iterable[Timestamp]

@@ -46,7 +46,10 @@ from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
 log = logging.getLogger(__name__)
 
 FIRST_VERSIONS: Final = 3
-"""Versions of a column in the first read; older ones are fetched where none of these is seen."""
+"""Versions of a column in the first read; older ones are fetched where none of these is seen.
+
+One, where the store cannot scan more.
+"""
 
 
 MAX_REREAD_SHARE: Final = 0.25
@@ -79,6 +82,8 @@ class SnapshotReader:
         """
         self.store = store
         self.pairing = store if isinstance(store, PairsCells) else None
+        # Where several versions cost a call a column, most reads do with the newest.
+        self.first_versions = FIRST_VERSIONS if store.capabilities.multi_version_scan else 1
         self.resolver = resolver
         self.watermarks = watermarks
         self.clock = clock
@@ -155,7 +160,7 @@ class Snapshot:
             rows,
             columns=physical_columns(columns),
             max_version=self._max_version,
-            max_versions=FIRST_VERSIONS,
+            max_versions=self._reader.first_versions,
         )
         return self._select(table, rows, found, columns)
 
@@ -196,7 +201,7 @@ class Snapshot:
             key_range,
             columns=physical_columns(columns),
             max_version=self._max_version,
-            max_versions=FIRST_VERSIONS,
+            max_versions=self._reader.first_versions,
             reverse=reverse,
             page_rows=page_rows,
         ):
@@ -248,7 +253,7 @@ class Snapshot:
         found: Sequence[Row],
         columns: Sequence[ColumnSpec] | None,
     ) -> list[SeenRow]:
-        results, open_rows = self._decide(table, found, versions_read=FIRST_VERSIONS)
+        results, open_rows = self._decide(table, found, versions_read=self._reader.first_versions)
         while open_rows:
             deeper = self._reader.store.get(
                 table,

@@ -10,8 +10,10 @@ import omidpy
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from tests.machines.isolation import Bench
+from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.processes import tso_server
+from tso.embedded import EmbeddedOracle
 
 
 @pytest.fixture(
@@ -19,6 +21,7 @@ from tests.machines.processes import tso_server
     params=[
         "memory, naive oracle",
         "memory, embedded oracle",
+        "like Thrift1, embedded oracle",
         "sqlite, embedded oracle",
         pytest.param("sqlite, tso-server", marks=pytest.mark.integration),
     ],
@@ -35,6 +38,10 @@ def every_manager(
                 yield tm
         case "memory, embedded oracle":
             with omidpy.connect("memory:") as tm:
+                yield tm
+        case "like Thrift1, embedded oracle":
+            store = MemoryStore()
+            with TransactionManager(LikeThrift1(store), EmbeddedOracle(store)) as tm:
                 yield tm
         case "sqlite, embedded oracle":
             with omidpy.connect(url) as tm:

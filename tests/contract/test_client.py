@@ -12,6 +12,7 @@ from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.client_suite import ClientSuite, closing
+from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.processes import tso_server
 
@@ -24,6 +25,19 @@ class TestMemoryAndNaiveOracle(ClientSuite):
         """Return a manager over memory."""
         store = MemoryStore()
         yield from closing(TransactionManager(store, NaiveOracle(store), post_commit=request.param))
+
+
+class TestLikeThrift1AndNaiveOracle(ClientSuite):
+    """A store that cannot delete single versions, nor scan more than the newest."""
+
+    @pytest.fixture(params=["async", "sync"])
+    def tm(self, request: pytest.FixtureRequest) -> Iterator[TransactionManager]:
+        """Return a manager over the poorer view; the oracle has the store itself."""
+        store = MemoryStore()
+        oracle = NaiveOracle(store)
+        yield from closing(
+            TransactionManager(LikeThrift1(store), oracle, post_commit=request.param)
+        )
 
 
 class TestSqliteAndNaiveOracle(ClientSuite):

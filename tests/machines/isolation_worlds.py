@@ -2,8 +2,8 @@
 
 In the compacted world the low watermark rises and compactions run between the steps of clients; its
 clock is turned by hand.  In the lossy world some commits are decided and the reply is lost, on a
-store that cannot take single versions back (as on HBase's Thrift1 gateway): what is wrongly taken
-for an abort stays in sight there.
+store that cannot take single versions back, as HBase's Thrift1 gateway: what is wrongly taken for
+an abort stays in sight there.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from omidpy.errors import OracleUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP
 from omidpy.oracle.base import Oracle
-from omidpy.storage.base import Capabilities, Store
+from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.anomalies import Anomaly
 from omidpy.testing.clients import check, interleave
 from omidpy.testing.history import Recorded
 from omidpy.testing.workloads import standard_workloads
 from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tso.embedded import EmbeddedOracle
 
@@ -55,8 +56,8 @@ def plain(seed: int) -> World:
 
 def lossy(seed: int) -> World:
     """Lose the replies to some commits."""
-    store = _NoExactDelete()
-    return _run(store, _LossyOracle(store, random.Random(seed)), seed)
+    store = MemoryStore()
+    return _run(LikeThrift1(store), _LossyOracle(store, random.Random(seed)), seed)
 
 
 def compacted(seed: int) -> World:
@@ -101,15 +102,6 @@ def _run(
     for manager in managers:
         manager.close()
     return World(history, check(workloads, history))
-
-
-class _NoExactDelete(MemoryStore):
-    """A store of which nothing can be taken back."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Return what Thrift1 has, as far as rollbacks go."""
-        return Capabilities(exact_delete=False)
 
 
 class _LossyOracle(EmbeddedOracle):

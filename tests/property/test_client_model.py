@@ -8,7 +8,7 @@ after the decision, before or half way through their shadow cells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from omidpy.post_commit import Completer, Completion
 from omidpy.storage.base import RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.transaction import Transaction
+from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 
 TABLES = ("t", "u")
@@ -144,12 +145,14 @@ class ClientMachine(RuleBasedStateMachine):
     running = Bundle("running")
 
     manager_type: type[TransactionManager] = TransactionManager
+    as_clients_see: Callable[[MemoryStore], MemoryStore] = staticmethod(lambda store: store)
 
     @initialize()
     def connect(self) -> None:
         """Two managers of one store, as two processes have."""
-        self.store = MemoryStore()
-        self.oracle = NaiveOracle(self.store)
+        store = MemoryStore()
+        self.oracle = NaiveOracle(store)
+        self.store = self.as_clients_see(store)
         self.managers = [self._manager() for _ in range(2)]
         for table in TABLES:
             self.managers[0].create_table(table, ["f", "g"], splits=[b"a\xff"])
@@ -358,4 +361,11 @@ class ClientMachine(RuleBasedStateMachine):
         assert seen == self.database
 
 
+class LikeThrift1Machine(ClientMachine):
+    """The same where the store cannot delete single versions, nor scan more than the newest."""
+
+    as_clients_see = LikeThrift1
+
+
 TestClient = ClientMachine.TestCase
+TestClientLikeThrift1 = LikeThrift1Machine.TestCase

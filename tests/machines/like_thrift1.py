@@ -1,0 +1,142 @@
+"""A memory store that lacks what HBase's Thrift1 gateway lacks.
+
+Clients see a shared store through it, while the oracle has the store itself, as on a cluster where
+`tso-server` works through Thrift2.  What the gateway would get wrong is refused here, so that a
+client that asks for it fails at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.control import is_system_table
+from omidpy.errors import UsageError
+from omidpy.model import MAX_VERSION, Column, ColumnSpec, KeyRange
+from omidpy.storage.base import (
+    WHOLE_TABLE,
+    Capabilities,
+    Condition,
+    GuardedMutation,
+    Row,
+    RowMutation,
+)
+from omidpy.storage.memory import MemoryStore
+
+
+class LikeThrift1(MemoryStore):
+    """The cells of `shared`, by poorer means."""
+
+    def __init__(self, shared: MemoryStore | None = None) -> None:
+        """Open a view of `shared`; without it, a store of its own."""
+        super().__init__()
+        if shared is not None:
+            self.__dict__ = shared.__dict__
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What is left."""
+        return replace(
+            super().capabilities,
+            exact_delete=False,
+            multi_version_scan=False,
+            guarded_batches=False,
+        )
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange = WHOLE_TABLE,
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+        reverse: bool = False,
+        page_rows: int = 1000,
+    ) -> Iterator[list[Row]]:
+        """Yield the newest version of each column."""
+        if max_versions != 1:
+            raise UsageError(f"a scan of {table!r} asks for more than the newest version")
+        return super().scan(
+            table,
+            key_range,
+            columns=columns,
+            min_version=min_version,
+            max_version=max_version,
+            max_versions=1,
+            reverse=reverse,
+            page_rows=page_rows,
+        )
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows; older versions column by column, with a write of others in between."""
+        found = super().get(
+            table,
+            rows,
+            columns=columns,
+            min_version=min_version,
+            max_version=max_version,
+            max_versions=1,
+        )
+        if max_versions == 1 or max_version - min_version <= 1:
+            return found
+        return [self._older(table, row, min_version, max_versions) for row in found]
+
+    def _older(self, table: str, newest: Row, min_version: int, max_versions: int | None) -> Row:
+        row: Row = []
+        for cell in newest:
+            (versions,) = super().get(
+                table,
+                [cell.row],
+                columns=[(cell.family, cell.qualifier)],
+                min_version=min_version,
+                max_version=cell.version,
+                max_versions=max_versions,
+            )
+            row += [cell, *versions][:max_versions]
+        return row
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Write cells; delete in the tables alone that hold one version a column."""
+        for table, mutations in batch.items():
+            if not is_system_table(table) and any(mutation.deletes for mutation in mutations):
+                raise UsageError(f"a single version of a cell of {table!r} cannot be deleted")
+        super().write(batch, durable=durable)
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Invalidate, or undo an invalidation, and nothing else."""
+        if table != COMMIT_TABLE:
+            raise UsageError(f"a change of {table!r} cannot be checked")
+        checked = GuardedMutation(table, mutation, Condition(table, row, column, expected))
+        return super().write_guarded([checked], durable=durable) == [True]
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Refuse."""
+        del mutations, guard, durable
+        raise UsageError("there are no guarded batches")
