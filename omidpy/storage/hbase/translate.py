@@ -158,7 +158,7 @@ def translate(
         return error
     where = ", ".join(map(gateway_text, address.gateways if gateway is None else (gateway,)))
     subject = f"{what} at the HBase gateway {where}"
-    if table is not None and table not in what:
+    if table is not None and not re.search(rf"(?<!\w){re.escape(table)}(?!\w)", what):
         subject = f"{what} of table {table!r} at the HBase gateway {where}"
     if isinstance(error, TApplicationException):
         return _refused_by_gateway(error, address, subject, where)

@@ -1,0 +1,170 @@
+"""What the errors of gateways mean: the texts are those that HBase 2.6 was seen to send."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from thriftpy2.thrift import TApplicationException
+from thriftpy2.transport import TTransportException
+
+from omidpy.errors import (
+    ConfigError,
+    NoSuchFamily,
+    NoSuchTable,
+    OmidError,
+    StorageError,
+    StorageUnavailable,
+    TableExists,
+    UsageError,
+)
+from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.idl import thrift1, thrift2
+from omidpy.storage.hbase.translate import is_declared, is_transient, translate
+
+ADDRESS = parse_address("hbase+thrift2://gw:9091")
+STACK = "\n\tat org.apache.hadoop.hbase.master.HMaster.secret(HMaster.java:1)\n\tat ..."
+
+
+def said(text: str, *, can_retry: bool | None = False) -> Exception:
+    """Return an error of the gateway with a text."""
+    error: Exception = thrift2.TIOError(message=text, canRetry=can_retry)
+    return error
+
+
+def meant(error: Exception, **kwargs: Any) -> OmidError:
+    """Return what an error means for a put to the table t."""
+    settings = {"address": ADDRESS, "table": "t", "what": "put", "gateway": ("gw", 9091), **kwargs}
+    return translate(error, **settings)
+
+
+FAMILY = (
+    "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException: Column family zz does not "
+    "exist in region t,,17.3e5. in table 't', {NAME => 'f', TTL => 'FOREVER'}" + STACK
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (said("t"), NoSuchTable),
+        (
+            said("Failed 2 actions: t: 2 times, servers with issues: null", can_retry=True),
+            NoSuchTable,
+        ),
+        (
+            said("Failed 1 action: t: 1 time, servers with issues: null", can_retry=True),
+            NoSuchTable,
+        ),
+        (said("org.apache.hadoop.hbase.TableNotFoundException: t" + STACK), NoSuchTable),
+        (said("org.apache.hadoop.hbase.NamespaceNotFoundException: ns" + STACK), NoSuchTable),
+        (said(FAMILY), NoSuchFamily),
+        (said("Failed 1 action: " + FAMILY, can_retry=True), NoSuchFamily),
+        (said("org.apache.hadoop.hbase.TableExistsException: t" + STACK), TableExists),
+        (said("t is disabled."), StorageUnavailable),
+        (said("Failed 1 action: t is disabled.: 1 time", can_retry=True), StorageUnavailable),
+        (said("org.apache.hadoop.hbase.security.AccessDeniedException: no" + STACK), StorageError),
+        (said("java.lang.IllegalArgumentException: Timestamp cannot be negative"), UsageError),
+        (thrift2.TIllegalArgument(message="Invalid scanner Id"), UsageError),
+        (TApplicationException(6, "Internal error processing put"), UsageError),
+        (
+            thrift1.IOError(message=b"org.apache.hadoop.hbase.TableNotFoundException: t"),
+            NoSuchTable,
+        ),
+    ],
+)
+def test_a_refusal_for_good_has_its_own_error(error: Exception, kind: type[OmidError]) -> None:
+    """Callers tell these apart by class; and none of them is tried again."""
+    found = meant(error, is_outcome_unknown=False)
+    assert type(found) is kind
+    assert not found.retryable
+    assert not is_transient(error)
+    assert is_declared(error)
+    assert "gw:9091" in str(found)
+    assert "'t'" in str(found)
+    assert "HMaster.java" not in str(found), "a stack is for HBase's own logs"
+    assert len(str(found)) < 700
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Failed 1 action: org.apache.hadoop.hbase.NotServingRegionException: t,,1: 1 time",
+        "org.apache.hadoop.hbase.RegionTooBusyException: Over memstore limit",
+        "Call to rs1 failed on local exception: org.apache.hadoop.hbase.ipc.CallTimeoutException",
+        "org.apache.hadoop.hbase.PleaseHoldException: Master is initializing",
+        "org.apache.hadoop.hbase.client.RetriesExhaustedException: Failed after attempts=16",
+        "java.net.SocketTimeoutException: callTimeout=30000",
+        "org.apache.zookeeper.KeeperException$ConnectionLossException: KeeperErrorCode",
+    ],
+)
+def test_what_hbase_is_about_to_mend_may_be_tried_again(text: str) -> None:
+    """Regions move and servers start while clients run; that is no reason to fail them."""
+    error = said(text, can_retry=True)
+    assert is_transient(error)
+    found = meant(error)
+    assert type(found) is StorageUnavailable
+    assert found.retryable
+
+
+def test_a_failure_that_nobody_knows_is_no_reason_to_try_again() -> None:
+    """Nor to hide it: the text of HBase comes along."""
+    error = said("Something new happened", can_retry=True)
+    assert not is_transient(error)
+    with pytest.raises(StorageUnavailable, match="Something new happened"):
+        raise meant(error)
+
+
+def test_a_table_named_like_the_text_of_another_is_not_missing() -> None:
+    """Only the table that was asked about can be the one that is missing."""
+    assert type(meant(said("other"))) is StorageUnavailable
+
+
+def test_a_gateway_of_the_other_kind_is_named() -> None:
+    """The same port might speak Thrift1; the message says what to write."""
+    found = meant(
+        TApplicationException(TApplicationException.UNKNOWN_METHOD, "Invalid method name")
+    )
+    assert isinstance(found, ConfigError)
+    assert "hbase+thrift1://gw:9091" in str(found)
+    assert "omidpy doctor gw:9091" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "nobody listens"),
+        (socket.gaierror(-2, "Name or service not known"), "name is unknown"),
+        (TimeoutError("timed out"), "no answer within 60 s"),
+        (TTransportException(4, "TSocket read 0 bytes"), "the connection broke"),
+        (BrokenPipeError(32, "Broken pipe"), "the connection broke"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), "could not be read"),
+    ],
+)
+def test_a_broken_connection_is_a_store_that_cannot_be_reached(error: Exception, says: str) -> None:
+    """Each with what its reader can do about it."""
+    found = meant(error)
+    assert type(found) is StorageUnavailable
+    assert says in str(found)
+    assert not is_declared(error)
+
+
+def test_an_unknown_outcome_is_said() -> None:
+    """Whether it happened is the first question after a failure."""
+    found = meant(TimeoutError("timed out"), is_outcome_unknown=True)
+    assert str(found).endswith("whether it was applied is not known")
+    assert "not known" not in str(meant(said("t"), is_outcome_unknown=True))
+
+
+def test_our_own_errors_pass_unchanged() -> None:
+    """What was translated once is not wrapped again."""
+    error = NoSuchTable("t")
+    assert meant(error) is error
+
+
+def test_a_missing_gateway_lists_those_that_were_tried() -> None:
+    """With several, each refused."""
+    address = parse_address("hbase+thrift2://gw1,gw2:9191")
+    found = meant(ConnectionRefusedError(), address=address, gateway=None)
+    assert "gw1:9090, gw2:9191" in str(found)
