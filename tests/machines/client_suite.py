@@ -518,6 +518,32 @@ class ClientSuite:
             assert table.row(b"x") == {b"cf:last": b"2"}
             assert table.row(b"a") == {}
 
+    def test_a_batch_keeps_what_it_was_given(self, tm: TransactionManager, name: str) -> None:
+        """A dict that its owner uses again changes nothing, and a bad row is refused at once."""
+        with tm.begin() as tx:
+            table = tx.table(name)
+            batch = table.batch()
+            data = {COLUMN: b"1"}
+            batch.put(b"a", data)
+            data[COLUMN] = b"2"
+            with pytest.raises(UsageError, match="row"):
+                batch.put(b"", data)
+            batch.send()
+            assert table.row(b"a") == {COLUMN: b"1"}
+
+    def test_what_a_batch_has_sent_it_does_not_send_again(
+        self, tm: TransactionManager, name: str
+    ) -> None:
+        """It would overwrite what was written since."""
+        with tm.begin() as tx:
+            table = tx.table(name)
+            batch = table.batch()
+            batch.put(b"a", {COLUMN: b"1"})
+            batch.send()
+            table.put(b"a", {COLUMN: b"2"})
+            batch.send()
+            assert table.row(b"a") == {COLUMN: b"2"}
+
     def test_a_batch_of_a_size_sends_itself(self, tm: TransactionManager, name: str) -> None:
         """Every so many operations."""
         with tm.begin() as tx:

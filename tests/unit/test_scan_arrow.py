@@ -143,7 +143,7 @@ def test_a_value_of_another_codec_is_named_by_row_and_column(client: Client) -> 
 @pytest.mark.parametrize(
     ("codecs", "error", "message"),
     [
-        ({}, UsageError, "empty"),
+        ({}, UsageError, "codecs is empty; name at least one column"),
         ({b"cf": INT64}, UsageError, "family:qualifier"),
         ({"cf:a": INT64}, TypeError, "must be bytes"),
         ({b"cf:a": int}, TypeError, r"omidpy\.codec"),
@@ -158,6 +158,23 @@ def test_codecs_that_do_not_fit_are_refused_at_once(
     """Not when the first batch is asked for."""
     with client.tm.begin() as tx, pytest.raises(error, match=message):
         tx.table(TABLE).scan_arrow(codecs=codecs)
+
+
+def test_json_is_checked_though_it_stays_text(client: Client) -> None:
+    """Whoever parses the column later should not be the one to find it out."""
+    client.write(b"a", b"{", b"cf:tags")
+    with (
+        client.tm.begin() as tx,
+        pytest.raises(CorruptCell, match=r"row b'a', column b'cf:tags': b'\{' is no JSON"),
+    ):
+        list(tx.table(TABLE).scan_arrow(codecs={b"cf:tags": JSON}))
+
+
+@pytest.mark.parametrize("batch_rows", [0, -1])
+def test_a_batch_has_a_row_at_least(client: Client, batch_rows: int) -> None:
+    """Refused at once, like the codecs."""
+    with client.tm.begin() as tx, pytest.raises(UsageError, match="batch_rows"):
+        tx.table(TABLE).scan_arrow(codecs={b"cf:balance": INT64}, batch_rows=batch_rows)
 
 
 def test_a_scan_ends_with_its_transaction(client: Client) -> None:
