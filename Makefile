@@ -1,5 +1,6 @@
 # The commands of this checkout.  Each one does all the set-up it needs, in .venv; downloads stay in
-# pip's own cache (PIP_CACHE_DIR), outside the checkout, so that a second run is quick.
+# the caches of pip (PIP_CACHE_DIR) and Maven and in XDG_CACHE_HOME/omidpy, outside the checkout, so
+# that a second run is quick.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -22,14 +23,14 @@ $(STAMP): pyproject.toml .ci/setup $(wildcard setup.py tso/engine.py tso/engine.
 	@sh .ci/setup $(STAMP)
 
 setup: $(STAMP)  ## make .venv with everything the other commands need
-	@sh .ci/setup --check-java
+	@sh .ci/setup --java
 
 lint: setup  ## format check, lint and types
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 
-test: lint  ## lint, then every test that takes minutes at most; the last line is pytest's summary
+test: lint  ## lint, then every test that takes minutes at most, a real HBase among them
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds

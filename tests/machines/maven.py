@@ -44,7 +44,7 @@ def build(project: Path) -> Path:
     """
     result = _cache() / f"{project.name}-{fingerprint(project)}"
     if not result.is_dir():
-        with _only_one(result.with_suffix(".lock")):
+        with _only_one(result.parent / f"{project.name}.lock"):
             if not result.is_dir():
                 _build(project, result)
     return result

@@ -141,7 +141,7 @@ def test_set_up_names_what_is_missing_in_one_line(tmp_path: Path) -> None:
     (bare / "id").chmod(0o755)
     environment = {"PATH": str(bare)}
     result = subprocess.run(
-        [str(bare / "sh"), str(ROOT / ".ci" / "setup"), "--check-java"],
+        [str(bare / "sh"), str(ROOT / ".ci" / "setup"), "--java"],
         env=environment,
         capture_output=True,
         text=True,
