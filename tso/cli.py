@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -30,18 +30,20 @@ from omidpy.commit_table import create_system_tables
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.tcp import address_text
+from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper
 from omidpy.storage.base import Store
 from omidpy.wire.messages import Capabilities
 from tso.config import NULL_STORE, Address, Config, load_config
 from tso.engine import is_compiled
 from tso.events import Now
 from tso.http import HttpEndpoint, PrometheusMetrics
-from tso.lease import Lease
+from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
 from tso.log import configure_logging, log_event
 from tso.machine import Machine
 from tso.persist import NoPersistence, Persistence, StorePersistence
 from tso.server import MAX_CONNECTION_COUNT, Connection, OracleServer
 from tso.settings import Settings
+from tso.zk_lease import ZooKeeperLease, read_omid_ceiling
 
 logger = logging.getLogger("tso.cli")  # __main__ under python -m
 
@@ -161,18 +163,23 @@ class _Service:
             log_event(logger, logging.WARNING, "nothing-is-persisted", store=NULL_STORE)
             return await self._serve(NoPersistence(), None, None)
         store = await loop.run_in_executor(self._executor, self._open_store)
-        lease = Lease(
-            store,
-            holder=uuid.uuid4().hex,
-            clock=self._clock,
-            purpose=f"tso-server, to listen on {address_text(self._config.listen)}",
-        )
+        farewells: list[Callable[[], None]] = [store.close]
         try:
+            lease, omid_ceiling = await loop.run_in_executor(
+                self._executor, lambda: self._claim(store)
+            )
+            farewells.insert(0, lease.release)
             if not await self._acquire(lease):
                 return 0
-            return await self._serve(StorePersistence(store, lease), store, lease)
+            persistence = StorePersistence(
+                store,
+                lease,
+                initial_timestamp=self._config.initial_timestamp,
+                omid_ceiling=omid_ceiling,
+            )
+            return await self._serve(persistence, store, lease)
         finally:
-            for farewell in (lease.release, store.close):
+            for farewell in farewells:
                 # The thread may hang in a store that does not answer; we do not wait for it.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(
@@ -186,7 +193,34 @@ class _Service:
         create_system_tables(store)
         return store
 
-    async def _acquire(self, lease: Lease) -> bool:
+    def _claim(self, store: Store) -> tuple[AnyLease, Callable[[], Timestamp | None]]:
+        """Return the claim to the lease, not yet taken, and what finds Omid's own ceiling.
+
+        Only a ceiling in ZooKeeper has to be asked for; one in the store is found there.
+        """
+        address = None
+        if self._config.lease.startswith(SCHEME):
+            address = parse_zookeeper(self._config.lease)
+        own = Lease(
+            store,
+            holder=uuid.uuid4().hex,
+            clock=self._clock,
+            period_s=DEFAULT_PERIOD_S if address is None else address.period_s,
+            purpose=f"tso-server, to listen on {address_text(self._config.listen)}",
+        )
+        if address is None:
+            return own, lambda: None
+        zookeeper = KazooZooKeeper(address)
+        lease = ZooKeeperLease(
+            own,
+            zookeeper,
+            address,
+            holder_address=address_text(self._config.advertise or _reachable(self._config.listen)),
+            clock=self._clock,
+        )
+        return lease, lambda: read_omid_ceiling(zookeeper, address)
+
+    async def _acquire(self, lease: AnyLease) -> bool:
         """Stand by until the lease is ours; False if we were told to stop first."""
         loop = asyncio.get_running_loop()
         told = None
@@ -218,7 +252,7 @@ class _Service:
         return self._server is not None and self._server.is_answering
 
     async def _serve(
-        self, persistence: Persistence, store: Store | None, lease: Lease | None
+        self, persistence: Persistence, store: Store | None, lease: AnyLease | None
     ) -> int:
         loop = asyncio.get_running_loop()
         listening = await self._bind()

@@ -17,7 +17,9 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from omidpy.durations import EXAMPLES, duration_ms
 from omidpy.errors import ConfigError
+from omidpy.model import MAX_VERSION
 from omidpy.oracle.tcp import address_text, parse_address
+from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 from omidpy.wire.messages import DEFAULT_PORT
 
 Address: TypeAlias = tuple[str, int]
@@ -42,6 +44,8 @@ class Config:
     max_transaction_age_ms: int | None = None
     """None: 15 minutes, or 24 hours where Omid's tables were there before us."""
     accept_clock: bool = False
+    initial_timestamp: int | None = None
+    """Where to go on on a store whose last timestamp nobody recorded."""
     check_config: bool = False
 
     def as_toml(self) -> str:
@@ -107,6 +111,7 @@ _NAMES: Final = (
     "conflict-map-size",
     "max-transaction-age",
     "accept-clock",
+    "initial-timestamp",
 )
 
 
@@ -128,6 +133,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--conflict-map-size", metavar="CELLS", help="cells remembered; default 1000000")
     add("--max-transaction-age", metavar="15m", help="older transactions cannot commit")
     add("--accept-clock", action="store_true", help="believe a clock far above the last timestamp")
+    add(
+        "--initial-timestamp",
+        metavar="N",
+        help="go on above N on a store that Omid served without durable timestamps",
+    )
     add("--check-config", action="store_true", help="print the settings and exit")
     return parser
 
@@ -169,11 +179,12 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
         listen=listen,
         advertise=parse_address(advertise) if advertise else None,
         metrics=_listen_address(metrics, name="--metrics") if metrics else None,
-        lease=_lease(_text(chosen, "lease", "store")),
+        lease=_lease(_text(chosen, "lease", "store"), store=store),
         timestamps=cast("Literal['world', 'incremental']", timestamps),
         conflict_map_size=_size(chosen.get("conflict-map-size", 1_000_000)),
         max_transaction_age_ms=age_ms(age, name="--max-transaction-age") if age else None,
         accept_clock=_flag(chosen.get("accept-clock", False)),
+        initial_timestamp=_timestamp(chosen.get("initial-timestamp")),
         check_config=bool(chosen.get("check-config", False)),
     )
 
@@ -195,15 +206,27 @@ def _listen_address(text: str, *, name: str) -> Address:
         raise ConfigError(f"{name}: {error}") from error
 
 
-def _lease(text: str) -> str:
-    if text.startswith("zk:"):
-        raise ConfigError(
-            f"--lease {text}: a lease in ZooKeeper needs a later version of omidpy; use --lease "
-            "store, which keeps it in a row of the store"
-        )
-    if text != "store":
+def _lease(text: str, *, store: str) -> str:
+    if text == "store":
+        return text
+    if not text.startswith(SCHEME):
         raise ConfigError(f"--lease {text!r} is neither store nor zk://HOSTS/ns")
+    parse_zookeeper(text)
+    if store == NULL_STORE:
+        raise ConfigError("--store null: has no lease, since nobody else can serve it")
     return text
+
+
+def _timestamp(value: object) -> int | None:
+    if value is None:
+        return None
+    text = str(value)
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < MAX_VERSION:
+        raise ConfigError(
+            f"--initial-timestamp {value!r} is no timestamp; write a number above every timestamp "
+            "that was ever issued here"
+        )
+    return int(text)
 
 
 def _size(value: object) -> int:

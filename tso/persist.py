@@ -25,6 +25,7 @@ Java's coprocessor drops versions by it (D14).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final, Protocol
 
@@ -69,6 +70,7 @@ from omidpy.storage.base import (
     Store,
 )
 from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, SAMPLE_PREFIX, Sample, Watermarks
+from tso.adoption import initial_ceiling
 from tso.events import Batch, FlushResult, Now, Ticket
 from tso.lease import AnyLease
 from tso.settings import TIMESTAMPS_PER_MS, Inherited, Settings
@@ -97,9 +99,26 @@ class Persistence(Protocol):
 class StorePersistence:
     """Persists into a store whose lease is held.  One thread at a time."""
 
-    def __init__(self, store: Store, lease: AnyLease) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lease: AnyLease,
+        *,
+        initial_timestamp: int | None = None,
+        omid_ceiling: Callable[[], Timestamp | None] = lambda: None,
+    ) -> None:
+        """Write into `store` while `lease` is held.
+
+        Args:
+            store: It has the system tables.
+            lease: Held when `start` is called.
+            initial_timestamp: Where to go on if nobody recorded the last timestamp.
+            omid_ceiling: Finds the ceiling that Omid kept elsewhere, if it did.
+        """
         self._store = store
         self._lease = lease
+        self._initial_timestamp = initial_timestamp
+        self._omid_ceiling = omid_ceiling
         self._control = ControlTable(store)
         self._commit_table = CommitTable(store)
         self._is_guarded = store.capabilities.guarded_batches
@@ -121,17 +140,20 @@ class StorePersistence:
             ConfigError: the wall clock is absurd, or the store's timestamps were lost.
             LeaseLost: another oracle moved the ceiling meanwhile.
         """
-        stored = self._read_ceiling()
+        stored = max(self._read_ceiling(), self._omid_ceiling() or 0)
         low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
+        if not stored and (not low_watermark or self._initial_timestamp is not None):
+            stored = self._initial_ceiling(settings, now, accept_clock=accept_clock)
         if low_watermark > stored:
             raise ConfigError(
                 f"the low watermark of {self._store.url} is {low_watermark}, above its timestamp "
                 f"ceiling {stored}: {TIMESTAMP_TABLE} was lost or restored from an old copy. "
-                "Restore the whole store, or timestamps would be issued twice"
+                "Restore the whole store, or timestamps would be issued twice; if that cannot be, "
+                "start once with --initial-timestamp N, above every timestamp that was issued"
             )
         first = _first_candidate(settings, now, stored, accept_clock=accept_clock)
         epoch: int = stored
-        if self._ceiling is None:
+        if not stored:
             # Recorded before the first ceiling, hence before any timestamp.  An instance that died
             # in between may have left a record, which then stands.
             self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(first))
@@ -153,6 +175,19 @@ class StorePersistence:
             last_sample=samples[-1] if samples else None,
             follows_omid=self._control.read(ADOPTED_CEILING_FACT) is not None,
         )
+
+    def _initial_ceiling(self, settings: Settings, now: Now, *, accept_clock: bool) -> Timestamp:
+        """Return where a store without a ceiling goes on; 0 if it is fresh."""
+        now_ts = now.wall_ms * TIMESTAMPS_PER_MS
+        ceiling = initial_ceiling(self._store, self._initial_timestamp, now_ts=now_ts)
+        lead_ms = (ceiling - now_ts) // TIMESTAMPS_PER_MS
+        if settings.timestamps == "world" and lead_ms > MAX_CLOCK_LEAD_MS and not accept_clock:
+            raise ConfigError(
+                f"--initial-timestamp {ceiling} is {lead_ms // (24 * 3600 * 1000)} days ahead of "
+                f"the clock, which says {now_ts}; timestamps never go back. If it is right, add "
+                "--accept-clock"
+            )
+        return ceiling
 
     def _read_ceiling(self) -> Timestamp:
         """Remember the stored ceiling as it is, and return it; 0 if there is none."""

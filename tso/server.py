@@ -37,7 +37,7 @@ from tso.events import (
     Stopping,
     Ticked,
 )
-from tso.lease import Lease
+from tso.lease import AnyLease
 from tso.log import log_event
 from tso.machine import Machine
 from tso.persist import Persistence
@@ -185,7 +185,7 @@ class OracleServer:
         machine: Machine[Connection],
         persistence: Persistence,
         *,
-        lease: Lease | None,
+        lease: AnyLease | None,
         capabilities: Capabilities,
         clock: Clock,
         metrics: Metrics,

@@ -1,0 +1,403 @@
+"""Omid's znodes in ZooKeeper: who may answer as the oracle, and where it answers.
+
+Below a namespace, `omid` by default, Omid keeps `tso-lease` (HOST:PORT of whoever holds the lease,
+which is taken by writing over the version that was seen) and `current-tso` (HOST:PORT#EPOCH, what
+clients look for).  This module knows the address of an ensemble, these bytes, and the few
+operations that both sides need; taking the lease is `tso/zk_lease.py`'s business.
+
+A read is preceded by ZooKeeper's `sync` on the same session: without it a server that lags behind
+may answer with what was true some seconds ago.
+
+What it lacks: watches.  A client looks when it connects, and it connects again when its oracle is
+gone; an oracle that lost its lease answers nothing, so that nobody stays with it.
+
+Source: FORMATS 2.7; Omid's clients keep a session and a watch instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from omidpy.durations import duration_ms
+from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
+from omidpy.model import Timestamp
+from omidpy.oracle.tcp import Place, address_text, parse_address
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+SCHEME: Final = "zk://"
+DEFAULT_NAMESPACE: Final = "omid"
+DEFAULT_PORT: Final = 2181
+DEFAULT_TIMEOUT_S: Final = 10.0
+DEFAULT_PERIOD_S: Final = 10.0
+
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+_MECHANISMS: Final = ("GSSAPI", "DIGEST-MD5")
+_OPTIONS: Final = (
+    "period",
+    "timeout",
+    "tls",
+    "ca",
+    "cert",
+    "key",
+    "verify",
+    "sasl",
+    "service",
+    "user",
+    "password-file",
+)
+
+
+class Znode(NamedTuple):
+    """What a znode holds, and how often it was written since it was created."""
+
+    data: bytes
+    version: int
+
+
+class ZooKeeper(Protocol):
+    """What is asked of an ensemble.  Every method may raise `StorageUnavailable`."""
+
+    def read(self, path: str) -> Znode | None:
+        """Return a znode as it is now; None if there is none.  Cost: 1 round trip."""
+        ...
+
+    def read_later(self, path: str) -> Callable[[], Znode | None]:
+        """Send what `read` sends, and return the function that waits for the answer."""
+        ...
+
+    def create(self, path: str) -> None:
+        """Create an empty znode and its parents; those that exist are left alone."""
+        ...
+
+    def replace(self, path: str, data: bytes, *, version: int) -> int | None:
+        """Write a znode if it still has the version `version`.
+
+        Returns:
+            The version that it has now, None if it had another one.  After an exception it may
+            have been written, or still be.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the session; a second call does nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperAddress:
+    """Where an ensemble is, how to speak with it, and which namespace is meant."""
+
+    hosts: str
+    namespace: str = DEFAULT_NAMESPACE
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    period_s: float = DEFAULT_PERIOD_S
+    """How long the lease must stand still before it is taken over: `leasePeriodInMs` of Omid."""
+    client_options: Mapping[str, Any] = field(default_factory=dict)
+    """What kazoo's client takes for TLS and SASL."""
+
+    @property
+    def lease_path(self) -> str:
+        """The znode of the lease."""
+        return f"/{self.namespace}/tso-lease"
+
+    @property
+    def current_path(self) -> str:
+        """The znode that says where the oracle answers."""
+        return f"/{self.namespace}/current-tso"
+
+    @property
+    def ceiling_path(self) -> str:
+        """The znode of Omid's own timestamp storage in ZooKeeper, of the same namespace."""
+        return f"/{self.namespace}/omid/timestamp"
+
+    @property
+    def text(self) -> str:
+        """The address without its options, for messages."""
+        return f"{SCHEME}{self.hosts}/{self.namespace}"
+
+
+def parse_zookeeper(text: str) -> ZooKeeperAddress:
+    """Read `zk://host1:2181,host2:2181/namespace?option=value&...`.
+
+    Raises:
+        ConfigError: naming what is wrong.
+    """
+    # urlsplit would take the commas of the hosts for a part of one name, which is what we want.
+    parts = urlsplit(text)
+    if not text.startswith(SCHEME) or not parts.netloc:
+        raise ConfigError(
+            f"{text!r} is no address of ZooKeeper; expected {SCHEME}host1:{DEFAULT_PORT},"
+            f"host2:{DEFAULT_PORT}/{DEFAULT_NAMESPACE}"
+        )
+    if "@" in parts.netloc or parts.fragment:
+        raise ConfigError(
+            f"{SCHEME}...: write neither user@ nor #: a user is named by the options sasl=, user= "
+            "and password-file="
+        )
+    hosts = []
+    for host in parts.netloc.split(","):
+        named = host if ":" in host.rpartition("]")[2] else f"{host}:{DEFAULT_PORT}"
+        hosts.append(address_text(parse_address(named)))
+    namespace = parts.path.strip("/") or DEFAULT_NAMESPACE
+    if any(part in ("", ".", "..") for part in namespace.split("/")):
+        raise ConfigError(f"{text!r}: {parts.path!r} is no namespace; write for instance /omid")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(set(options) - set(_OPTIONS)):
+        raise ConfigError(
+            f"{SCHEME}{','.join(hosts)}: unknown option {unknown[0]!r}; known: "
+            f"{', '.join(_OPTIONS)}"
+        )
+    return ZooKeeperAddress(
+        hosts=",".join(hosts),
+        namespace=namespace,
+        timeout_s=_seconds("timeout", options.get("timeout", f"{DEFAULT_TIMEOUT_S:g}s")),
+        period_s=_seconds("period", options.get("period", f"{DEFAULT_PERIOD_S:g}s")),
+        client_options={**_tls_options(options), **_sasl_options(options)},
+    )
+
+
+def _seconds(name: str, text: str) -> float:
+    milliseconds = duration_ms(text) or 0.0
+    if milliseconds <= 0:
+        raise ConfigError(f"{SCHEME}...: {name}={text!r} is no duration above 0; write 10s")
+    return milliseconds / 1000
+
+
+def _tls_options(options: Mapping[str, str]) -> dict[str, Any]:
+    flags = {}
+    for name in ("tls", "verify"):
+        value = options.get(name, "false" if name == "tls" else "true").lower()
+        if value not in _FLAGS:
+            raise ConfigError(f"{SCHEME}...: {name}={value!r} is neither true nor false")
+        flags[name] = _FLAGS[value]
+    if not flags["tls"]:
+        if given := sorted({"ca", "cert", "key", "verify"} & set(options)):
+            raise ConfigError(f"{SCHEME}...: {given[0]}= says nothing without tls=true")
+        return {}
+    chosen = {
+        "use_ssl": True,
+        "verify_certs": flags["verify"],
+        "check_hostname": flags["verify"],
+        "ca": options.get("ca"),
+        "certfile": options.get("cert"),
+        "keyfile": options.get("key"),
+    }
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _sasl_options(options: Mapping[str, str]) -> dict[str, Any]:
+    mechanism = options.get("sasl")
+    if mechanism is None:
+        if given := sorted({"service", "user", "password-file"} & set(options)):
+            raise ConfigError(f"{SCHEME}...: {given[0]}= says nothing without sasl=")
+        return {}
+    if mechanism not in _MECHANISMS:
+        raise ConfigError(f"{SCHEME}...: sasl={mechanism!r} is none of {', '.join(_MECHANISMS)}")
+    chosen: dict[str, str] = {
+        "mechanism": mechanism,
+        "service": options.get("service", "zookeeper"),
+    }
+    if mechanism == "DIGEST-MD5":
+        user, path = options.get("user"), options.get("password-file")
+        if not user or not path:
+            raise ConfigError(f"{SCHEME}...: sasl=DIGEST-MD5 needs user= and password-file=")
+        try:
+            password = Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"{SCHEME}...: password-file={path!r}: {error.strerror}") from error
+        chosen |= {"username": user, "password": password}
+    return {"sasl_options": chosen}
+
+
+# -- the bytes of current-tso ----------------------------------------------------------------------
+
+
+def encode_current(address: str, epoch: int) -> bytes:
+    """Return what `current-tso` holds: HOST:PORT#EPOCH."""
+    return f"{address}#{epoch}".encode()
+
+
+def decode_current(data: bytes, *, where: str) -> Place:
+    """Read what `current-tso` holds.
+
+    Raises:
+        ConfigError: if it is no HOST:PORT#EPOCH, naming the znode.
+    """
+    cause: ConfigError | None = None
+    address, _, epoch = data.decode("latin-1").partition("#")
+    if data.isascii() and epoch.isdigit():
+        try:
+            return Place(*parse_address(address), Timestamp(int(epoch)))
+        except ConfigError as error:
+            cause = error
+    raise ConfigError(
+        f"{where} holds {data[:80]!r}, which is no HOST:PORT#EPOCH; is the namespace right?"
+    ) from cause
+
+
+def find_oracle(zookeeper: ZooKeeper, address: ZooKeeperAddress) -> Place:
+    """Return where the oracle answers, and its epoch.
+
+    Raises:
+        OracleUnavailable: none has published itself yet.
+        ConfigError: the znode holds something else.
+    """
+    where = f"{address.current_path} of {SCHEME}{address.hosts}"
+    node = zookeeper.read(address.current_path)
+    if node is None or not node.data:
+        state = "does not exist" if node is None else "is empty"
+        raise OracleUnavailable(
+            f"no oracle can be found: {where} {state}; start `tso-server --store URL --lease "
+            f"{address.text}`, or correct the namespace {address.namespace!r}"
+        )
+    return decode_current(node.data, where=where)
+
+
+def resolver(address: ZooKeeperAddress) -> Callable[[], Place]:
+    """Return the function by which a client finds its oracle each time it connects.
+
+    No session is kept between two looks: nothing is left behind in a client that is closed, or in
+    the child of a fork.
+
+    Raises:
+        ConfigError: kazoo is not installed.
+    """
+    require_kazoo()
+
+    def resolve() -> Place:
+        try:
+            with connected(address) as zookeeper:
+                return find_oracle(zookeeper, address)
+        except StorageUnavailable as error:
+            raise OracleUnavailable(f"no oracle can be found: {error}") from error
+
+    return resolve
+
+
+# -- the client ------------------------------------------------------------------------------------
+
+
+def require_kazoo() -> None:
+    """Refuse an address in ZooKeeper where its client is not installed."""
+    try:
+        import kazoo.client  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            f"addresses {SCHEME}... need the ZooKeeper client: pip install 'omidpy[zk]'"
+        ) from error
+
+
+@contextlib.contextmanager
+def connected(address: ZooKeeperAddress) -> Iterator[ZooKeeper]:
+    """Open a session for the length of a block."""
+    zookeeper = KazooZooKeeper(address)
+    try:
+        yield zookeeper
+    finally:
+        zookeeper.close()
+
+
+class KazooZooKeeper:
+    """A session with a real ensemble, kept alive by kazoo's threads.  Safe to share."""
+
+    def __init__(self, address: ZooKeeperAddress) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: kazoo is not installed, or TLS or SASL is not set up as asked.
+            StorageUnavailable: nobody answers within the timeout.
+        """
+        require_kazoo()
+        from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import (  # noqa: PLC0415 - an extra
+            AuthFailedError,
+            KazooException,
+            SASLException,
+        )
+
+        self._timeout_s = address.timeout_s
+        self._where = f"ZooKeeper at {address.hosts}"
+        try:
+            self._client: KazooClient = KazooClient(
+                hosts=address.hosts, timeout=address.timeout_s, **address.client_options
+            )
+            self._failures: tuple[type[Exception], ...] = (
+                KazooException,
+                self._client.handler.timeout_exception,
+                OSError,
+            )
+            self._client.start(timeout=address.timeout_s)
+        except (AuthFailedError, SASLException, ImportError) as error:
+            self.close()
+            raise ConfigError(f"{self._where} does not let us in: {error}") from error
+        except self._failures as error:
+            self.close()
+            raise StorageUnavailable(
+                f"{self._where} does not answer within {address.timeout_s:g} s ({error}); check "
+                "the addresses, and whether it wants tls=true"
+            ) from error
+
+    def read(self, path: str) -> Znode | None:
+        """Return a znode as it is now; see `ZooKeeper.read`."""
+        return self.read_later(path)()
+
+    def read_later(self, path: str) -> Callable[[], Znode | None]:
+        """Send a sync and a read in one go; see `ZooKeeper.read_later`."""
+        from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
+
+        with self._translated():
+            # Answered in the order in which they were sent, so one round trip for both.
+            synced = self._client.sync_async(path)
+            found = self._client.get_async(path)
+
+        def finish() -> Znode | None:
+            with self._translated():
+                try:
+                    synced.get(timeout=self._timeout_s)
+                    data, stat = found.get(timeout=self._timeout_s)
+                except NoNodeError:
+                    return None
+                return Znode(data, stat.version)
+
+        return finish
+
+    def create(self, path: str) -> None:
+        """Create an empty znode; see `ZooKeeper.create`."""
+        from kazoo.exceptions import NodeExistsError  # noqa: PLC0415 - an extra
+
+        with self._translated(), contextlib.suppress(NodeExistsError):
+            self._client.create_async(path, b"", makepath=True).get(timeout=self._timeout_s)
+
+    def replace(self, path: str, data: bytes, *, version: int) -> int | None:
+        """Write a znode that has not changed; see `ZooKeeper.replace`."""
+        from kazoo.exceptions import BadVersionError, NoNodeError  # noqa: PLC0415 - an extra
+
+        with self._translated():
+            try:
+                stat = self._client.set_async(path, data, version).get(timeout=self._timeout_s)
+            except (BadVersionError, NoNodeError):
+                return None
+            new_version: int = stat.version
+            return new_version
+
+    def close(self) -> None:
+        """End the session; see `ZooKeeper.close`."""
+        client = getattr(self, "_client", None)
+        if client is not None:
+            client.stop()
+            client.close()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._failures as error:
+            text = str(error) or type(error).__name__
+            raise StorageUnavailable(f"{self._where} gave no answer: {text}") from error
