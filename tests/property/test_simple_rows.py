@@ -100,6 +100,7 @@ class PlainStore:
     """The same store, which does not pair."""
 
     def __init__(self, store: SqliteStore) -> None:
+        self.capabilities = store.capabilities
         self.scan = store.scan
         self.get = store.get
         self.write = store.write
