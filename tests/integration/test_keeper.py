@@ -117,6 +117,16 @@ def test_a_stopped_process_can_be_killed(log: Path) -> None:
     assert not kept.is_running
 
 
+def test_a_paused_process_does_nothing_any_more(log: Path) -> None:
+    """The signal arrives soon, not at once; a server that answers meanwhile spoils the test."""
+    kept = Kept(("sh", "-c", "while :; do :; done"), log=log)
+    for _ in range(100):
+        kept.pause()
+        assert Path(f"/proc/{kept.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        kept.resume()
+    kept.kill()
+
+
 def test_the_end_of_a_process_is_reported_with_its_code(log: Path) -> None:
     """The message about a server that did not start names it."""
     assert Kept(("sh", "-c", "echo why; exit 3"), log=log).wait(LONGEST_S) == 3
