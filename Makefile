@@ -10,6 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
+NIGHTLY_TIMEOUT_S := 14400
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -34,7 +35,8 @@ test: lint  ## lint, then every test that takes minutes at most, a real HBase am
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
-	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" $(PYTEST_ARGS)
+	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" \
+	  --timeout=$(NIGHTLY_TIMEOUT_S) -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
 demo: setup  ## load flights while loaders are killed, compact, check; DEMO_ROWS=all for every flight
 	@$(BIN)/python -m bench.demo --output $(DEMO_OUTPUT)

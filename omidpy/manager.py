@@ -307,7 +307,9 @@ class TransactionManager:
                 if not 0 < what < MAX_VERSION:
                     raise UsageError(f"{what} is no start_ts; give the one of a transaction")
                 return self.outcomes.of_number(Timestamp(what))
-        raise TypeError(f"outcome() takes a transaction, its error or a start_ts, not {what!r}")
+        raise TypeError(
+            f"outcome() takes a transaction, its error, its token or a start_ts, not {what!r}"
+        )
 
     # -- tables --------------------------------------------------------------------------------
 
