@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from omidpy.errors import OmidError
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import CommitGranted
 from omidpy.oracle.discovery import lease_address
-from omidpy.oracle.tcp import TcpOracle
+from omidpy.oracle.tcp import Place, TcpOracle
+from omidpy.storage.base import Store
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.processes import LONGEST_S, ServerProcess
 
@@ -26,8 +28,10 @@ KILL_COUNT = 10
 class Load:
     """Clients that begin and commit as fast as they can, and remember every answer."""
 
-    def __init__(self, store: SqliteStore, seed: int) -> None:
-        """Start the clients; the oracle is found through the store, wherever it is now."""
+    def __init__(
+        self, store: Store, seed: int, *, resolve: Callable[[], Place] | None = None
+    ) -> None:
+        """Start the clients; the oracle is found through the store unless `resolve` finds it."""
         self.starts: list[int] = []
         self.granted: dict[int, int] = {}
         self.refused: set[int] = set()
@@ -36,7 +40,9 @@ class Load:
         self._news = threading.Condition()
         self._is_over = threading.Event()
         self._oracle = TcpOracle(
-            resolve=lambda: lease_address(store), store_id=store.store_id, reconnect_budget_s=20
+            resolve=resolve or (lambda: Place(*lease_address(store))),
+            store_id=store.store_id,
+            reconnect_budget_s=20,
         )
         self._threads = [
             threading.Thread(target=self._work, args=(random.Random(f"{seed} {number}"),))
@@ -115,14 +121,15 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_issued_twice(
             load.end()
         assert not load.faults
         assert servers[-1].terminate() == 0
-        _check(load, store)
+        check_load(load, store, kill_count=KILL_COUNT)
         store.close()
     finally:
         for server in servers:
             server.close()
 
 
-def _check(load: Load, store: SqliteStore) -> None:
+def check_load(load: Load, store: Store, *, kill_count: int) -> None:
+    """Compare what the clients were told with what the commit table says."""
     issued = [*load.starts, *load.granted.values()]
     assert len(issued) == len(set(issued)), "I1: a timestamp was issued twice"
     asked = [Timestamp(start_ts) for start_ts in load.starts]
@@ -134,4 +141,4 @@ def _check(load: Load, store: SqliteStore) -> None:
     committed = {entry for entry in entries.values() if isinstance(entry, int)}
     others = committed - set(load.granted.values())
     assert not others & set(issued), "I1: an unacknowledged commit shares its timestamp"
-    assert len(load.granted) > KILL_COUNT
+    assert len(load.granted) > kill_count
