@@ -21,6 +21,7 @@ from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
     ControlTable,
+    forgetfulness,
     is_system_table,
     transactional_families,
 )
@@ -62,8 +63,8 @@ def plan_adoption(store: Store, table: str, commit_table: str) -> AdoptionPlan:
     """Read a table and decide which of its families can be ours.
 
     Raises:
-        UsageError: no such table, a system table, one of another commit table, or one of plain
-            data alone.
+        UsageError: no such table, a system table, one of another commit table, one of plain data
+            alone, or one whose old versions HBase drops.
 
     Cost: reads the whole table, 1 commit table get a page.
     """
@@ -86,6 +87,8 @@ def plan_adoption(store: Store, table: str, commit_table: str) -> AdoptionPlan:
                 "cell, so no transaction would see them; copy it into a transactional table"
             )
         families = frozenset(census)
+    if (complaint := forgetfulness(schema, families)) is not None:
+        raise UsageError(complaint)
     return AdoptionPlan(table, is_owned(schema, commit_table), families, census)
 
 

@@ -17,6 +17,7 @@ from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     OMID_ENABLED,
+    forgetfulness,
     transactional_families,
     transactional_tables,
 )
@@ -93,6 +94,8 @@ class Catalog:
 
     def _layout_of(self, schema: TableSchema) -> TableLayout:
         families = _check_ours(schema)
+        if (complaint := forgetfulness(schema, families)) is not None:
+            raise NotTransactional(complaint)
         level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
         if level != self._conflict_level:
             raise ConfigError(

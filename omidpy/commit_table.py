@@ -24,7 +24,7 @@ from omidpy.cells import (
     start_ts_of_commit_row,
 )
 from omidpy.commit_facts import INVALID, CommitEntry
-from omidpy.control import ControlTable
+from omidpy.control import ONE_VERSION, ControlTable
 from omidpy.errors import NoSuchTable, TableExists
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp, base
 from omidpy.storage.base import (
@@ -44,6 +44,12 @@ LOW_WATERMARK: Final = Column(b"LWF", b"LWC")
 TIMESTAMP_CEILING_ROW: Final = b"MAX_TIMESTAMP_R"
 TIMESTAMP_CEILING: Final = Column(b"MAX_TIMESTAMP_CF", b"MAX_TIMESTAMP_Q")
 
+COMMIT_TABLE_SPLITS: Final = tuple(
+    (number * 0xF8).to_bytes(2) + bytes(7) for number in range(1, 16)
+)
+"""Where the 16 regions of the commit table meet in a store of many machines, as Omid's tool has it.
+"""
+
 LOW_WATERMARK_FACT: Final = b"low-watermark"
 EPOCH_FACT: Final = b"epoch"
 FIRST_TIMESTAMP_FACT: Final = b"first-timestamp"
@@ -61,13 +67,18 @@ class EntryRow(NamedTuple):
 def create_system_tables(store: Store) -> None:
     """Create Omid's two tables and our own; those that exist are left alone."""
     ControlTable(store).create()
-    families = (FamilySchema(COMMIT.family), FamilySchema(LOW_WATERMARK.family))
-    for schema in (
-        TableSchema(COMMIT_TABLE, families),
-        TableSchema(TIMESTAMP_TABLE, (FamilySchema(TIMESTAMP_CEILING.family),)),
+    commits, low_watermark, ceiling = (
+        FamilySchema(column.family, ONE_VERSION)
+        for column in (COMMIT, LOW_WATERMARK, TIMESTAMP_CEILING)
+    )
+    # In one file regions would only cut the scans of the commit table into pieces.
+    splits = COMMIT_TABLE_SPLITS if store.capabilities.remote else ()
+    for schema, regions_meet_at in (
+        (TableSchema(COMMIT_TABLE, (commits, low_watermark)), splits),
+        (TableSchema(TIMESTAMP_TABLE, (ceiling,)), ()),
     ):
         try:
-            store.create_table(schema)
+            store.create_table(schema, splits=regions_meet_at)
         except TableExists:
             continue
 
@@ -131,12 +142,13 @@ class CommitTable:
         start_ts = base(start_ts)
         row = commit_row(start_ts)
         delete = DeleteVersion(INVALIDATION.family, INVALIDATION.qualifier, start_ts)
+        mutation = RowMutation(row, deletes=(delete,))
+        if not self._store.capabilities.checked_changes:
+            # It is false whoever made it, and now or later: nothing needs to be checked.
+            self._store.write({self.name: [mutation]})
+            return True
         return self._store.check_and_mutate(
-            self.name,
-            row,
-            INVALIDATION,
-            INVALIDATION_VALUE,
-            RowMutation(row, deletes=(delete,)),
+            self.name, row, INVALIDATION, INVALIDATION_VALUE, mutation
         )
 
     def complete(self, start_timestamps: Collection[Timestamp]) -> None:

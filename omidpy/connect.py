@@ -22,6 +22,7 @@ _STORES: Final = (
     "sqlite:///relative.db",
     "sqlite:////absolute.db",
     "memory:",
+    "hbase+thrift2://host:port,host:port",
 )
 
 
@@ -39,8 +40,9 @@ def connect(
 
     Args:
         url: The store, see `open_store`.
-        tso: `HOST:PORT` of a `tso-server`, or `store:` to find it through its lease in the store.
-            None runs the oracle in this process, which then has the store to itself.
+        tso: `HOST:PORT` of a `tso-server`, `store:` to find it through its lease in the store, or
+            `zk://HOST:PORT,.../omid` to find it, or Omid's own, through ZooKeeper.  None runs the
+            oracle in this process, which then has the store to itself.
         conflict_level: `cell` or `row`: what a write conflicts on in tables made here.
         post_commit: When shadow cells are written: `async`, `sync` or `none`.
 
@@ -93,11 +95,11 @@ def open_oracle(store: Store, tso: str) -> Oracle:
         from omidpy.oracle.discovery import lease_address  # noqa: PLC0415 - only for its address
 
         oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id)
-    elif tso.startswith("zk://"):
-        raise ConfigError(
-            f"tso={tso!r}: finding the oracle through ZooKeeper is not supported by this version; "
-            "write HOST:PORT, or store: to find it through the store"
-        )
+    elif tso.startswith("zk:"):
+        from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
+
+        found = zookeeper.resolver(zookeeper.parse_zookeeper(tso))
+        oracle = TcpOracle(resolve=found, store_id=store.store_id)
     else:
         oracle = TcpOracle(tso, store_id=store.store_id)
     try:
@@ -130,7 +132,9 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
     """Open the store at `url`.
 
     Args:
-        url: `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory:`.
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`, or
+            `hbase+thrift2://host:port,...` for HBase through its Thrift2 gateways, which is not
+            called before the store is used.
         must_exist: Refuse to create an embedded store that is not there.
 
     Raises:
@@ -151,4 +155,9 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
         from omidpy.storage.sqlite import SqliteStore  # noqa: PLC0415 - only for its address
 
         return SqliteStore(path, must_exist=must_exist)
+    if scheme == "hbase+thrift2":
+        # Refuses with the name of the extra where that is not installed.
+        from omidpy.storage.hbase.thrift2 import Thrift2Store  # noqa: PLC0415 - only for its address
+
+        return Thrift2Store(url)
     raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")

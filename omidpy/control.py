@@ -15,7 +15,7 @@ The rows, by the module that owns them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -41,6 +41,15 @@ COMMIT_TABLE_ATTRIBUTE: Final = "OMIDPY_COMMIT_TABLE"
 CONFLICT_LEVEL_ATTRIBUTE: Final = "OMIDPY_CONFLICT_LEVEL"
 """Table attribute: `cell` or `row`, the same for every client of the table."""
 
+VERSIONS_ATTRIBUTE: Final = "VERSIONS"
+"""Family attribute: how many versions of a column HBase keeps; without it, all of them."""
+
+TTL_ATTRIBUTE: Final = "TTL"
+"""Family attribute: the age in seconds at which HBase drops a cell; without it, never."""
+
+ONE_VERSION: Final = {VERSIONS_ATTRIBUTE: "1"}
+"""Attributes of the families of system tables, which never read an older version."""
+
 OWN_TABLE_PREFIX: Final = "OMIDPY_"
 OMID_TABLES: Final = frozenset({"OMID_COMMIT_TABLE", "OMID_TIMESTAMP_TABLE"})
 
@@ -57,6 +66,27 @@ def transactional_families(schema: TableSchema) -> frozenset[bytes]:
         for family in schema.families
         if family.attributes.get(OMID_ENABLED, "").lower() == "true"
     )
+
+
+def forgetfulness(schema: TableSchema, families: Iterable[bytes]) -> str | None:
+    """Say why the store would drop cells of `families` that a snapshot needs, and the remedy.
+
+    None: it keeps them all.  A store leaves out attributes that say so (`storage/hbase/schema.py`).
+    """
+    wanted = frozenset(families)
+    for family in schema.families:
+        versions = family.attributes.get(VERSIONS_ATTRIBUTE)
+        ttl = family.attributes.get(TTL_ATTRIBUTE)
+        if family.name not in wanted or (versions is None and ttl is None):
+            continue
+        name = family.name.decode(errors="backslashreplace")
+        has = f"{VERSIONS_ATTRIBUTE}={versions}" if ttl is None else f"{TTL_ATTRIBUTE}={ttl}"
+        return (
+            f"family {name!r} of table {schema.name!r} has {has}, so HBase drops cells that "
+            "snapshots still need; in the HBase shell: "
+            f"alter '{schema.name}', {{NAME => '{name}', VERSIONS => 2147483647, TTL => 'FOREVER'}}"
+        )
+    return None
 
 
 def transactional_tables(store: Store) -> list[str]:
@@ -81,7 +111,7 @@ class ControlTable:
 
     def create(self) -> None:
         """Create the table; one that exists is left alone."""
-        schema = TableSchema(CONTROL_TABLE, (FamilySchema(CONTROL_FAMILY),))
+        schema = TableSchema(CONTROL_TABLE, (FamilySchema(CONTROL_FAMILY, ONE_VERSION),))
         try:
             self._store.create_table(schema)
         except TableExists:

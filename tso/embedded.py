@@ -39,6 +39,7 @@ from omidpy.oracle.base import (
     CommitVerdict,
     InvalidationVerdict,
 )
+from omidpy.oracle.discovery import read_lease
 from omidpy.storage.base import Store
 from omidpy.wire.messages import (
     CommitRequest,
@@ -75,6 +76,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_CONFLICT_MAP_SIZE: Final = 1_000_000
 _LONGEST_CLOSE_S: Final = 30.0
+_LEASE_LOOK_S: Final = 0.5
+"""How often a lease that its holder perhaps left behind is looked at."""
 _BEGIN: Final = TimestampRequest()
 
 
@@ -113,7 +116,9 @@ class EmbeddedOracle:
     """An `Oracle` in this process, for all its threads.
 
     It takes the store's oracle lock: a second one on the same store, in this process or another, is
-    refused.  In a child made by `fork` it refuses use.
+    refused.  A store of many machines has a lease in place of the lock; after a crash it is free
+    when it was not renewed for ten seconds, which is waited for.  In a child made by `fork` it
+    refuses use.
     """
 
     def __init__(
@@ -155,6 +160,8 @@ class EmbeddedOracle:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._pid = os.getpid()
         self._mutex = threading.Lock()
+        self._lease_mutex = threading.Lock()
+        """Held by a flush, and by the housekeeper while it renews the lease."""
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._is_closed = False
@@ -172,7 +179,7 @@ class EmbeddedOracle:
             clock=self._clock,
             purpose="the oracle inside a client's process",
         )
-        if (holder := self._lease.try_acquire()) is not None:
+        if (holder := self._acquire()) is not None:
             raise ConfigError(
                 f"{store.url} has an oracle already: {holder}. One process may use an embedded "
                 f"oracle; to share the store, start `tso-server --store {store.url}` and connect "
@@ -198,6 +205,19 @@ class EmbeddedOracle:
             target=self._keep_house, name="omidpy-oracle", daemon=True
         )
         self._housekeeper.start()
+
+    def _acquire(self) -> str | None:
+        """Take the lease; return who holds it otherwise.
+
+        Where no lock speaks for its holder, one that died looks like one that lives until its
+        record stayed the same for its whole period.  That is waited for, unless the record changes.
+        """
+        first = None if self._store.capabilities.process_locks else read_lease(self._store)
+        while (holder := self._lease.try_acquire()) is not None:
+            if first is None or read_lease(self._store) != first:
+                return holder
+            self._wake.wait(_LEASE_LOOK_S)
+        return None
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -379,7 +399,8 @@ class EmbeddedOracle:
         following: Batch[_Waiter] | None = batch
         while following is not None:
             try:
-                result = self._persistence.flush(following)
+                with self._lease_mutex:
+                    result = self._persistence.flush(following)
             except StorageUnavailable as error:
                 self._give_up(following, str(error))
                 return
@@ -451,10 +472,26 @@ class EmbeddedOracle:
                 )
             self._wake.wait(period_s)
             self._wake.clear()
+            if self._lease.needs_renewal:
+                self._renew()
             with self._mutex:
                 batch = self._next_chore()
             if batch is not None:
                 self._lead(batch)
+
+    def _renew(self) -> None:
+        """Keep the lease of an oracle that nobody asks; a flush does so itself."""
+        if not self._lease_mutex.acquire(blocking=False):
+            return
+        try:
+            self._lease.renew_if_due()
+        except StorageUnavailable as error:
+            logger.warning("%s: the oracle's lease could not be renewed: %s", self._url, error)
+        except OmidError as error:
+            with self._mutex:
+                self._end(error)
+        finally:
+            self._lease_mutex.release()
 
     def _next_chore(self) -> Batch[_Waiter] | None:
         """Return a batch for the housekeeper to flush, after a tick if there was none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,14 +12,22 @@ import pytest
 
 from omidpy.clock import ManualClock
 from omidpy.commit_facts import INVALID
-from omidpy.commit_table import EPOCH_FACT, CommitTable, read_low_watermark
+from omidpy.commit_table import (
+    EPOCH_FACT,
+    CommitTable,
+    create_system_tables,
+    read_low_watermark,
+)
 from omidpy.control import ControlTable
 from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable, StorageUnavailable, UsageError
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
 from omidpy.oracle.discovery import LEASE_FACT, lease_address, read_lease
+from omidpy.storage.base import Capabilities, Row
 from omidpy.storage.memory import MemoryStore
+from tso import embedded
 from tso.embedded import EmbeddedOracle
+from tso.lease import Lease
 
 
 class WatchedStore(MemoryStore):
@@ -354,3 +363,82 @@ def test_a_forked_child_is_refused_and_does_no_harm(
     os.waitpid(pid, 0)
     assert "is a fork" in message
     assert oracle.begin().start_ts
+
+
+class SharedStore(MemoryStore):
+    """A store of many machines, without locks and guarded batches."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """As HBase has them."""
+        return Capabilities(guarded_batches=False, process_locks=False, remote=True)
+
+
+class HurryingClock(ManualClock):
+    """A clock by which three seconds pass between any two looks."""
+
+    def monotonic_s(self) -> float:
+        """Return a time three seconds later than the last."""
+        self.advance(3)
+        return super().monotonic_s()
+
+
+def test_an_oracle_on_a_shared_store_excludes_others_by_its_lease() -> None:
+    """The only process that talks to an HBase need not run a server, and may say so alone."""
+    store = SharedStore()
+    oracle = EmbeddedOracle(store, clock=ManualClock())
+    start_ts = oracle.begin().start_ts
+    assert isinstance(commit(oracle, start_ts, 1), CommitGranted)
+    renewed = threading.Event()
+
+    class Watching(SharedStore):
+        """The same store, in which the oracle renews whenever the other has looked."""
+
+        def __init__(self) -> None:
+            self.__dict__ = store.__dict__
+
+        def get(self, *arguments: Any, **options: Any) -> list[Row]:
+            found = super().get(*arguments, **options)
+            with oracle._lease_mutex:
+                oracle._lease._renew()
+            renewed.set()
+            return found
+
+    with pytest.raises(ConfigError, match="has an oracle already: process"):
+        EmbeddedOracle(Watching(), clock=HurryingClock())
+    assert renewed.is_set()
+    assert isinstance(commit(oracle, oracle.begin().start_ts, 1), CommitGranted)
+    oracle.close()
+    EmbeddedOracle(store, clock=ManualClock()).close()
+
+
+def test_a_lease_left_by_a_crash_is_taken_when_its_period_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else nobody could ever open the store again."""
+    monkeypatch.setattr(embedded, "_LEASE_LOOK_S", 0.01)
+    store = SharedStore()
+    create_system_tables(store)
+    dead = Lease(store, holder="dead", clock=ManualClock())
+    assert dead.try_acquire() is None
+    oracle = EmbeddedOracle(store, clock=HurryingClock())
+    record = read_lease(store)
+    assert record is not None
+    assert record.holder != "dead"
+    oracle.close()
+
+
+def test_an_oracle_that_nobody_asks_keeps_its_lease() -> None:
+    """A quiet evening must not end it."""
+    store = SharedStore()
+    clock = ManualClock()
+    oracle = EmbeddedOracle(store, clock=clock, timestamps="incremental")
+    for _ in range(4):  # housekeeping of another kind would renew it once
+        before = read_lease(store)
+        clock.advance(5)
+        oracle._wake.set()
+        deadline_s = time.monotonic() + 10
+        while read_lease(store) == before and time.monotonic() < deadline_s:
+            time.sleep(0.01)  # polls the housekeeper's thread
+        assert read_lease(store) != before
+    oracle.close()
