@@ -6,7 +6,18 @@ from typing import Final
 
 import typer
 
-from omidpy.cli import backup, commit_table, compact, init, status, table, tx, verify, watermarks
+from omidpy.cli import (
+    backup,
+    commit_table,
+    compact,
+    doctor,
+    init,
+    status,
+    table,
+    tx,
+    verify,
+    watermarks,
+)
 
 app: Final = typer.Typer(
     help="Transactions for HBase and for one file: look after a store.",
@@ -17,6 +28,7 @@ app: Final = typer.Typer(
 app.command("init")(init.init)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+app.command("doctor")(doctor.doctor)
 app.command("status")(status.status)
 app.command("watermarks")(watermarks.watermarks)
 app.command("verify")(verify.verify)

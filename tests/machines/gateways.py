@@ -52,18 +52,13 @@ class FakeGateway:
         self._tls = tls
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family)
+        self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self.calls: Counter[str] = Counter()
         self.connection_count = 0
         self._start(self._accept)
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        port: int = self._listener.getsockname()[1]
-        return port
 
     def url(self, *options: str) -> str:
         """Return its address with options `name=value`."""

@@ -425,16 +425,19 @@ def test_a_closed_pool_refuses_and_leaves_nothing_open() -> None:
 def test_after_a_fork_the_child_begins_anew_and_the_parent_goes_on() -> None:
     """Two processes on one connection would read each other's answers."""
     world = met("of the owner", "of the child")
+    with world.pool.owned(), world.pool.owned():
+        pass
     world.pool.before_fork()
     world.pool.after_fork_in_parent()
     with world.pool.owned() as client:
         assert client.call("x") == "of the owner"
         world.pool.before_fork()
         world.pool.after_fork_in_child()
-        inherited = world.gateways.clients[0]
-        assert inherited.is_closed, "forgotten, though in use"
+        used, idle = world.gateways.clients
+        assert used.is_closed
+        assert idle.is_closed
         assert world.read() == "of the child"
-    assert len(world.gateways.clients) == 2
+    assert len(world.gateways.clients) == 3
     assert len(world.pool._idle) == 1, "what came back was not the child's"
 
 

@@ -150,6 +150,14 @@ def test_a_broken_connection_is_a_store_that_cannot_be_reached(error: Exception,
     assert not is_declared(error)
 
 
+def test_a_missing_ticket_points_to_kinit() -> None:
+    """A transport that did not open says "SASL" and little else."""
+    address = parse_address("hbase+thrift2://gw?sasl=gssapi&sasl_host=gw.example")
+    error = TTransportException(1, "Could not start SASL: No Kerberos credentials available")
+    with pytest.raises(StorageUnavailable, match=r"kinit.*principal hbase/gw\.example"):
+        raise meant(error, address=address, is_first_contact=True)
+
+
 def test_an_unknown_outcome_is_said() -> None:
     """Whether it happened is the first question after a failure."""
     found = meant(TimeoutError("timed out"), is_outcome_unknown=True)

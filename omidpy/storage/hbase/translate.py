@@ -244,6 +244,11 @@ def _broken(
             "the address",
             retryable=True,
         )
+    if address.sasl is not None and "SASL" in text_of(error):
+        return StorageUnavailable(
+            f"{subject}: {text_of(error)}; is there a ticket (`klist`, `kinit`), and is the "
+            f"gateway's principal {address.sasl_service}/{address.sasl_host or 'HOST'}?"
+        )
     if is_first_contact and isinstance(error, TException | OSError | EOFError):
         return StorageUnavailable(
             f"{subject}: it does not answer in the {spoken} ({text_of(error)}); {doctor}",
