@@ -79,7 +79,10 @@ class Capabilities:
     exact_delete: bool = True
     """`DeleteVersion` removes that version alone, and the backend acknowledges it."""
     multi_version_scan: bool = True
-    """Scans return more than the newest version of a column."""
+    """Scans return more than the newest version of a column, and gets show them in one view.
+
+    Without it a scan needs `max_versions=1`.
+    """
     guarded_batches: bool = True
     """`write_guarded` exists: one atomic transaction over many rows and tables."""
     process_locks: bool = True
@@ -88,6 +91,12 @@ class Capabilities:
     """The store can be opened from other machines."""
     region_admin: bool = True
     """`split_region` and `merge_regions` exist; regions may split and merge by themselves too."""
+    table_admin: bool = True
+    """Tables can be created in several regions, and have attributes that can be changed."""
+    checked_changes: bool = True
+    """`check_and_mutate` takes every change; without it, one put into an absent column of a family
+    of one version, at a version of world time, which is what an invalidation is.
+    """
 
 
 class ProcessLock(Protocol):
@@ -152,6 +161,8 @@ class Store(Protocol):
 
         Raises:
             TableExists: nothing was changed.
+            UsageError: also for splits and attributes if the backend's capabilities lack
+                `table_admin`.
         """
         ...
 
@@ -168,13 +179,21 @@ class Store(Protocol):
         ...
 
     def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
-        """Set attributes of a table; None removes one."""
+        """Set attributes of a table; None removes one.
+
+        Raises:
+            UsageError: if the backend's capabilities lack `table_admin`.
+        """
         ...
 
     def set_family_attributes(
         self, table: str, family: bytes, attributes: Mapping[str, str | None]
     ) -> None:
-        """Set attributes of a family; None removes one."""
+        """Set attributes of a family; None removes one.
+
+        Raises:
+            UsageError: if the backend's capabilities lack `table_admin`.
+        """
         ...
 
     def regions(self, table: str) -> list[KeyRange]:
@@ -250,6 +269,10 @@ class Store(Protocol):
         Pages may hold fewer rows (a backend also bounds them by bytes), are never empty, and each
         is read when it is asked for.  Versions and columns as in `get`.
 
+        Raises:
+            UsageError: if it asks for more than the newest version, and the backend's capabilities
+                lack `multi_version_scan`.
+
         Cost: 1 RPC a page.
         """
         ...
@@ -295,6 +318,10 @@ class Store(Protocol):
 
         Returns:
             Whether it was applied.
+
+        Raises:
+            UsageError: if the backend's capabilities lack `checked_changes` and it is not the one
+                change that they leave.
         """
         ...
 

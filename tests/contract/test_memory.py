@@ -8,6 +8,7 @@ import pytest
 
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.contract import StoreContract
+from tests.machines.like_thrift1 import LikeThrift1
 
 
 class TestMemoryStore(StoreContract):
@@ -17,5 +18,16 @@ class TestMemoryStore(StoreContract):
     def store(self) -> Iterator[MemoryStore]:
         """Return an empty store."""
         store = MemoryStore()
+        yield store
+        store.close()
+
+
+class TestLikeThrift1(StoreContract):
+    """The same by poorer means: what is lacking is refused."""
+
+    @pytest.fixture
+    def store(self) -> Iterator[LikeThrift1]:
+        """Return an empty store."""
+        store = LikeThrift1()
         yield store
         store.close()

@@ -14,6 +14,7 @@ from omidpy.commit_table import COMMIT_TABLE
 from omidpy.control import is_system_table
 from omidpy.errors import UsageError
 from omidpy.model import MAX_VERSION, Column, ColumnSpec, KeyRange
+from omidpy.storage import rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
@@ -42,6 +43,7 @@ class LikeThrift1(MemoryStore):
             exact_delete=False,
             multi_version_scan=False,
             guarded_batches=False,
+            checked_changes=False,
         )
 
     def scan(
@@ -57,8 +59,9 @@ class LikeThrift1(MemoryStore):
         page_rows: int = 1000,
     ) -> Iterator[list[Row]]:
         """Yield the newest version of each column."""
-        if max_versions != 1:
-            raise UsageError(f"a scan of {table!r} asks for more than the newest version")
+        rules.check_bounds(min_version, max_version, max_versions)
+        if max_versions != 1 and max_version - min_version > 1:
+            raise UsageError(f"a scan of {table!r} needs max_versions=1")
         return super().scan(
             table,
             key_range,
@@ -80,7 +83,8 @@ class LikeThrift1(MemoryStore):
         max_version: int = MAX_VERSION,
         max_versions: int | None = None,
     ) -> list[Row]:
-        """Read rows; older versions column by column, with a write of others in between."""
+        """Read rows; older versions column by column."""
+        rules.check_bounds(min_version, max_version, max_versions)
         found = super().get(
             table,
             rows,
@@ -110,8 +114,11 @@ class LikeThrift1(MemoryStore):
     def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
         """Write cells; delete in the tables alone that hold one version a column."""
         for table, mutations in batch.items():
-            if not is_system_table(table) and any(mutation.deletes for mutation in mutations):
-                raise UsageError(f"a single version of a cell of {table!r} cannot be deleted")
+            families = self.schema(table).family_names()
+            for mutation in mutations:
+                rules.add_effects({}, table, mutation, families)
+                if mutation.deletes and not is_system_table(table):
+                    raise UsageError(f"a single version of a cell of {table!r} cannot be deleted")
         super().write(batch, durable=durable)
 
     def check_and_mutate(
@@ -124,10 +131,14 @@ class LikeThrift1(MemoryStore):
         *,
         durable: bool = False,
     ) -> bool:
-        """Invalidate, or undo an invalidation, and nothing else."""
-        if table != COMMIT_TABLE:
-            raise UsageError(f"a change of {table!r} cannot be checked")
-        checked = GuardedMutation(table, mutation, Condition(table, row, column, expected))
+        """Invalidate, and nothing else."""
+        rules.check_same_row(row, mutation)
+        families = self.schema(table).family_names()
+        rules.add_effects({}, table, mutation, families)
+        rules.check_condition(Condition(table, row, column, expected), families)
+        if table != COMMIT_TABLE or expected is not None or mutation.deletes:
+            raise UsageError(f"this change of {table!r} cannot be checked")
+        checked = GuardedMutation(table, mutation, Condition(table, row, column, None))
         return super().write_guarded([checked], durable=durable) == [True]
 
     def write_guarded(

@@ -28,14 +28,15 @@ def store_id(store: Store) -> str:
         ConfigError: the store has not been set up.
     """
     try:
-        return _read(store) or _make(store)
+        return read_id(store) or _make(store)
     except NoSuchTable as error:
         raise ConfigError(
             f"the store {store.url} has not been set up; run `omidpy init --store {store.url}`"
         ) from error
 
 
-def _read(store: Store) -> str | None:
+def read_id(store: Store) -> str | None:
+    """Return the id that a store has already."""
     (cells,) = store.get(TABLE, [ROW], columns=[COLUMN], max_versions=1)
     return cells[0].value.decode() if cells else None
 
@@ -43,6 +44,6 @@ def _read(store: Store) -> str | None:
 def _make(store: Store) -> str:
     mutation = RowMutation(ROW, puts=[Put(*COLUMN, VERSION, uuid.uuid4().hex.encode())])
     store.check_and_mutate(TABLE, ROW, COLUMN, None, mutation, durable=True)
-    made = _read(store)  # ours, or that of whoever was faster
+    made = read_id(store)  # ours, or that of whoever was faster
     assert made is not None, "the check for absence failed, so there is one"
     return made

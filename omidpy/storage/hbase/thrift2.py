@@ -46,10 +46,11 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
 )
-from omidpy.storage.hbase import convert, filters, identity, paging
+from omidpy.storage.hbase import convert, described, filters, identity, paging
 from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.address import HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
+from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.pool import GatewayPool
 
 T = TypeVar("T")
@@ -60,12 +61,6 @@ WRITE_BATCH_ROWS: Final = 1000
 """Rows that one RPC writes."""
 WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one RPC writes, unless one row has more."""
-
-LOCATION_BYTES: Final = 16
-"""What HBase adds to table and row in the key by which it finds the row's region.
-
-That key is a row key too, so what is left for a row is 32767 bytes less these and the table's name.
-"""
 
 WAYPOINT_CHANCE: Final = 1 / 10_000
 """How many of the rows that `find_qualifier` passes answer although they hold nothing it seeks.
@@ -129,6 +124,7 @@ class Thrift2Store:
         self._change(
             schema.name, "createTable", schemas.table_descriptor(schema), sorted(splits) or None
         )
+        described.record(self, schema)
 
     def drop_table(self, table: str) -> None:
         """Disable and remove a table; a second attempt goes on where the first one ended."""
@@ -138,6 +134,7 @@ class Thrift2Store:
             self._change(table, "disableTable", name)
         self._change(table, "deleteTable", name)
         self._families.pop(table, None)
+        described.forget(self, table)
 
     def schema(self, table: str) -> TableSchema:
         """Return a table's families and attributes."""
@@ -154,6 +151,7 @@ class Thrift2Store:
         descriptor = schemas.changed_table(self._descriptor(table), attributes)
         if descriptor is not None:
             self._change(table, "modifyTable", descriptor)
+        described.record(self, self.schema(table))
 
     def set_family_attributes(
         self, table: str, family: bytes, attributes: Mapping[str, str | None]
@@ -165,6 +163,7 @@ class Thrift2Store:
         changed = schemas.changed_family(columns[family], attributes)
         if changed is not None:
             self._change(table, "modifyColumnFamily", schemas.table_name(table), changed)
+        described.record(self, self.schema(table))
 
     def regions(self, table: str) -> list[KeyRange]:
         """Return the table's regions; see `Store`."""
@@ -210,7 +209,7 @@ class Thrift2Store:
         rules.check_bounds(min_version, max_version, max_versions)
         for row in rows:
             rules.check_row(row)
-            _check_findable(table, row)
+            check_findable(table, row)
         specs = self._specs(table, columns)
         if specs == [] or min_version >= max_version:
             return [[] for _ in rows]
@@ -248,7 +247,7 @@ class Thrift2Store:
         rules.check_page_rows(page_rows)
         rules.check_range(key_range)
         for key in key_range:
-            _check_findable(table, key)
+            check_findable(table, key)
         specs = self._specs(table, columns)
         if specs == [] or min_version >= max_version:
             return iter(())
@@ -335,7 +334,7 @@ class Thrift2Store:
                 effects: rules.Effects = {}
                 for mutation in mutations:
                     rules.add_effects(effects, table, mutation, families)
-                    _check_findable(table, mutation.row)
+                    check_findable(table, mutation.row)
                 return effects
 
             checked.append((table, self._checked(table, check)))
@@ -383,7 +382,7 @@ class Thrift2Store:
             effects: rules.Effects = {}
             rules.add_effects(effects, table, mutation, families)
             rules.check_condition(Condition(table, row, column, expected), families)
-            _check_findable(table, row)
+            check_findable(table, row)
             return effects
 
         effects = self._checked(table, check)
@@ -474,16 +473,6 @@ class Thrift2Store:
             if table is not None:
                 self._families.pop(table, None)
             raise
-
-
-def _check_findable(table: str, row: bytes) -> None:
-    """Refuse a key whose region HBase cannot look up."""
-    longest = rules.MAX_ROW_BYTES - LOCATION_BYTES - len(table)
-    if len(row) > longest:
-        raise UsageError(
-            f"the row key {row[:32]!r}... has {len(row)} bytes; in table {table!r} HBase finds "
-            f"rows of at most {longest}"
-        )
 
 
 def _batches(writes: list[convert.RowWrite]) -> Iterator[list[convert.RowWrite]]:

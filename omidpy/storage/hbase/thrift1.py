@@ -1,0 +1,588 @@
+"""A store on HBase through its Thrift1 gateway: `hbase+thrift1://host:port,...`.
+
+For clients where only that gateway can be reached.  The gateway knows rows and their newest cells,
+and little else, so this store has fewer capabilities, says so in the log when it is opened, and
+refuses what it could do wrongly:
+
+* a delete at a version takes all older ones along.  That is an exact delete only where a family
+  keeps one version, as those of the commit table do; elsewhere deletes are refused
+* a scan shows the newest version of each column below a bound; a get can show more, but reads the
+  older ones column by column, so that only the newest are one view of their row
+* a put has its version from its call, so a row mutation is atomic where all its puts have the same
+* a checked put has HBase's clock for a version.  See `check_and_mutate`
+* tables are made in one region and without attributes, and attributes cannot be read.  Those that
+  Thrift2 has set are read from a copy (`described.py`)
+* HBase's default durability is all there is: `durable` writes are in the memory of every replica of
+  the log, not on their disks
+
+So an oracle and a compaction need Thrift2, and so does setting a store up.  Every HBase brings that
+gateway along; it can run beside the oracle alone.
+
+Versions must be world time (`WORLD_TIME`): HBase's own versions are milliseconds, and lie below.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from omidpy.errors import (
+    ConfigError,
+    NoSuchFamily,
+    NoSuchTable,
+    StorageError,
+    StorageUnavailable,
+    UsageError,
+)
+from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, TableSchema
+from omidpy.storage import rules
+from omidpy.storage.base import (
+    WHOLE_TABLE,
+    Capabilities,
+    Condition,
+    GuardedMutation,
+    ProcessLock,
+    Put,
+    Row,
+    RowMutation,
+)
+from omidpy.storage.hbase import convert1, described, identity, paging
+from omidpy.storage.hbase.address import HBaseAddress, parse_address
+from omidpy.storage.hbase.gateway import Client
+from omidpy.storage.hbase.idl import thrift1 as idl
+from omidpy.storage.hbase.keys import check_findable
+from omidpy.storage.hbase.pool import GatewayPool
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+GET_BATCH_ROWS: Final = 500
+"""Rows that one RPC reads."""
+WRITE_BATCH_ROWS: Final = 1000
+"""Rows that one RPC writes."""
+WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that one RPC writes, unless one row has more."""
+PAGE_ATTEMPTS: Final = 3
+"""How often a page of a scan is begun again after its gateway failed."""
+WORLD_TIME: Final = 10**15
+"""Versions from here on are world time: above what HBase's clock, in ms, says for 30,000 years."""
+
+LACKS: Final = (
+    "the Thrift1 gateway cannot delete single versions, scan more than the newest, check a change, "
+    "or describe tables: cells of rolled-back transactions stay, unseen, until a compaction "
+    "through Thrift2 removes them; a savepoint undone after a flush ends its transaction; oracle, "
+    "`omidpy init`, create_table and compaction need hbase+thrift2://"
+)
+"""What is said when such a store is opened."""
+
+
+class Thrift1Store:
+    """A store on HBase, by poorer means.  Safe to share among threads, and after a fork."""
+
+    def __init__(self, address: HBaseAddress | str, *, pool: GatewayPool | None = None) -> None:
+        """Open the store without calling it yet.
+
+        Args:
+            address: `hbase+thrift1://host:port,...`.
+            pool: Connections to its gateways; the store closes them.  None makes a pool.
+
+        Raises:
+            ConfigError: the address does not fit, or asks for what the gateway cannot do.
+        """
+        if isinstance(address, str):
+            address = parse_address(address)
+        if address.durability == "fsync":
+            raise ConfigError(
+                f"store address {address.url!r}: the Thrift1 gateway has no durability=fsync; use "
+                "hbase+thrift2://, or leave it out"
+            )
+        self._address = address
+        self._pool = GatewayPool(address) if pool is None else pool
+        self._families: dict[str, Mapping[bytes, int]] = {}
+        """What is remembered of tables: their families, and how many versions each keeps."""
+        self._store_id: str | None = None
+        self._is_closed = False
+        logger.warning("opened %s: %s", self.url, LACKS)
+
+    @property
+    def url(self) -> str:
+        """The address the store was opened with."""
+        return self._address.url
+
+    @property
+    def store_id(self) -> str:
+        """The id that was made when the store was set up.
+
+        Raises:
+            ConfigError: the store has not been set up.
+        """
+        if self._store_id is None:
+            with suppress(NoSuchTable):
+                self._store_id = identity.read_id(self)
+        if self._store_id is None:
+            raise ConfigError(
+                f"the store {self.url} has not been set up; run `omidpy init`, or start "
+                "`tso-server`, with --store hbase+thrift2://..., since Thrift1 cannot"
+            )
+        return self._store_id
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What is left of HBase, seen through this gateway."""
+        return Capabilities(
+            exact_delete=False,
+            multi_version_scan=False,
+            guarded_batches=False,
+            process_locks=False,
+            remote=True,
+            region_admin=False,
+            table_admin=False,
+            checked_changes=False,
+        )
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+        """Create a plain table in one region, whose families keep all versions."""
+        rules.check_schema(schema, splits)
+        if splits or schema.attributes or any(family.attributes for family in schema.families):
+            raise UsageError(
+                f"the Thrift1 gateway creates tables in one region and without attributes; create "
+                f"{schema.name!r} through hbase+thrift2://"
+            )
+        families = [convert1.family_descriptor(name) for name in schema.family_names()]
+        self._change(schema.name, "createTable", schema.name.encode(), families)
+
+    def drop_table(self, table: str) -> None:
+        """Disable and remove a table; a second attempt goes on where the first one ended."""
+        name = table.encode()
+        self._descriptors(table)
+        if self._read(table, "isTableEnabled", name):
+            self._change(table, "disableTable", name)
+        self._change(table, "deleteTable", name)
+        self._families.pop(table, None)
+        described.forget(self, table)
+
+    def schema(self, table: str) -> TableSchema:
+        """Return a table's families, and its attributes as far as a copy of them is known."""
+        descriptors = self._descriptors(table)
+        return described.merged(table, convert1.families(descriptors), described.read(self, table))
+
+    def tables(self) -> list[TableSchema]:
+        """List every table of every namespace but HBase's own, by name."""
+        names = sorted(name.decode() for name in self._read(None, "getTableNames"))
+        known = described.read_all(self)
+        found = []
+        for name in names:
+            try:
+                families = convert1.families(self._descriptors(name))
+            except NoSuchTable:
+                continue  # dropped since it was listed
+            found.append(described.merged(name, families, known.get(name)))
+        return found
+
+    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+        """Refuse: the gateway cannot."""
+        rules.check_attributes(attributes)
+        self._descriptors(table)
+        raise UsageError(
+            f"the Thrift1 gateway cannot change attributes of {table!r}; use hbase+thrift2://"
+        )
+
+    def set_family_attributes(
+        self, table: str, family: bytes, attributes: Mapping[str, str | None]
+    ) -> None:
+        """Refuse: the gateway cannot."""
+        rules.check_attributes(attributes)
+        self._descriptors(table)
+        rules.check_family(table, family, self._families[table])
+        raise UsageError(
+            f"the Thrift1 gateway cannot change attributes of family {family!r} of {table!r}; use "
+            "hbase+thrift2://"
+        )
+
+    def regions(self, table: str) -> list[KeyRange]:
+        """Return the table's regions; see `Store`."""
+        regions = self._read(table, "getTableRegions", table.encode())
+        if not regions:
+            self._descriptors(table)  # the gateway knows no regions of a table that is not there
+        starts = {bytes(region.startKey) for region in regions}
+        return rules.regions_between(sorted(starts - {b""}))
+
+    def split_region(self, table: str, at: bytes) -> None:
+        """Refuse: the gateway cannot."""
+        self._descriptors(table)
+        raise UsageError(
+            f"the Thrift1 gateway cannot split a region of {table!r} at {at!r}; use "
+            f"`split '{table}', ...` in the HBase shell"
+        )
+
+    def merge_regions(self, table: str, at: bytes) -> None:
+        """Refuse: the gateway cannot."""
+        self._descriptors(table)
+        raise UsageError(
+            f"the Thrift1 gateway cannot merge the regions of {table!r} that meet at {at!r}; use "
+            "`merge_region` in the HBase shell"
+        )
+
+    def _descriptors(self, table: str) -> Any:
+        descriptors = self._read(table, "getColumnDescriptors", table.encode())
+        self._families[table] = convert1.family_limits(descriptors)
+        return descriptors
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows; see `Store`.
+
+        Cost: 1 RPC per `GET_BATCH_ROWS` rows; more than the newest version costs another one for
+        each column of each row.
+        """
+        rules.check_bounds(min_version, max_version, max_versions)
+        for row in rows:
+            rules.check_row(row)
+            check_findable(table, row)
+        specs = self._specs(table, columns)
+        if specs == [] or min_version >= max_version:
+            return [[] for _ in rows]
+        newest: dict[bytes, Row] = {}
+        wanted = list(dict.fromkeys(rows))
+        for start in range(0, len(wanted), GET_BATCH_ROWS):
+            batch = wanted[start : start + GET_BATCH_ROWS]
+            for result in self._newest(table, batch, specs, max_version):
+                newest[result.row] = convert1.row_of(result, min_version)
+        if max_versions != 1 and max_version - min_version > 1:
+            limit = convert1.ALL if max_versions is None else max_versions
+            for key, cells in newest.items():
+                newest[key] = list(self._with_older(table, cells, min_version, limit))
+        return [newest.get(row, []) for row in rows]
+
+    def _newest(
+        self, table: str, rows: list[bytes], specs: list[bytes] | None, max_version: int
+    ) -> Any:
+        name = table.encode()
+        if specs is None:
+            return self._read(table, "getRowsTs", name, rows, max_version, {})
+        return self._read(table, "getRowsWithColumnsTs", name, rows, specs, max_version, {})
+
+    def _with_older(self, table: str, newest: Row, min_version: int, limit: int) -> Iterable[Cell]:
+        name = table.encode()
+        for cell in newest:
+            yield cell
+            row, family, qualifier, version, _ = cell
+            if version <= min_version:
+                continue
+            column = convert1.column_name(family, qualifier)
+            older = self._read(table, "getVerTs", name, row, column, version, limit - 1, {})
+            for found in older:
+                if found.timestamp < min_version:
+                    break
+                yield Cell(row, family, qualifier, found.timestamp, found.value)
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange = WHOLE_TABLE,
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+        reverse: bool = False,
+        page_rows: int = 1000,
+    ) -> Iterator[list[Row]]:
+        """Yield pages of rows with the newest version of each column; see `Store`.
+
+        Cost: 3 RPCs a page.
+
+        Raises:
+            UsageError: also if it asks for more than the newest version.
+        """
+        rules.check_bounds(min_version, max_version, max_versions)
+        rules.check_page_rows(page_rows)
+        rules.check_range(key_range)
+        for key in key_range:
+            check_findable(table, key)
+        specs = self._specs(table, columns)
+        if max_versions != 1 and max_version - min_version > 1:
+            raise UsageError(
+                f"a scan of {table!r} through the Thrift1 gateway shows the newest version of a "
+                "column alone; pass max_versions=1, or use hbase+thrift2://"
+            )
+        if specs == [] or min_version >= max_version:
+            return iter(())
+        read = partial(
+            self._page,
+            table,
+            idl.TScan(timestamp=max_version, columns=specs, reversed=reverse or None),
+            min_version,
+        )
+        in_order = paging.pages_backwards if reverse else paging.pages
+        return in_order(read, key_range, page_rows)
+
+    def _page(
+        self, table: str, wanted: Any, min_version: int, start: bytes, stop: bytes, count: int
+    ) -> list[Row]:
+        scan = idl.TScan(**{**wanted.__dict__, "startRow": start, "stopRow": stop})
+        scan.caching = count
+        for attempt in range(1, PAGE_ATTEMPTS + 1):
+            try:
+                return self._scanned(table, scan, min_version, count)
+            except StorageUnavailable as error:
+                # The scanner died with its gateway; nothing of the page was given to anybody.
+                if attempt == PAGE_ATTEMPTS or not error.retryable:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _scanned(self, table: str, scan: Any, min_version: int, count: int) -> list[Row]:
+        self._check_open()
+        page: list[Row] = []
+        # A scanner is known to one gateway only, so its calls share a connection.
+        with self._forgetting(table), self._pool.owned(table=table, what="a scan") as client:
+            scanner = client.call("scannerOpenWithScan", table.encode(), scan, {})
+            for results in _results(client, scanner, count):
+                rows = (convert1.row_of(result, min_version) for result in results)
+                page.extend(filter(None, rows))
+                if len(page) >= count:
+                    break
+            client.call("scannerClose", scanner)
+        return page
+
+    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
+        """Return some cell whose qualifier starts with `prefix`, or None.
+
+        Cost: the region servers read the table until they find one, which they must do within
+        `timeout_s` of the address.
+        """
+        self._checked(table, lambda _: None)
+        scan = idl.TScan(startRow=b"", stopRow=b"", timestamp=MAX_VERSION, caching=1)
+        if prefix:
+            quoted = prefix.replace(b"'", b"''")
+            scan.filterString = b"ColumnPrefixFilter('" + quoted + b"')"
+        rows = self._scanned(table, scan, 0, 1)
+        return rows[0][0] if rows else None
+
+    def _specs(self, table: str, columns: Sequence[ColumnSpec] | None) -> list[bytes] | None:
+        """Return the names of the selected columns without overlap; None is everything."""
+
+        def select(families: Mapping[bytes, int]) -> list[bytes] | None:
+            specs = rules.selection(table, columns, families)
+            return None if specs is None else convert1.column_names(specs)
+
+        return self._checked(table, select)
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Apply row mutations; see `Store`.
+
+        `durable` is what HBase does by default.  Puts of one row and version are atomic.
+
+        Raises:
+            UsageError: also for a delete where a family keeps older versions, which would go too,
+                and for a row that is put and deleted from at once.
+
+        Cost: 1 RPC per table, version and `WRITE_BATCH_ROWS` rows.
+        """
+        del durable
+        self._check_open()
+        checked = []
+        for table, mutations in batch.items():
+
+            def check(
+                families: Mapping[bytes, int],
+                table: str = table,
+                mutations: Sequence[RowMutation] = mutations,
+            ) -> rules.Effects:
+                effects: rules.Effects = {}
+                for mutation in mutations:
+                    rules.add_effects(effects, table, mutation, families)
+                    check_findable(table, mutation.row)
+                    _check_deletes(table, mutation, families)
+                return effects
+
+            checked.append((table, self._checked(table, check)))
+        for table, effects in checked:
+            for version, rows in convert1.calls(
+                effects, max_rows=WRITE_BATCH_ROWS, max_bytes=WRITE_BATCH_BYTES
+            ):
+                self._repeatable(table, "mutateRowsTs", table.encode(), rows, version, {})
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Put one cell at a version of world time into a family of one version, if `column` lacks.
+
+        That is how an invalidation is written.  The gateway's own checked put has HBase's clock for
+        a version, which is below world time.  So it decides; then the cell is put again at its own
+        version, and the one at HBase's clock is removed, which takes older ones along and leaves
+        the new one.  A reader of the newest version sees the same at every moment.
+
+        Raises:
+            UsageError: for any other change, because the gateway cannot check it.
+            StorageUnavailable: also if the answer was lost; then it may have been applied.
+
+        Cost: 1 RPC, and 2 more if it was applied.
+        """
+        del durable
+        rules.check_same_row(row, mutation)
+
+        def check(families: Mapping[bytes, int]) -> Put | None:
+            effects: rules.Effects = {}
+            rules.add_effects(effects, table, mutation, families)
+            rules.check_condition(Condition(table, row, column, expected), families)
+            check_findable(table, row)
+            puts = mutation.puts
+            if expected is not None or mutation.deletes or len(puts) != 1:
+                return None
+            (put,) = puts
+            return put if families[put.family] == 1 and put.version >= WORLD_TIME else None
+
+        put = self._checked(table, check)
+        if put is None:
+            raise UsageError(
+                f"the Thrift1 gateway cannot check a change of {table!r} {row!r} at a version of "
+                "the caller's; use hbase+thrift2://"
+            )
+        name = table.encode()
+        target = convert1.column_name(put.family, put.qualifier)
+        was_applied = self._call(
+            table,
+            "checkAndPut",
+            name,
+            row,
+            convert1.column_name(*column),
+            None,
+            idl.Mutation(column=target, value=put.value),
+            {},
+            is_idempotent=False,
+        )
+        if was_applied:
+            try:
+                self.write({table: [mutation]})
+                self._repeatable(table, "deleteAllTs", name, row, target, put.version - 1, {})
+            except StorageError as error:
+                # It stands, for every reader.  What is left is a cell that no compaction removes.
+                logger.warning(
+                    "%s %r: the cell that a check wrote keeps a version of HBase's clock: %s",
+                    table,
+                    row,
+                    error,
+                )
+        return bool(was_applied)
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Refuse: HBase has no transactions over many rows."""
+        del mutations, guard, durable
+        raise UsageError(f"{self.url} has no guarded batches: HBase changes one row at a time")
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def lock(self, name: str, *, purpose: str) -> ProcessLock:
+        """Refuse: HBase has no locks that die with their process."""
+        raise UsageError(
+            f"{self.url} has no lock {name!r} for {purpose!r}: HBase does not notice when a client "
+            "dies; run tso-server and connect to it with tso="
+        )
+
+    def close(self) -> None:
+        """Close every connection; a second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._pool.close()
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StorageUnavailable(f"the store {self.url} is closed; open it again")
+
+    def _checked(self, table: str, check: Callable[[Mapping[bytes, int]], T]) -> T:
+        """Return what `check` makes of the families that a table has.
+
+        What it refuses by what is remembered is checked again by what the table has now.
+        """
+        self._check_open()
+        known = self._families.get(table)
+        if known is not None:
+            try:
+                return check(known)
+            except NoSuchFamily:
+                self._families.pop(table, None)
+        self._descriptors(table)
+        return check(self._families[table])
+
+    def _read(self, table: str | None, method: str, *args: Any) -> Any:
+        return self._call(table, method, *args, is_idempotent=True)
+
+    def _repeatable(self, table: str, method: str, *args: Any) -> Any:
+        """Write what may be written twice, because it names its versions."""
+        return self._call(table, method, *args, is_idempotent=True)
+
+    def _change(self, table: str, method: str, *args: Any) -> None:
+        self._call(table, method, *args, is_idempotent=False)
+
+    def _call(self, table: str | None, method: str, *args: Any, is_idempotent: bool) -> Any:
+        self._check_open()
+        with self._forgetting(table):
+            return self._pool.call(method, *args, is_idempotent=is_idempotent, table=table)
+
+    @contextmanager
+    def _forgetting(self, table: str | None) -> Iterator[None]:
+        """Remember nothing of a table that turns out to have changed."""
+        try:
+            yield
+        except (NoSuchTable, NoSuchFamily):
+            if table is not None:
+                self._families.pop(table, None)
+            raise
+
+
+def _results(client: Client, scanner: int, count: int) -> Iterator[Any]:
+    """Yield what a scanner has left, in answers of at most `count` rows."""
+    while results := client.call("scannerGetList", scanner, count):
+        yield results
+        if len(results) < count:
+            return
+
+
+def _check_deletes(table: str, mutation: RowMutation, families: Mapping[bytes, int]) -> None:
+    """Refuse a delete that would do more or less than it says."""
+    for family, qualifier, version in mutation.deletes:
+        if families[family] != 1:
+            raise UsageError(
+                f"the Thrift1 gateway cannot delete version {version} of {table!r} "
+                f"{mutation.row!r} {family!r}:{qualifier!r} without all older ones; use "
+                "hbase+thrift2://"
+            )
+    if mutation.deletes and mutation.puts:
+        raise UsageError(
+            f"the Thrift1 gateway applies puts and deletes of {table!r} {mutation.row!r} one after "
+            "the other; use hbase+thrift2://"
+        )
