@@ -221,11 +221,20 @@ class _Service:
         return lease, lambda: read_omid_ceiling(zookeeper, address)
 
     async def _acquire(self, lease: AnyLease) -> bool:
-        """Stand by until the lease is ours; False if we were told to stop first."""
+        """Stand by until the lease is ours; False if we were told to stop first.
+
+        A store that fails at the first look is a mistake in the settings, or a matter for whoever
+        starts us again; later a standby outlasts it, as it is there for bad times.
+        """
         loop = asyncio.get_running_loop()
         told = None
         while not self._stop.is_set():
-            holder = await loop.run_in_executor(self._executor, lease.try_acquire)
+            try:
+                holder = await loop.run_in_executor(self._executor, lease.try_acquire)
+            except StorageUnavailable as error:
+                if told is None:
+                    raise
+                holder = f"nobody knows: {error}"
             if holder is None:
                 return True
             if holder != told:
