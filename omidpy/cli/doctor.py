@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
@@ -108,7 +109,9 @@ def _address(text: str) -> HBaseAddress:
 
 def check_gateways(address: HBaseAddress) -> Iterator[Check]:
     """Find out how to speak to each gateway of an address."""
-    from omidpy.storage.hbase.probe import probe  # noqa: PLC0415 - needs the extra
+    # Loaded first, because it names the extra where that is not installed.
+    importlib.import_module("omidpy.storage.hbase.idl")
+    from omidpy.storage.hbase.probe import probe  # noqa: PLC0415
 
     for gateway in address.gateways:
         found = probe(address, gateway)

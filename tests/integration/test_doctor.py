@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -222,6 +223,17 @@ def test_a_mistake_in_the_question_exits_2(
         main(("doctor", *words))
     assert exit_info.value.code == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "use", ["main(('doctor', 'gw'))", "main(('doctor', '--store', 'hbase+thrift2://gw'))"]
+)
+def test_without_the_extra_its_name_is_told(use: str) -> None:
+    """`import` says only which module it misses."""
+    script = f"import sys; sys.modules['thriftpy2'] = None; from omidpy.cli import main; {use}"
+    run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert run.returncode == 2
+    assert b"pip install 'omidpy[hbase]'" in run.stderr
 
 
 # -- stores ----------------------------------------------------------------------------------------
