@@ -140,7 +140,7 @@ def test_a_paused_gateway_answers_when_it_is_resumed(hbase_cluster: RunningHBase
 
 def test_a_standalone_server_has_its_data_after_a_kill(tmp_path: Path) -> None:
     """The same for the small one, which is killed whole, ZooKeeper included."""
-    with HBase.start(tmp_path / "hbase") as hbase:
+    with HBase.start(tmp_path / "hbase", quick=True) as hbase:
         create_table(hbase, b"killed", [])
         with bare_client(hbase) as client:
             put(hbase, client, b"killed", range(1000))

@@ -36,7 +36,7 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
     if directory := os.environ.get(ENVIRONMENT):
         yield HBase.attach(Path(directory))
         return
-    running = HBase.start(tmp_path_factory.mktemp("hbase"))
+    running = HBase.start(tmp_path_factory.mktemp("hbase"), quick=True)
     try:
         yield running
     finally:
@@ -46,7 +46,11 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
 @pytest.fixture(scope="module")
 def _hbase_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHBase]:
     running = HBase.start(
-        tmp_path_factory.mktemp("hbase-cluster"), mode=Mode.CLUSTER, region_servers=2, gateways=2
+        tmp_path_factory.mktemp("hbase-cluster"),
+        mode=Mode.CLUSTER,
+        region_servers=2,
+        gateways=2,
+        quick=True,
     )
     try:
         yield running

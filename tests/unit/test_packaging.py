@@ -128,7 +128,17 @@ def test_no_tracked_file_names_a_package_registry() -> None:
     assert found == []
 
 
-def test_set_up_names_what_is_missing_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [
+        ([], "Java 17"),
+        (["java"], "Java 17 or newer with its compiler"),
+        (["java", "javac"], "Maven"),
+    ],
+)
+def test_set_up_names_what_is_missing_in_one_line(
+    tmp_path: Path, there: list[str], missing: str
+) -> None:
     """Where nothing can be installed, one line says what to install, and nothing is half made."""
     bare = tmp_path / "bin"
     bare.mkdir()
@@ -138,7 +148,10 @@ def test_set_up_names_what_is_missing_in_one_line(tmp_path: Path) -> None:
         )
         (bare / tool).symlink_to(found)
     (bare / "id").write_text("#!/bin/sh\necho 1000\n")
-    (bare / "id").chmod(0o755)
+    for tool in there:
+        (bare / tool).write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    for tool in ("id", *there):
+        (bare / tool).chmod(0o755)
     environment = {"PATH": str(bare)}
     result = subprocess.run(
         [str(bare / "sh"), str(ROOT / ".ci" / "setup"), "--java"],
@@ -149,7 +162,7 @@ def test_set_up_names_what_is_missing_in_one_line(tmp_path: Path) -> None:
     )
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1
-    assert "Java 17" in result.stderr
+    assert missing in result.stderr
 
 
 def _exists(folder: str, tool: str) -> bool:

@@ -76,6 +76,7 @@ class HBase:
         region_servers: int = 2,
         gateways: int = 1,
         more: Mapping[str, str] | None = None,
+        quick: bool = False,
     ) -> RunningHBase:
         """Start one that keeps everything in `directory`; returns when it serves.
 
@@ -85,6 +86,8 @@ class HBase:
             region_servers: How many; cluster mode only.
             gateways: How many Thrift2 gateways.
             more: Settings for `hbase-site.xml`, over those of `settings.site`.
+            quick: Start sooner, at the price of what a JVM would optimise in the long run: for
+                tests, not for measurements.
 
         Raises:
             NotReady: It did not come up; the message has the end of a log.
@@ -96,6 +99,7 @@ class HBase:
             region_servers=region_servers,
             gateway_count=gateways,
             more=more or {},
+            quick=quick,
         )
         try:
             hbase.start_all()
@@ -157,21 +161,25 @@ class RunningHBase(HBase):
         region_servers: int,
         gateway_count: int,
         more: Mapping[str, str],
+        quick: bool,
     ) -> None:
         """Choose ports and write the configuration; nothing runs yet."""
         found = jars()
         directory.mkdir(parents=True, exist_ok=True)
         self._ports = PortBlock()
         port = self._ports.port
+        region_servers = region_servers if mode is Mode.CLUSTER else 1
+        site = settings.site(directory, mode, port, region_servers=region_servers, more=more)
         gateways = [f"thrift2-{number}" for number in range(1, gateway_count + 1)]
         super().__init__(
             directory,
             mode=mode,
             gateways=[f"127.0.0.1:{port(name)}" for name in gateways],
             zookeeper=f"127.0.0.1:{port('zookeeper')}",
-            conf_dir=settings.write_configuration(directory, mode, port, more),
+            conf_dir=settings.write_configuration(directory, site),
             jars=found,
         )
+        self._options = (*settings.JVM_OPTIONS, *(settings.QUICK_START if quick else ()))
         self._roles: dict[str, Role] = {}
         if mode is Mode.CLUSTER:
             self._roles["zookeeper"] = settings.zookeeper_role()
@@ -290,7 +298,7 @@ class RunningHBase(HBase):
         log = self.log(name)
         log.parent.mkdir(exist_ok=True)
         self._log_starts[name] = log.stat().st_size if log.exists() else 0
-        command = [maven.java_tool("java"), f"-Xmx{role.heap_mib}m", *settings.JVM_OPTIONS]
+        command = [maven.java_tool("java"), f"-Xmx{role.heap_mib}m", *self._options]
         self._running[name] = Kept([*command, "-cp", self.classpath, *role.main], log=log)
 
     def _await_ready(self, name: str, deadline: float) -> None:
