@@ -9,6 +9,7 @@ import pytest
 import omidpy
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
+from tests.machines.hbase_store import empty_hbase
 from tests.machines.isolation import Bench
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
@@ -24,6 +25,7 @@ from tso.embedded import EmbeddedOracle
         "like Thrift1, embedded oracle",
         "sqlite, embedded oracle",
         pytest.param("sqlite, tso-server", marks=pytest.mark.integration),
+        pytest.param("HBase, tso-server", marks=pytest.mark.hbase),
     ],
 )
 def every_manager(
@@ -45,6 +47,14 @@ def every_manager(
                 yield tm
         case "sqlite, embedded oracle":
             with omidpy.connect(url) as tm:
+                yield tm
+        case "HBase, tso-server":
+            hbase = request.getfixturevalue("hbase")  # started for whom it needs alone
+            with (
+                empty_hbase(hbase) as url,
+                tso_server(url) as server,
+                omidpy.connect(url, tso=server.address) as tm,
+            ):
                 yield tm
         case _:
             with tso_server(url) as server, omidpy.connect(url, tso=server.address) as tm:

@@ -12,6 +12,8 @@ from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.client_suite import ClientSuite, closing
+from tests.machines.hbase import HBase
+from tests.machines.hbase_store import empty_hbase
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.processes import tso_server
@@ -85,3 +87,20 @@ class TestSqliteAndServer(ClientSuite):
     def tm(self, served: TransactionManager) -> TransactionManager:
         """Return the one manager of the server."""
         return served
+
+
+@pytest.fixture(scope="module")
+def served_by_hbase(hbase: HBase) -> Iterator[TransactionManager]:
+    """Return a manager of a server that keeps everything in HBase."""
+    with empty_hbase(hbase) as url, tso_server(url) as server:
+        yield from closing(omidpy.connect(url, tso=server.address))
+        assert server.terminate() == 0
+
+
+class TestHBaseAndServer(ClientSuite):
+    """What a cluster runs: HBase through a Thrift2 gateway, and one server."""
+
+    @pytest.fixture
+    def tm(self, served_by_hbase: TransactionManager) -> TransactionManager:
+        """Return the one manager of the server."""
+        return served_by_hbase
