@@ -25,7 +25,7 @@ from omidpy.cells import (
 )
 from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.control import ONE_VERSION, ControlTable
-from omidpy.errors import NoSuchTable, TableExists
+from omidpy.errors import ConfigError, NoSuchTable, TableExists
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp, base
 from omidpy.storage.base import (
     Condition,
@@ -65,7 +65,19 @@ class EntryRow(NamedTuple):
 
 
 def create_system_tables(store: Store) -> None:
-    """Create Omid's two tables and our own; those that exist are left alone."""
+    """Create Omid's two tables and our own; those that exist are left alone.
+
+    Whoever does so is about to decide transactions, or to let an oracle do so.
+
+    Raises:
+        ConfigError: an oracle could not work on this store.
+    """
+    if not store.capabilities.checked_changes:
+        raise ConfigError(
+            f"{store.url} can neither be set up nor have its oracle there: the gateway cannot "
+            "check a change.  Run `omidpy init` and `tso-server` with --store hbase+thrift2://..., "
+            "and give clients its address with tso="
+        )
     ControlTable(store).create()
     commits, low_watermark, ceiling = (
         FamilySchema(column.family, ONE_VERSION)

@@ -17,12 +17,14 @@ from omidpy.manager import TransactionManager
 from omidpy.oracle.base import Oracle
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.base import Store
+from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
 
 _STORES: Final = (
     "sqlite:///relative.db",
     "sqlite:////absolute.db",
     "memory:",
     "hbase+thrift2://host:port,host:port",
+    "hbase+thrift1://host:port,host:port",
 )
 
 
@@ -64,6 +66,7 @@ def connect(
         on_failure.callback(store.close)
         oracle = _embedded_oracle(store) if tso is None else open_oracle(store, tso)
         on_failure.callback(oracle.close)
+        _check_world_time(store, oracle)
         manager = TransactionManager(
             store,
             oracle,
@@ -74,6 +77,22 @@ def connect(
         on_failure.pop_all()
     _open_managers.add(manager)
     return manager
+
+
+def _check_world_time(store: Store, oracle: Oracle) -> None:
+    """Refuse small timestamps where the store sets versions of its own, by its clock.
+
+    Those are milliseconds, and must lie below every version of a transaction's.
+    """
+    if store.capabilities.checked_changes:
+        return
+    start_ts = oracle.begin().start_ts
+    if start_ts < FIRST_WORLD_TIMESTAMP:
+        raise ConfigError(
+            f"the oracle's timestamps are not world time (it issued {start_ts}), which {store.url} "
+            "needs; open the store through hbase+thrift2://, or start tso-server with "
+            "--timestamps world"
+        )
 
 
 def _embedded_oracle(store: Store) -> Oracle:
@@ -134,7 +153,7 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`, or
             `hbase+thrift2://host:port,...` for HBase through its Thrift2 gateways, which is not
-            called before the store is used.
+            called before the store is used; `hbase+thrift1://` where clients reach no others.
         must_exist: Refuse to create an embedded store that is not there.
 
     Raises:
@@ -160,4 +179,8 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
         from omidpy.storage.hbase.thrift2 import Thrift2Store  # noqa: PLC0415 - only for its address
 
         return Thrift2Store(url)
+    if scheme == "hbase+thrift1":
+        from omidpy.storage.hbase.thrift1 import Thrift1Store  # noqa: PLC0415 - only for its address
+
+        return Thrift1Store(url)
     raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")

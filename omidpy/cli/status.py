@@ -19,6 +19,9 @@ from omidpy.watermarks import Watermarks
 
 EXIT_FAILED: Final = 1
 
+_WANTED: Final = ("exact_delete", "multi_version_scan", "checked_changes", "table_admin")
+"""Capabilities whose lack a user notices."""
+
 
 def status(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
     """Show the oracle, the watermarks, the tables and the size of the commit table.
@@ -60,6 +63,7 @@ def collect(store: Store) -> dict[str, Any]:
     return {
         "store": store.url,
         "store_id": store.store_id,
+        "lacks": [name for name in _WANTED if not getattr(store.capabilities, name)],
         "oracle": lease
         and {
             "address": lease.address or None,
@@ -92,6 +96,7 @@ def described(found: dict[str, Any]) -> dict[str, object]:
     age = found["low_watermark_age_s"]
     return {
         "store": f"{found['store']} (id {found['store_id']})",
+        **({"store lacks": ", ".join(found["lacks"])} if found["lacks"] else {}),
         "oracle": decides,
         "low watermark": f"{found['low_watermark']}"
         + ("" if age is None else f", {age:.0f} s old"),
