@@ -195,6 +195,15 @@ def test_retries_end_with_their_number_even_if_no_time_passes() -> None:
     assert len(world.calls) == MAX_ATTEMPTS
 
 
+def test_a_mistake_of_ours_is_not_repeated_for_half_a_minute() -> None:
+    """It would come back each time, and its message late."""
+    world = met(TypeError("a mistake"), "never asked for")
+    with pytest.raises(StorageUnavailable, match="TypeError: a mistake"):
+        world.read()
+    assert world.pauses == []
+    assert world.gateways.clients[0].is_closed
+
+
 def test_an_interrupt_discards_the_connection_and_passes_through() -> None:
     """Ctrl-C in the middle of a call leaves its answer on the way."""
     world = met(KeyboardInterrupt())

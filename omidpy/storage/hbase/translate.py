@@ -123,8 +123,11 @@ _THRIFT1_EXCEPTIONS: Final = ("IOError", "IllegalArgument", "AlreadyExists")
 
 def is_transient(error: BaseException) -> bool:
     """Say whether the same call may well succeed in a moment."""
-    if isinstance(error, TApplicationException) or not is_declared(error):
-        return not isinstance(error, TApplicationException | ssl.SSLCertVerificationError)
+    if isinstance(error, TApplicationException | ssl.SSLCertVerificationError):
+        return False
+    if not is_declared(error):
+        # Anything else is bytes that mean nothing, or a mistake of ours: the next try meets it too.
+        return isinstance(error, TException | OSError | EOFError)
     text = text_of(error)
     classes = set(_JAVA_CLASS.findall(text))
     if classes & _PERMANENT.keys() or getattr(error, "canRetry", None) is False:
