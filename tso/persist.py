@@ -5,11 +5,12 @@ way is written again whole, so every write here may be repeated.
 
 Where the store has guarded batches, a batch is one transaction: guarded by the lease record, each
 commit on condition that no invalidation stands.  Elsewhere, on HBase, the commit entries are one
-plain durable write, and what a condition would have said is read behind it: the lease record (not
-ours, and nothing is answered) and the invalidations of the same rows.  That is as good, because an
+plain write, and what a condition would have said is read behind it: the lease record (not ours, and
+nothing is answered) and the invalidations of the same rows.  That is as good, because an
 invalidation is only planted where no commit is: once the entry is there, either an invalidation
 stands or none ever will, whoever plants them, be it Omid's own clients.  A lone commit is written
-on condition at once, and costs one write and one read.
+on condition at once, and costs one write and one read.  There entries are as durable as the cells
+that they commit, which live in other logs: a sync of their own would protect nothing.
 
 One batch is written at a time.  On HBase a second one in flight would gain nothing that a larger
 batch does not: the gateway sends a batch to all region servers at once, and four writers for the
@@ -287,7 +288,7 @@ class StorePersistence:
             refused = self._write_commit(*batch.commits[0])
         elif batch.commits:
             mutations = [_commit(*commit).mutation for commit in batch.commits]
-            self._store.write({COMMIT_TABLE: mutations}, durable=True)
+            self._store.write({COMMIT_TABLE: mutations})
         for start_ts in batch.invalidations:
             if self._commit_table.invalidate(Timestamp(start_ts)):
                 entries[start_ts] = INVALID
@@ -306,7 +307,7 @@ class StorePersistence:
         """Write a lone commit entry, unless an invalidation stands."""
         commit = _commit(start_ts, commit_ts)
         was_applied = self._store.check_and_mutate(
-            COMMIT_TABLE, commit.mutation.row, INVALIDATION, None, commit.mutation, durable=True
+            COMMIT_TABLE, commit.mutation.row, INVALIDATION, None, commit.mutation
         )
         return frozenset() if was_applied else frozenset((start_ts,))
 
