@@ -1,6 +1,7 @@
 """The rest of the client broken on purpose; the state machine of interleaved clients notices.
 
-Savepoints, tokens, holds and horizons, which the workloads hardly touch.
+Savepoints, tokens, holds, horizons, conflict-free writes and conflicts by row, which the workloads
+hardly touch.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from compactor import heal
 from compactor.plan import Compaction
 from omidpy.buffer import WriteBuffer
-from omidpy.errors import SnapshotTooOld
+from omidpy.cells import cell_id
+from omidpy.errors import SnapshotTooOld, WriteConflict
 from omidpy.model import Timestamp
 from omidpy.savepoint import Savepoint
 from omidpy.snapshot import Snapshot
-from tests.property.test_interleaved_clients import InterleavedClients
+from omidpy.table import TableLayout
+from tests.property.test_interleaved_clients import InterleavedClients, InterleavedClientsByRow
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -59,11 +63,35 @@ def past_includes_its_moment(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Snapshot, "__init__", init)
 
 
-def run(max_examples: int) -> None:
+def conflict_free_writes_are_checked(patch: pytest.MonkeyPatch) -> None:
+    """Have the oracle compare what nobody asked it to."""
+    patch.setattr(WriteBuffer, "checked_names", lambda self: list(self._sent))
+
+
+def every_write_is_conflict_free(patch: pytest.MonkeyPatch) -> None:
+    """Let the last one win."""
+    patch.setattr(WriteBuffer, "checked_names", lambda _: [])
+
+
+def rows_conflict_by_cell(patch: pytest.MonkeyPatch) -> None:
+    """Forget the conflict level of the table."""
+    patch.setattr(TableLayout, "conflict_id", lambda self, *name: cell_id(self.name, *name))
+
+
+def deletes_are_collected_whatever_lies_below(patch: pytest.MonkeyPatch) -> None:
+    """Drop a tombstone above a version that began before it and committed much later."""
+    true = heal._collect_column
+    patch.setattr(
+        heal,
+        "_collect_column",
+        lambda versions, markers, **_: true(versions, markers, may_drop_top=True),
+    )
+
+
+def run(max_examples: int, machine: type[InterleavedClients] = InterleavedClients) -> None:
     """Run the machine without shrinking, the same way each time."""
-    machine = seed(7)(InterleavedClients)
     run_state_machine_as_test(
-        machine,
+        seed(7)(machine),
         settings=settings(
             max_examples=max_examples,
             stateful_step_count=50,
@@ -76,23 +104,30 @@ def run(max_examples: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "break_",
+    ("break_", "machine"),
     [
-        savepoint_is_never_undone,
-        savepoint_is_always_undone,
-        merged_cells_are_forgotten,
-        holds_are_ignored,
-        horizon_is_not_read,
-        past_includes_its_moment,
+        (savepoint_is_never_undone, InterleavedClients),
+        (savepoint_is_always_undone, InterleavedClients),
+        (merged_cells_are_forgotten, InterleavedClients),
+        (holds_are_ignored, InterleavedClients),
+        (horizon_is_not_read, InterleavedClients),
+        (past_includes_its_moment, InterleavedClients),
+        (conflict_free_writes_are_checked, InterleavedClients),
+        (every_write_is_conflict_free, InterleavedClients),
+        (deletes_are_collected_whatever_lies_below, InterleavedClients),
+        (rows_conflict_by_cell, InterleavedClientsByRow),
     ],
 )
-def test_a_broken_client_is_noticed(break_: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_client_is_noticed(
+    break_: Break, machine: type[InterleavedClients], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within the examples that the machine itself gets in a development run, times a few."""
     break_(monkeypatch)
-    with pytest.raises((AssertionError, pytest.fail.Exception, SnapshotTooOld)):
-        run(200)
+    with pytest.raises((AssertionError, pytest.fail.Exception, SnapshotTooOld, WriteConflict)):
+        run(400, machine)
 
 
-def test_the_client_as_it_is_passes() -> None:
+@pytest.mark.parametrize("machine", [InterleavedClients, InterleavedClientsByRow])
+def test_the_client_as_it_is_passes(machine: type[InterleavedClients]) -> None:
     """The same examples; a machine that always fails would notice every mutant too."""
-    run(60)
+    run(60, machine)

@@ -1,15 +1,19 @@
 """Many clients with everything that they may do, against the naive meaning of it.
 
-The model is a list of commits: a snapshot at any moment is their fold below it.  Transactions take
-savepoints and undo them, flush, hand tokens to workers, die at any point; others look at the past
-and hold it; compactions heal, drop and prune under all of them.  Every read is compared, and every
-refusal must be the one that the model expects.
+The model is a list of commits: a snapshot at any moment is their fold below it, in the order in
+which they began; it is that of their commits too, but for conflict-free writes.  Transactions write
+two tables, take savepoints and undo them, flush, hand tokens to workers, die at any point; others
+look at the past and hold it; compactions heal, drop and prune under all of them.  Every read is
+compared, and every refusal must be the one that the model expects.
+
+It runs once with conflicts by cell and once by row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -38,35 +42,53 @@ from omidpy.watermarks import Watermarks
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.naive_oracle import NaiveOracle
 
-TABLE = "t"
+TABLES = ("t", "u")
 ROWS = (b"a", b"b", b"c")
 COLUMNS = (b"f:", b"f:x", b"g:y")
 WORKER_ROW = b"w"
 FEW_CHECKPOINTS = 30
 """A transaction that has used more does nothing any more that could take one."""
 
-Name = tuple[bytes, bytes]
+Name = tuple[str, bytes, bytes]
 Writes = dict[Name, bytes | None]
-"""(row, column) -> value, None for a delete."""
+"""(table, row, column) -> value, None for a delete."""
+Rows = dict[bytes, dict[bytes, bytes]]
 
+
+class Commit(NamedTuple):
+    """A commit, as the model remembers it."""
+
+    commit_ts: int
+    start_ts: int
+    writes: Writes
+    is_free: bool
+    """Whether its writes conflict with nobody's."""
+
+
+tables = st.sampled_from(TABLES)
 rows = st.sampled_from(ROWS)
 columns = st.sampled_from(COLUMNS)
 values = st.sampled_from([b"1", b"2", b"3"])
 writes = st.dictionaries(
-    st.tuples(rows, columns), st.one_of(values, values, st.none()), min_size=1, max_size=3
+    st.tuples(tables, rows, columns), st.one_of(values, values, st.none()), min_size=1, max_size=3
 )
 
 
-def fold(many: Iterable[Writes]) -> dict[bytes, dict[bytes, bytes]]:
-    """Return the table after some writes, without empty rows."""
+def fold(many: Iterable[Writes]) -> dict[str, Rows]:
+    """Return the tables after some writes, without empty rows."""
     merged: Writes = {}
     for writes in many:
         merged.update(writes)
-    table: dict[bytes, dict[bytes, bytes]] = {}
-    for (row, column), value in sorted(merged.items()):
+    folded: dict[str, Rows] = {table: {} for table in TABLES}
+    for (table, row, column), value in sorted(merged.items()):
         if value is not None:
-            table.setdefault(row, {})[column] = value
-    return table
+            folded[table].setdefault(row, {})[column] = value
+    return folded
+
+
+def shown(tx: Transaction) -> dict[str, Rows]:
+    """Return what a transaction sees of the tables."""
+    return {table: dict(tx.table(table).scan()) for table in TABLES}
 
 
 @dataclass(eq=False)
@@ -74,15 +96,16 @@ class Twin:
     """A transaction, and what the model knows of it."""
 
     tx: Transaction
+    is_free: bool = False
+    """Whether it writes without conflict detection."""
     layers: list[Writes] = field(default_factory=lambda: [{}])
     savepoints: list[Savepoint] = field(default_factory=list)
     has_sent: bool = False
     has_worker: bool = False
 
-    @property
-    def table(self) -> TransactionalTable:
-        """Return the table in the transaction."""
-        return self.tx.table(TABLE)
+    def table(self, name: str = TABLES[0]) -> TransactionalTable:
+        """Return a table in the transaction."""
+        return self.tx.table(name, conflict_free=self.is_free)
 
     def may_checkpoint(self) -> bool:
         """Say whether a few more checkpoints are left."""
@@ -115,6 +138,7 @@ class TornPostCommitter:
 class InterleavedClients(RuleBasedStateMachine):
     """Rules are what programs may do, and what may happen to them."""
 
+    level: ClassVar[str] = "cell"
     running = Bundle("running")
     holds = Bundle("holds")
 
@@ -125,21 +149,33 @@ class InterleavedClients(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.oracle = NaiveOracle(self.store)
         self.managers = [
-            TransactionManager(self.store, self.oracle, post_commit=mode, clock=self.clock)
+            TransactionManager(
+                self.store,
+                self.oracle,
+                conflict_level=self.level,
+                post_commit=mode,
+                clock=self.clock,
+            )
             for mode in ("sync", "none", "none")
         ]
         self.managers[2].post_committer = TornPostCommitter(self.store)
-        self.managers[0].create_table(TABLE, ["f", "g"], splits=[b"b"])
-        self.commits: list[tuple[int, Writes]] = []
+        for table in TABLES:
+            self.managers[0].create_table(table, ["f", "g"], splits=[b"b"])
+        self.commits: list[Commit] = []
         self.twins: list[Twin] = []
 
     # -- the model -----------------------------------------------------------------------------
 
     def snapshot(self, at: int) -> list[Writes]:
-        """Return what was committed below a moment."""
-        return [writes for commit_ts, writes in self.commits if commit_ts < at]
+        """Return what was committed below a moment, in the order in which it began."""
+        seen = [commit for commit in self.commits if commit.commit_ts < at]
+        return [commit.writes for commit in sorted(seen, key=lambda commit: commit.start_ts)]
 
-    def expected(self, twin: Twin) -> dict[bytes, dict[bytes, bytes]]:
+    def conflict_key(self, name: Name) -> object:
+        """Return what is compared for a write to a cell."""
+        return name if self.level == "cell" else name[:2]
+
+    def expected(self, twin: Twin) -> dict[str, Rows]:
         """Return what a transaction must see."""
         return fold([*self.snapshot(twin.tx.start_ts), *twin.layers])
 
@@ -154,16 +190,20 @@ class InterleavedClients(RuleBasedStateMachine):
         is_doomed = twin.has_sent and start_ts <= self.oracle.low_watermark
         if start_ts < self.horizon() or is_doomed:
             with pytest.raises(SnapshotTooOld):
-                twin.table.row(ROWS[0])
+                twin.table().row(ROWS[0])
             return False
         return True
 
     # -- one client ----------------------------------------------------------------------------
 
-    @rule(target=running, client=st.integers(0, 2))
-    def begin(self, client: int) -> Twin:
+    @rule(
+        target=running,
+        client=st.integers(0, 2),
+        is_free=st.sampled_from([False, False, True]),
+    )
+    def begin(self, client: int, is_free: bool) -> Twin:  # noqa: FBT001 - a rule
         """Begin a transaction."""
-        twin = Twin(self.managers[client].begin())
+        twin = Twin(self.managers[client].begin(), is_free)
         self.twins.append(twin)
         return twin
 
@@ -175,20 +215,20 @@ class InterleavedClients(RuleBasedStateMachine):
 
     def do_write(self, twin: Twin, writes: Writes) -> None:
         """Write cells on both sides."""
-        for (row, column), value in writes.items():
+        for (table, row, column), value in writes.items():
             if value is None:
-                twin.table.delete(row, [column])
+                twin.table(table).delete(row, [column])
             else:
-                twin.table.put(row, {column: value})
+                twin.table(table).put(row, {column: value})
         twin.layers[-1].update(writes)
 
-    @rule(twin=running, row=rows)
-    def delete_row(self, twin: Twin, row: bytes) -> None:
+    @rule(twin=running, table=tables, row=rows)
+    def delete_row(self, twin: Twin, table: str, row: bytes) -> None:
         """Delete what the transaction sees of a row."""
         if self.can_read(twin):
-            seen = self.expected(twin).get(row, {})
-            twin.table.delete(row)
-            twin.layers[-1].update(dict.fromkeys((row, column) for column in seen))
+            seen = self.expected(twin)[table].get(row, {})
+            twin.table(table).delete(row)
+            twin.layers[-1].update(dict.fromkeys((table, row, column) for column in seen))
             self.check(twin)
 
     @rule(twin=running)
@@ -200,14 +240,15 @@ class InterleavedClients(RuleBasedStateMachine):
         """Compare everything that a transaction sees, by scans and by gets."""
         if not self.can_read(twin):
             return
-        expected = self.expected(twin)
-        rows = sorted(expected.items())
-        assert list(twin.table.scan(batch_size=2)) == rows
-        assert list(twin.table.scan(reverse=True)) == rows[::-1]
-        for row in ROWS:
-            data = expected.get(row, {})
-            assert twin.table.row(row) == data
-            assert twin.table.row(row, [COLUMNS[0]]).get(COLUMNS[0]) == data.get(COLUMNS[0])
+        for name, expected in self.expected(twin).items():
+            table = twin.table(name)
+            rows = sorted(expected.items())
+            assert list(table.scan(batch_size=2)) == rows
+            assert list(table.scan(reverse=True)) == rows[::-1]
+            for row in ROWS:
+                data = expected.get(row, {})
+                assert table.row(row) == data
+                assert table.row(row, [COLUMNS[0]]).get(COLUMNS[0]) == data.get(COLUMNS[0])
 
     @rule(twin=running)
     def flush(self, twin: Twin) -> None:
@@ -255,13 +296,13 @@ class InterleavedClients(RuleBasedStateMachine):
         token = twin.tx.token()
         for _ in range(attempts):
             worker = self.managers[client].resume(token, task="the only one")
-            table = worker.table(TABLE)
+            table = worker.table(TABLES[0], conflict_free=twin.is_free)
             if twin.tx.start_ts >= self.horizon() and twin.tx.start_ts > self.oracle.low_watermark:
-                assert table.row(ROWS[0]) == self.expected(twin).get(ROWS[0], {})
+                assert table.row(ROWS[0]) == self.expected(twin)[TABLES[0]].get(ROWS[0], {})
             table.put(WORKER_ROW, {COLUMNS[1]: value})
             part = worker.finish()
         twin.tx.merge(part)
-        twin.layers[-1][WORKER_ROW, COLUMNS[1]] = value
+        twin.layers[-1][TABLES[0], WORKER_ROW, COLUMNS[1]] = value
         self.check(twin)
 
     # -- its end -------------------------------------------------------------------------------
@@ -270,17 +311,52 @@ class InterleavedClients(RuleBasedStateMachine):
     def commit(self, twin: Twin) -> None:
         """Commit, or learn exactly why not."""
         self.twins.remove(twin)
+        self.do_commit(twin)
+
+    @rule(
+        slow=consumes(running),
+        writes=writes,
+        value=st.one_of(values, st.none()),
+        client=st.integers(0, 2),
+        is_free=st.booleans(),
+        gap=st.integers(0, 3),
+        data=st.data(),
+    )
+    def overtake(
+        self,
+        slow: Twin,
+        writes: Writes,
+        value: bytes | None,
+        client: int,
+        is_free: bool,  # noqa: FBT001 - a rule
+        gap: int,
+        data: st.DataObject,
+    ) -> None:
+        """Begin after a transaction that writes, write in the same row, and commit before it."""
+        self.twins.remove(slow)
+        self.do_write(slow, writes)
+        table, row, column = data.draw(st.sampled_from(sorted(writes)))
+        quick = Twin(self.managers[client].begin(), is_free)
+        self.do_write(quick, {(table, row, data.draw(st.just(column) | columns)): value})
+        self.do_commit(quick)
+        for _ in range(gap):
+            self.oracle.begin()
+        self.do_commit(slow)
+
+    def do_commit(self, twin: Twin) -> None:
+        """Commit on both sides, or be refused on both."""
         while twin.savepoints:
             self.do_close(twin, keep=True)
         (written,) = twin.layers
         start_ts = twin.tx.start_ts
-        conflicts = {
-            name
-            for commit_ts, writes in self.commits
-            if commit_ts > start_ts
-            for name in writes
-            if name in written
+        taken = {
+            self.conflict_key(name)
+            for commit in self.commits
+            if commit.commit_ts > start_ts and not commit.is_free
+            for name in commit.writes
         }
+        checked = () if twin.is_free else written
+        conflicts = {name for name in checked if self.conflict_key(name) in taken}
         if not written:
             twin.tx.commit()
             assert twin.tx.commit_ts is None
@@ -290,12 +366,12 @@ class InterleavedClients(RuleBasedStateMachine):
         elif conflicts:
             with pytest.raises(WriteConflict) as refused:
                 twin.tx.commit()
-            named = {(row, f + b":" + q) for _, row, f, q in refused.value.cells}
+            named = {(table, row, f + b":" + q) for table, row, f, q in refused.value.cells}
             assert named == conflicts
         else:
             twin.tx.commit()
             assert twin.tx.commit_ts is not None
-            self.commits.append((twin.tx.commit_ts, written))
+            self.commits.append(Commit(twin.tx.commit_ts, start_ts, written, twin.is_free))
 
     @rule(twin=consumes(running))
     def roll_back(self, twin: Twin) -> None:
@@ -314,15 +390,14 @@ class InterleavedClients(RuleBasedStateMachine):
     def look_back(self, data: st.DataObject) -> None:
         """Read at any moment so far, or be refused."""
         newest = self.oracle.begin().start_ts
-        edges = [ts + step for ts, _ in self.commits[-5:] for step in (0, 1)]
+        edges = [commit.commit_ts + step for commit in self.commits[-5:] for step in (0, 1)]
         at = data.draw(st.one_of(st.sampled_from([newest, *edges]), st.integers(1, newest)))
         manager = data.draw(st.sampled_from(self.managers))
         if at < self.horizon():
             with pytest.raises(SnapshotTooOld):
                 manager.snapshot(at=at)
             return
-        past = manager.snapshot(at=at)
-        assert dict(past.table(TABLE).scan()) == fold(self.snapshot(at))
+        assert shown(manager.snapshot(at=at)) == fold(self.snapshot(at))
 
     @rule(target=holds, data=st.data())
     def hold(self, data: st.DataObject) -> HeldSnapshot:
@@ -334,7 +409,7 @@ class InterleavedClients(RuleBasedStateMachine):
     def read_held(self, held: HeldSnapshot) -> None:
         """Read what is held: never refused."""
         past = self.managers[1].snapshot(at=held.start_ts)
-        assert dict(past.table(TABLE).scan()) == fold(self.snapshot(held.start_ts))
+        assert shown(past) == fold(self.snapshot(held.start_ts))
 
     @rule(held=consumes(holds))
     def release(self, held: HeldSnapshot) -> None:
@@ -360,10 +435,11 @@ class InterleavedClients(RuleBasedStateMachine):
         """Read everything in a fresh transaction: never refused."""
         with self.managers[client].begin() as tx:
             expected = fold(self.snapshot(tx.start_ts))
-            assert dict(tx.table(TABLE).scan()) == expected
-            assert dict(tx.table(TABLE).rows(list(ROWS))) == {
-                row: data for row, data in expected.items() if row in ROWS
-            }
+            assert shown(tx) == expected
+            for table in TABLES:
+                assert dict(tx.table(table).rows(list(ROWS))) == {
+                    row: data for row, data in expected[table].items() if row in ROWS
+                }
 
     def teardown(self) -> None:
         """Compact everything away that may go, and look once more."""
@@ -373,5 +449,14 @@ class InterleavedClients(RuleBasedStateMachine):
             self.read_the_present(0)
 
 
+class InterleavedClientsByRow(InterleavedClients):
+    """The same where every write of a row conflicts with every other."""
+
+    level = "row"
+
+
 TestInterleavedClients = InterleavedClients.TestCase
 TestInterleavedClients.settings = settings(stateful_step_count=40)
+
+TestInterleavedClientsByRow = InterleavedClientsByRow.TestCase
+TestInterleavedClientsByRow.settings = settings(stateful_step_count=40)
