@@ -1,0 +1,187 @@
+"""What a store on HBase asks of its gateways: which calls, how often, and which may be repeated."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
+from omidpy.model import Column
+from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.idl import thrift2 as idl
+from omidpy.storage.hbase.pool import GatewayPool
+from omidpy.storage.hbase.thrift2 import Thrift2Store
+
+URL = "hbase+thrift2://127.0.0.1:1"
+PUT = Put(b"cf", b"q", 7, b"v")
+DELETE = DeleteVersion(b"cf", b"q", 9)
+
+
+class Called(NamedTuple):
+    """A call that reached the pool."""
+
+    method: str
+    args: tuple[Any, ...]
+    is_idempotent: bool
+
+
+class ScriptedPool(GatewayPool):
+    """Answers from a script; every table has the families `cf` and `m`, until told otherwise."""
+
+    def __init__(self) -> None:
+        self.calls: list[Called] = []
+        self.families: list[bytes] = [b"cf", b"m"]
+        self.answers: dict[str, Any] = {}
+
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        is_idempotent: bool,
+        table: str | None = None,
+        what: str = "",
+    ) -> Any:
+        """Note the call and answer it."""
+        self.calls.append(Called(method, args, is_idempotent))
+        answer = self.answers.get(method)
+        if isinstance(answer, Exception):
+            raise answer
+        if method == "getTableDescriptor":
+            columns = [idl.TColumnFamilyDescriptor(name=name) for name in self.families]
+            return idl.TTableDescriptor(tableName=args[0], columns=columns)
+        return answer
+
+    def close(self) -> None:
+        """Have nothing to close."""
+
+    def named(self, method: str) -> list[Called]:
+        """Return the calls of one method."""
+        return [call for call in self.calls if call.method == method]
+
+
+@pytest.fixture
+def pool() -> ScriptedPool:
+    """Return a pool without gateways."""
+    return ScriptedPool()
+
+
+def store_on(pool: ScriptedPool, options: str = "") -> Thrift2Store:
+    """Return a store that calls `pool`."""
+    return Thrift2Store(parse_address(URL + options), pool=pool)
+
+
+def write_all(store: Thrift2Store, *, durable: bool) -> None:
+    """Write a row that puts, one that deletes, one that does both, and one on a condition."""
+    both = RowMutation(b"c", [PUT], [DELETE])
+    batch = [RowMutation(b"a", [PUT]), RowMutation(b"b", deletes=[DELETE]), both]
+    store.write({"t": batch}, durable=durable)
+    column = Column(b"cf", b"q")
+    store.check_and_mutate("t", b"d", column, None, both._replace(row=b"d"), durable=durable)
+
+
+def durabilities(pool: ScriptedPool) -> set[int | None]:
+    """Return the durability of every put and delete that was sent."""
+    operations = [*pool.named("putMultiple")[0].args[1], *pool.named("deleteMultiple")[0].args[1]]
+    for call in (*pool.named("mutateRow"), *pool.named("checkAndMutate")):
+        operations += [one.put or one.deleteSingle for one in call.args[-1].mutations]
+    assert len(operations) == 6
+    return {operation.durability for operation in operations}
+
+
+@pytest.mark.parametrize(
+    ("options", "durable", "expected"),
+    [
+        ("", False, None),
+        ("", True, idl.TDurability.FSYNC_WAL),
+        ("?durability=fsync", False, idl.TDurability.FSYNC_WAL),
+    ],
+)
+def test_a_durable_write_is_synced_whatever_call_carries_it(
+    pool: ScriptedPool, options: str, *, durable: bool, expected: int | None
+) -> None:
+    """The oracle's word rests on it."""
+    write_all(store_on(pool, options), durable=durable)
+    assert durabilities(pool) == {expected}
+
+
+def test_only_what_names_its_versions_may_be_repeated(pool: ScriptedPool) -> None:
+    """A repeated check could fail on its own first success, and so lie."""
+    store = store_on(pool)
+    write_all(store, durable=False)
+    store.set_table_attributes("t", {"A": "1"})
+    repeatable = {call.method: call.is_idempotent for call in pool.calls}
+    assert repeatable == {
+        "getTableDescriptor": True,
+        "putMultiple": True,
+        "deleteMultiple": True,
+        "mutateRow": True,
+        "checkAndMutate": False,
+        "modifyTable": False,
+    }
+
+
+def test_rows_that_only_put_share_a_call(pool: ScriptedPool) -> None:
+    """So do rows that only delete; mutations of one row become one."""
+    store = store_on(pool)
+    puts = [RowMutation(row, [PUT]) for row in (b"a", b"b", b"a")]
+    deletes = [RowMutation(row, deletes=[DELETE]) for row in (b"c", b"d")]
+    store.write({"t": [*puts, *deletes]})
+    (put,), (delete,) = pool.named("putMultiple"), pool.named("deleteMultiple")
+    assert [one.row for one in put.args[1]] == [b"a", b"b"]
+    assert [one.row for one in delete.args[1]] == [b"c", b"d"]
+    assert pool.named("mutateRow") == []
+
+
+def test_deletes_that_failed_are_not_passed_over(pool: ScriptedPool) -> None:
+    """The gateway does not raise for them; it returns what is left."""
+    pool.answers["deleteMultiple"] = [idl.TDelete(row=b"b")]
+    with pytest.raises(StorageUnavailable, match="1 of 1 rows failed"):
+        store_on(pool).write({"t": [RowMutation(b"b", deletes=[DELETE])]})
+
+
+def test_families_are_asked_for_once_and_again_before_a_refusal(pool: ScriptedPool) -> None:
+    """Another process may have added one."""
+    store = store_on(pool)
+    for _ in range(3):
+        store.write({"t": [RowMutation(b"a", [PUT])]})
+    assert len(pool.named("getTableDescriptor")) == 1
+    new = RowMutation(b"a", [PUT._replace(family=b"new")])
+    with pytest.raises(NoSuchFamily):
+        store.write({"t": [new]})
+    pool.families = [b"cf", b"new"]
+    store.write({"t": [new]})
+    assert len(pool.named("putMultiple")) == 4
+
+
+@pytest.mark.parametrize("error", [NoSuchTable("gone"), NoSuchFamily("gone")])
+def test_a_refusal_by_hbase_makes_the_store_forget(pool: ScriptedPool, error: Exception) -> None:
+    """What it remembers of the table is of another one."""
+    store = store_on(pool)
+    store.write({"t": [RowMutation(b"a", [PUT])]})
+    pool.answers["putMultiple"] = error
+    with pytest.raises(type(error)):
+        store.write({"t": [RowMutation(b"a", [PUT])]})
+    del pool.answers["putMultiple"]
+    store.write({"t": [RowMutation(b"a", [PUT])]})
+    assert len(pool.named("getTableDescriptor")) == 2
+
+
+def test_a_drop_that_was_interrupted_goes_on(pool: ScriptedPool) -> None:
+    """A table that is disabled already cannot be disabled again."""
+    pool.answers["isTableEnabled"] = False
+    store_on(pool).drop_table("t")
+    assert pool.named("disableTable") == []
+    assert len(pool.named("deleteTable")) == 1
+
+
+def test_an_empty_change_on_a_condition_only_looks(pool: ScriptedPool) -> None:
+    """The gateway refuses a change of nothing."""
+    column = Column(b"cf", b"q")
+    value = [idl.TColumnValue(b"cf", b"q", b"v", 7)]
+    pool.answers["getMultiple"] = [idl.TResult(row=b"r", columnValues=value)]
+    store = store_on(pool)
+    assert store.check_and_mutate("t", b"r", column, b"v", RowMutation(b"r"))
+    assert not store.check_and_mutate("t", b"r", column, None, RowMutation(b"r"))
+    assert pool.named("checkAndMutate") == []
