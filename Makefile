@@ -42,7 +42,6 @@ demo: setup  ## load flights while loaders are killed, compact, check; DEMO_ROWS
 	@$(BIN)/python -m bench.demo --output $(DEMO_OUTPUT)
 
 bench: setup  ## measure, and write bench/results/<date>-<commit>.json
-	@$(BIN)/python -m pytest bench --benchmark-enable --benchmark-columns=median,ops
 	@$(BIN)/python -m bench.run
 
 docs: setup  ## build the documentation into site/; a broken link fails

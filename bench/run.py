@@ -9,32 +9,46 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import Document, commit_id, describe_machine, today
-from bench.workloads import compaction, latency, scans, throughput
+from bench.measure import Document, Result, commit_id, describe_machine, today
+from bench.workloads import compaction, latency, micro, scans, throughput
+
+WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
+    "micro": lambda directory, quick: micro.measure(directory, quick=quick),
+    "latency": lambda directory, quick: latency.measure(directory, count=10 if quick else 2000),
+    "throughput": lambda directory, quick: throughput.measure(
+        directory,
+        seconds=0.2 if quick else 5.0,
+        rounds=1 if quick else 3,
+        process_counts=(1, 2) if quick else (1, 2, 4, 8),
+    ),
+    "scans": lambda directory, quick: scans.measure(
+        directory, rows=100 if quick else 20_000, rounds=1 if quick else 15
+    ),
+    "compaction": lambda directory, quick: compaction.measure(
+        directory, rows=100 if quick else 50_000
+    ),
+}
 
 
-def measure(directory: Path, *, quick: bool) -> Document:
-    """Run every workload in `directory`.
+def measure(directory: Path, names: Sequence[str], *, quick: bool) -> Document:
+    """Run workloads in `directory`.
 
     Args:
         directory: Where stores are made; its disk is what is measured.
+        names: Which of `WORKLOADS`.
         quick: Only show that everything runs; the numbers mean nothing.
     """
     before = os.getloadavg()[0]
     machine = describe_machine(directory)
-    results = latency.measure(directory, count=10 if quick else 2000)
-    results += throughput.measure(
-        directory, seconds=0.2 if quick else 5.0, rounds=1 if quick else 3
-    )
-    results += scans.measure(directory, rows=100 if quick else 20_000, rounds=1 if quick else 7)
-    results += compaction.measure(directory, rows=100 if quick else 50_000)
+    results = [result for name in names for result in WORKLOADS[name](directory, quick)]
     return Document(today(), commit_id(), machine, before, os.getloadavg()[0], results)
 
 
@@ -62,13 +76,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
+    parser.add_argument(
+        "--only", action="append", choices=WORKLOADS, help="one workload; may be given again"
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--directory", type=Path, help="where to make the stores")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        document = measure(Path(directory), quick=options.quick)
+        document = measure(Path(directory), options.only or list(WORKLOADS), quick=options.quick)
     print_results(Console(), document)
-    path = options.output / f"{document.date}-{document.commit}.json"
+    name = "-".join([document.date, document.commit, *(options.only or ())])
+    path = options.output / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
     print(path)

@@ -65,21 +65,21 @@ def test_commit_of_ten_cells(benchmark: BenchmarkFixture, tm: TransactionManager
     benchmark(write)
 
 
-def test_get(benchmark: BenchmarkFixture, embedded: TransactionManager) -> None:
+def test_get(benchmark: BenchmarkFixture, tm: TransactionManager) -> None:
     """How long does it take to read a row of ten cells?"""
-    table = embedded.begin(read_only=True).table("cells")
+    table = tm.begin(read_only=True).table("cells")
     assert benchmark(table.row, b"000500") == CELLS
 
 
-def test_put(benchmark: BenchmarkFixture, embedded: TransactionManager) -> None:
+def test_put(benchmark: BenchmarkFixture, tm: TransactionManager) -> None:
     """How long does it take to check and buffer a row of ten cells?"""
-    table = embedded.begin().table("cells")
+    table = tm.begin().table("cells")
     benchmark(table.put, b"000500", CELLS)
 
 
-def test_scan_of_a_hundred_rows(benchmark: BenchmarkFixture, embedded: TransactionManager) -> None:
+def test_scan_of_a_hundred_rows(benchmark: BenchmarkFixture, tm: TransactionManager) -> None:
     """How long does it take to read a hundred rows of ten cells?"""
-    table = embedded.begin(read_only=True).table("cells")
+    table = tm.begin(read_only=True).table("cells")
     assert len(benchmark(lambda: list(table.scan(row_prefix=b"0005")))) == 100
 
 

@@ -11,7 +11,7 @@ import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Final, Protocol
@@ -36,7 +36,9 @@ class _Numbers(Protocol):
     def get(self) -> list[float]: ...
 
 
-def measure(directory: Path, *, seconds: float, rounds: int) -> list[Result]:
+def measure(
+    directory: Path, *, seconds: float, rounds: int, process_counts: Sequence[int]
+) -> list[Result]:
     """Measure each kind `rounds` times for `seconds`; the median round counts."""
     bare = directory / "bare.db"
     create_bare(bare)
@@ -46,7 +48,7 @@ def measure(directory: Path, *, seconds: float, rounds: int) -> list[Result]:
         for address, oracle in ((embedded, None), (url, tso)):
             with omidpy.connect(address, tso=oracle) as tm:
                 tm.create_table("throughput", families=["f"])
-        for processes in (1, 8):
+        for processes in process_counts:
             cases: dict[str, tuple[Callable[..., None], tuple[str | None, ...]]] = {
                 "bare SQLite": (_bare_worker, (str(bare),)),
                 "omidpy, tso-server": (_omidpy_worker, (url, tso)),

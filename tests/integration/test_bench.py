@@ -20,12 +20,24 @@ def test_every_workload_runs_and_leaves_a_result_file(tmp_path: Path) -> None:
     assert path.name == f"{document.date}-{document.commit}.json"
     names = {result.name for result in document.results}
     for what in (
+        "test_micro.py::test_begin",
         "begin, tso-server",
         "transactions, bare SQLite",
         "compaction, every cell to heal",
     ):
         assert what in names
     assert all(result.count for result in document.results)
+
+
+@pytest.mark.integration
+def test_one_workload_can_be_run_alone(tmp_path: Path) -> None:
+    """Its result file says so, and is not taken for a whole run."""
+    words = ["--quick", "--only", "scans", "--output", str(tmp_path), "--directory", str(tmp_path)]
+    assert run.main(words) == 0
+    (path,) = tmp_path.glob("*.json")
+    assert path.name.endswith("-scans.json")
+    document = msgspec.json.decode(path.read_bytes(), type=Document)
+    assert all(result.name.startswith("snapshot scan") for result in document.results)
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
