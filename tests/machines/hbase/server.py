@@ -294,6 +294,8 @@ class RunningHBase(HBase):
     def _launch(self, name: str) -> None:
         if self.is_running(name):
             return
+        if (ended := self._running.pop(name, None)) is not None:
+            ended.wait(None)  # by itself, which nobody has noticed yet
         role = self._roles[name]
         log = self.log(name)
         log.parent.mkdir(exist_ok=True)
