@@ -22,18 +22,25 @@ _READY: Final = "listening on "
 
 
 @contextmanager
-def tso_server(store: str, *, log: Path, options: Sequence[str] = ()) -> Iterator[str]:
+def tso_server(
+    store: str,
+    *,
+    log: Path,
+    options: Sequence[str] = (),
+    program: Sequence[str] = ("tso.cli",),
+) -> Iterator[str]:
     """Run a `tso-server` on `store`; yield the address it listens on.
 
     Args:
         store: Address of the store; the server makes what is missing in it.
         log: Where its standard error goes, the line that says it listens included.
         options: Further arguments of the command.
+        program: The module that is run, and arguments that only it knows.
 
     Raises:
         RuntimeError: it did not start or stop in good order; the message ends with its log.
     """
-    command = [sys.executable, "-m", "tso.cli", "--store", store, "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", *program, "--store", store, "--listen", "127.0.0.1:0"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *options], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=output

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, Self
@@ -34,10 +34,13 @@ LONGEST_END_S = 30.0
 POLL_S = 0.05
 LOG_LINES = 40
 
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-Xmx384m")
+"""For tests: most of their Java ends before a better compiler would pay."""
+FULL_SPEED = ("-Xmx512m",)
+"""For measurements: compile as Java does by itself."""
+
 _JVM = (
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Xmx384m",
     "-Djava.net.preferIPv4Stack=true",
     "-Djava.awt.headless=true",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -63,7 +66,13 @@ class JavaDied(Exception):
 class JavaProcess:
     """A JVM with Omid on its class path.  What it logs is kept, and shown when it fails."""
 
-    def __init__(self, main: str, *, configuration: Path | None = None) -> None:
+    def __init__(
+        self,
+        main: str,
+        *,
+        configuration: Path | None = None,
+        tuning: Sequence[str] = QUICK_START,
+    ) -> None:
         """Start `main`; files in `configuration` are found before those of the jars."""
         libraries = build(PROJECT) / "lib"
         path = [str(libraries / "*")]
@@ -71,7 +80,7 @@ class JavaProcess:
             path.insert(0, str(configuration))
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
         self.process = subprocess.Popen(
-            [java_tool("java"), *_JVM, "-cp", os.pathsep.join(path), main],
+            [java_tool("java"), *_JVM, *tuning, "-cp", os.pathsep.join(path), main],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -127,9 +136,11 @@ class JavaProcess:
 class JavaDriver(JavaProcess):
     """Omid's client classes in one process.  Safe to share among threads."""
 
-    def __init__(self, *, zookeeper: str | None = None) -> None:
+    def __init__(
+        self, *, zookeeper: str | None = None, tuning: Sequence[str] = QUICK_START
+    ) -> None:
         """Start it; with `zookeeper` (HOST:PORT) it is connected to that HBase."""
-        super().__init__("omidpy.driver.Driver")
+        super().__init__("omidpy.driver.Driver", tuning=tuning)
         self._lock = threading.Lock()
         self._pending: dict[int, Future[Any]] = {}
         self._last_id = 0
@@ -212,10 +223,18 @@ class JavaOracle(JavaProcess):
         has_lease: bool = False,
         is_low_latency: bool = False,
         namespace: str = "omid",
+        commit_table: str = "OMID_COMMIT_TABLE",
+        keeps_timestamps: bool = True,
+        tuning: Sequence[str] = QUICK_START,
     ) -> None:
         """Start it, with its settings in `directory`, and wait until its port answers."""
         self.port = free_port() if port is None else port
         directory.mkdir(parents=True, exist_ok=True)
+        timestamp_store = (
+            "timestamp.storage.DefaultHBaseTimestampStorageModule"
+            if keeps_timestamps
+            else "tso.InMemoryTimestampStorageModule"
+        )
         lease = "!!org.apache.omid.tso.VoidLeaseManagementModule [ ]"
         if has_lease:
             lease = (
@@ -231,9 +250,8 @@ class JavaOracle(JavaProcess):
             f"timestampType: {timestamps}\n"
             f"lowLatency: {str(is_low_latency).lower()}\n"
             "commitTableStoreModule: !!org.apache.omid.committable.hbase"
-            ".DefaultHBaseCommitTableStorageModule [ ]\n"
-            "timestampStoreModule: !!org.apache.omid.timestamp.storage"
-            ".DefaultHBaseTimestampStorageModule [ ]\n"
+            f".DefaultHBaseCommitTableStorageModule {{tableName: {commit_table}}}\n"
+            f"timestampStoreModule: !!org.apache.omid.{timestamp_store} [ ]\n"
             f"leaseModule: {lease}\n"
         )
         properties = "".join(
@@ -243,7 +261,7 @@ class JavaOracle(JavaProcess):
         directory.joinpath("hbase-site.xml").write_text(
             f"<?xml version='1.0'?><configuration>{properties}</configuration>"
         )
-        super().__init__("omidpy.driver.Oracle", configuration=directory)
+        super().__init__("omidpy.driver.Oracle", configuration=directory, tuning=tuning)
         try:
             self._wait_until_it_listens()
         except BaseException:

@@ -43,6 +43,7 @@ public final class Driver {
     hbase.register(commands);
     new Transactions(hbase).register(commands);
     new Administration(hbase).register(commands);
+    new Benchmark(hbase).register(commands);
   }
 
   public static void main(String[] arguments) throws IOException {

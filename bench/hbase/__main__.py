@@ -1,0 +1,189 @@
+"""`python -m bench.hbase`: measure on a real HBase, print the numbers, and keep them as a file.
+
+It starts its own HBase, or takes one that `python -m tests.machines.hbase DIRECTORY` runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import omidpy
+from bench.hbase import omid, rounds, work
+from bench.hbase.fleet import Fleet, Job
+from bench.hbase.rounds import BARE, OURS, THREADS, Ratio, Rounds, ratio
+from bench.measure import Document, commit_id, describe_machine, today
+from bench.processes import tso_server
+from omidpy.connect import open_store
+from omidpy.model import FamilySchema, TableSchema
+from tests.machines.hbase import HBase
+
+READ_ROWS = 10_000
+WARM_UP_ROUNDS = 2
+
+
+class HBaseDocument(Document, frozen=True, kw_only=True):
+    """What a result file holds."""
+
+    ratios: list[Ratio]
+    load_averages: list[float]
+    """At the start of each round."""
+
+
+def measure(
+    hbase: HBase, directory: Path, *, seconds: float, count: int, workers: int
+) -> HBaseDocument:
+    """Measure on `hbase`, which has none of the tables that this makes."""
+    before = os.getloadavg()[0]
+    with contextlib.ExitStack() as resources:
+        store = resources.enter_context(contextlib.closing(open_store(hbase.thrift2_url)))
+        tso = resources.enter_context(tso_server(hbase.thrift2_url, log=directory / "tso.log"))
+        store.create_table(TableSchema(work.BARE_TABLE, (FamilySchema(work.FAMILY),)))
+        manager = resources.enter_context(omidpy.connect(hbase.thrift2_url, tso=tso))
+        java = {
+            mode.name: omid.Omid(
+                mode, store, hbase.zookeeper, directory / mode.name.replace(" ", "-"), resources
+            )
+            for mode in omid.MODES
+        }
+        manager.create_table(work.PUT_TABLE, families=["f"])
+        for table, columns in rounds.SCANNED.items():
+            manager.create_table(table, families=["f"])
+            work.fill(manager, table, rows=READ_ROWS, columns=columns)
+            for client in java.values():
+                client.fill(table, rows=READ_ROWS, columns=columns)
+        where = work.Where(hbase.thrift2_url, tso)
+        lone = resources.enter_context(Fleet(1, where))
+        fleet = resources.enter_context(Fleet(workers, where))
+        # The first 10,000 calls to a JVM are several times slower than those that follow.
+        fleet.run(Job("bare put", 1, 1, 2 * seconds, 0))
+        for _ in range(WARM_UP_ROUNDS):
+            Rounds(manager, fleet, lone, java).run(
+                seconds=max(0.2, seconds / 2), workers=workers, number=-1
+            )
+        measured = Rounds(manager, fleet, lone, java)
+        for number in range(count):
+            measured.run(seconds=seconds, workers=workers, number=number)
+    return HBaseDocument(
+        today(),
+        commit_id(),
+        describe_machine(directory),
+        before,
+        os.getloadavg()[0],
+        measured.results(),
+        ratios=ratios(measured, workers),
+        load_averages=[round(load, 2) for load in measured.load_averages],
+    )
+
+
+def ratios(measured: Rounds, workers: int) -> list[Ratio]:
+    """Compare what the aims compare."""
+    fastest = omid.LOW_LATENCY.name
+    found = []
+    for what in ("put 1", "put 10", "get 10"):
+        aim = 2.0 if what == "put 1" else None
+        found += [
+            ratio(
+                f"{what}, {workers} workers: {name} over {fastest}",
+                measured.rates(what, name, workers),
+                measured.rates(what, fastest, workers),
+                least=aim,
+            )
+            for name in (OURS, THREADS)
+        ]
+        found.append(
+            ratio(
+                f"{what}, 1 worker: {OURS} over {fastest}",
+                measured.rates(what, OURS, 1),
+                measured.rates(what, fastest, 1),
+            )
+        )
+    found.append(
+        ratio(
+            "put 1, 1 worker: latency of a transaction over that of a bare put",
+            measured.medians_s("put 1", OURS, 1),
+            measured.medians_s("put 1", BARE, 1),
+            most=3.0,
+        )
+    )
+    found += [
+        ratio(
+            f"put 10, {workers} workers: {name} over bare putMultiple of ten",
+            measured.rates("put 10", name, workers),
+            measured.rates("put 10", BARE, workers),
+            least=0.25,
+        )
+        for name in (OURS, THREADS)
+    ]
+    for columns in rounds.SCANNED.values():
+        what = f"scan of {columns} cells a row"
+        found.append(
+            ratio(
+                f"{what}: snapshot over bare",
+                measured.rates(what, OURS, 1),
+                measured.rates(what, BARE, 1),
+                least=0.6,
+            )
+        )
+    return found
+
+
+def print_document(console: Console, document: HBaseDocument) -> None:
+    """Print all results and ratios."""
+    table = Table("what", "load", "p50 ms", "p99 ms", "a second", title=document.commit)
+    for result in document.results:
+        numbers = (result.p50_ms, result.p99_ms, result.per_second)
+        shown = ("" if value is None else f"{value:,.2f}" for value in numbers)
+        table.add_row(result.name, result.load, *shown)
+    console.print(table)
+    table = Table("ratio", "median", "rounds", "aim", "met")
+    for one in document.ratios:
+        met = "" if one.is_met is None else "yes" if one.is_met else "no"
+        each = " ".join(f"{value:.2f}" for value in one.rounds)
+        table.add_row(one.name, f"{one.median:.2f}", each, one.aim, met)
+    console.print(table)
+    console.print(f"load average at each round: {document.load_averages}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.hbase", description=__doc__)
+    parser.add_argument("--hbase", type=Path, help="directory of an HBase that runs, and is empty")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each case in each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=8)
+    options = parser.parse_args(arguments)
+    with contextlib.ExitStack() as resources:
+        directory = Path(resources.enter_context(tempfile.TemporaryDirectory()))
+        hbase: HBase
+        if options.hbase is not None:
+            hbase = HBase.attach(options.hbase)
+        else:
+            hbase = resources.enter_context(HBase.start(directory / "hbase"))
+        document = measure(
+            hbase,
+            directory,
+            seconds=options.seconds,
+            count=options.rounds,
+            workers=options.workers,
+        )
+    print_document(Console(width=160), document)
+    path = options.output / f"{document.date}-{document.commit}-hbase.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
