@@ -30,7 +30,7 @@ from omidpy.wire.messages import CommitRequest
 from tests.integration.test_tso_server import HANDSHAKE, HANDSHAKE_ANSWER, Raw
 from tests.integration.test_tso_server_killed import Load, check_load
 from tests.machines.hbase import HBase
-from tests.machines.hbase_tables import drop_all
+from tests.machines.hbase_store import drop_tables
 from tests.machines.processes import ServerProcess, tso_server
 
 pytestmark = pytest.mark.integration
@@ -47,15 +47,15 @@ OMIDS_SPLITS = """
 @pytest.fixture(scope="module")
 def url(hbase: HBase) -> str:
     """Return the address of a store that `omidpy init` has just set up."""
-    set_up(hbase.thrift2_url)
+    set_up(hbase)
     return hbase.thrift2_url
 
 
-def set_up(url: str) -> None:
+def set_up(hbase: HBase) -> None:
     """Run `omidpy init` on an HBase without tables."""
-    drop_all(url)
+    drop_tables(hbase)
     with pytest.raises(SystemExit) as ended:
-        main(["init", "--store", url])
+        main(["init", "--store", hbase.thrift2_url])
     assert ended.value.code == 0
 
 
@@ -288,7 +288,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_issued_twice(
 
 def test_a_store_of_omid_is_taken_over_with_an_initial_timestamp(hbase: HBase) -> None:
     """Omid's tool made the tables and its oracle kept timestamps in memory."""
-    set_up(hbase.thrift2_url)
+    set_up(hbase)
     store = Thrift2Store(hbase.thrift2_url)
     put = Put(b"F", b"C", 5000, b"\x32")
     store.write({COMMIT_TABLE: [RowMutation(commit_row(5000), [put])]})
@@ -308,4 +308,4 @@ def test_a_store_of_omid_is_taken_over_with_an_initial_timestamp(hbase: HBase) -
         assert server.address
         assert server.terminate() == 0
     store.close()
-    drop_all(hbase.thrift2_url)
+    drop_tables(hbase)

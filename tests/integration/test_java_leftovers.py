@@ -19,7 +19,7 @@ from omidpy.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.connect import open_store
 from omidpy.model import Timestamp
 from tests.machines.hbase import HBase
-from tests.machines.hbase_tables import drop_all
+from tests.machines.hbase_store import drop_tables
 from tests.machines.java import JavaDriver, JavaOracle
 from tests.machines.java_client import JavaManager, JavaTransaction
 from tests.machines.processes import tso_server
@@ -36,7 +36,7 @@ Cli = Callable[..., Any]
 @pytest.fixture
 def survivor(hbase: HBase) -> Iterator[JavaDriver]:
     """Run a Java client that lives to see the end, with Omid's tables made by Omid's tool."""
-    drop_all(hbase.thrift2_url)
+    drop_tables(hbase)
     with JavaDriver(zookeeper=hbase.zookeeper) as driver:
         driver.call("admin.init")
         driver.call(
