@@ -3,23 +3,27 @@
 Adopting hands cells to readers and to the compactor: what has neither a shadow cell nor a commit
 entry is then invisible, and goes at the next compaction.  So a table is read whole before it is
 marked.  A family is marked if it was marked already, or if it holds shadow cells; every family of
-an empty table is.  A family of plain data stays unmarked, and a table of nothing else is refused.
+an empty table is.  Beside such families one of plain data stays unmarked.  In a table of nothing
+else, all its families are marked, once their cells have shadow cells (`conversion.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from compactor.conversion import convert, objection, plain_versions
 from compactor.ownership import ignored_tables, is_owned, set_ignored, unknown_tables
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
+    TTL_ATTRIBUTE,
+    VERSIONS_ATTRIBUTE,
     ControlTable,
     forgetfulness,
     is_system_table,
@@ -41,6 +45,13 @@ class FamilyCensus(msgspec.Struct):
     data_cells: int = 0
     undecided_cells: int = 0
     """Data cells with neither a shadow cell nor a commit entry."""
+    self_committed_cells: int = 0
+    """Shadow cells, of those counted, that name their own version: autocommitted, or converted."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether transactions wrote here, as far as the cells tell."""
+        return self.is_marked or self.shadow_cells > self.self_committed_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +63,39 @@ class AdoptionPlan:
     """Whether it is ours already; then only missing marks are set."""
     families: frozenset[bytes]
     """The families that will be ours."""
+    plain: frozenset[bytes] = frozenset()
+    """Those of them that hold plain data, whose cells get shadow cells first."""
+    altered: frozenset[bytes] = frozenset()
+    """Those of them whose limits of versions or age are taken away."""
     census: Mapping[bytes, FamilyCensus] = field(default_factory=dict)
 
     def undecided_cells(self) -> int:
         """Return how many cells the adoption would make invisible and collectable."""
-        return sum(self.census[family].undecided_cells for family in self.families)
+        transactional = self.families - self.plain
+        return sum(self.census[family].undecided_cells for family in transactional)
+
+    def plain_cells(self) -> int:
+        """Return how many cells of plain data get shadow cells."""
+        return sum(self.census[family].undecided_cells for family in self.plain)
 
 
-def plan_adoption(store: Store, table: str, commit_table: str) -> AdoptionPlan:
+def plan_adoption(
+    store: Store, table: str, commit_table: str, *, may_alter: bool = False
+) -> AdoptionPlan:
     """Read a table and decide which of its families can be ours.
+
+    Args:
+        store: Where the table is.
+        table: Its name.
+        commit_table: Whose transactions it shall have.
+        may_alter: Plan to take away the limits of families, instead of refusing those that have
+            some.
 
     Raises:
         UsageError: no such table, a system table, one of another commit table, one of plain data
-            alone, or one whose old versions HBase drops.
+            that transactions would misread, or one whose old versions HBase drops.
 
-    Cost: reads the whole table, 1 commit table get a page.
+    Cost: reads the whole table, 1 commit table get a page; plain data is read twice.
     """
     schema = users_schema(store, table)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
@@ -76,30 +105,71 @@ def plan_adoption(store: Store, table: str, commit_table: str) -> AdoptionPlan:
             f"{COMMIT_TABLE_ATTRIBUTE} first if that is wrong"
         )
     census = take_census(store, schema, commit_table)
-    families = frozenset(
-        family for family, found in census.items() if found.is_marked or found.shadow_cells
-    )
+    families = frozenset(name for name, found in census.items() if found.is_transactional)
+    plain: frozenset[bytes] = frozenset()
     if not families:
-        if any(found.data_cells for found in census.values()):
-            cells = sum(found.data_cells for found in census.values())
-            raise UsageError(
-                f"table {table} holds only plain data: none of its {cells} cells has a shadow "
-                "cell, so no transaction would see them; copy it into a transactional table"
-            )
         families = frozenset(census)
-    if (complaint := forgetfulness(schema, families)) is not None:
-        raise UsageError(complaint)
-    return AdoptionPlan(table, is_owned(schema, commit_table), families, census)
+        plain = frozenset(name for name, found in census.items() if found.data_cells)
+    altered = limited_families(schema) & families
+    if altered and not may_alter and (complaint := forgetfulness(schema, families)) is not None:
+        raise UsageError(f"{complaint}, or add --alter-families")
+    if plain:
+        _check_convertible(store, table, plain)
+    return AdoptionPlan(table, is_owned(schema, commit_table), families, plain, altered, census)
 
 
-def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> None:
-    """Mark the families of a plan, and the table last: without its attribute nothing is ours."""
+def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
+    """Carry out a plan; the table's attribute comes last: without it nothing is ours.
+
+    Returns:
+        How many cells of plain data got shadow cells.
+
+    Raises:
+        UsageError: plain data changed meanwhile; the adoption can be done again.
+    """
+    for family in sorted(plan.altered):
+        limits = {VERSIONS_ATTRIBUTE: None, TTL_ATTRIBUTE: None}
+        store.set_family_attributes(plan.table, family, limits)
+    converted = 0
+    if plan.plain:
+        converted = convert(store, plan.table, plan.plain, plain_versions(store))
     for family in sorted(plan.families):
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
     store.set_table_attributes(plan.table, {COMMIT_TABLE_ATTRIBUTE: commit_table})
     control = ControlTable(store)
     if plan.table in ignored_tables(control):
         set_ignored(control, plan.table, is_ignored=False)
+    return converted
+
+
+def limited_families(schema: TableSchema) -> frozenset[bytes]:
+    """Return the families of which the store drops old versions or old cells."""
+    return frozenset(
+        family.name
+        for family in schema.families
+        if {VERSIONS_ATTRIBUTE, TTL_ATTRIBUTE} & family.attributes.keys()
+    )
+
+
+def _check_convertible(store: Store, table: str, families: Collection[bytes]) -> None:
+    """Refuse plain data that transactions would not see as it is."""
+    versions = plain_versions(store)
+    columns = [(family, None) for family in sorted(families)]
+    count, first = 0, ""
+    for page in store.scan(table, columns=columns, page_rows=PAGE_ROWS):
+        for cells in page:
+            row = sort_row(cells)
+            for cell in row.data:
+                if cell[1:4] in row.shadows or (why := objection(cell, versions)) is None:
+                    continue
+                first = first or f"{cell[:4]!r}, {why}"
+                count += 1
+    if count:
+        raise UsageError(
+            f"{count} cells of {table} are plain data that transactions would not see as they are; "
+            f"the first: {first}; rewrite or delete those, or copy the table into a transactional "
+            "one"
+        )
 
 
 def check_ignorable(store: Store, table: str, commit_table: str) -> None:
@@ -138,8 +208,9 @@ def take_census(store: Store, schema: TableSchema, commit_table: str) -> dict[by
         unknown: list[Cell] = []
         for cells in page:
             row = sort_row(cells)
-            for family, _, _ in row.shadows:
+            for (family, _, version), commit_ts in row.shadows.items():
                 census[family].shadow_cells += 1
+                census[family].self_committed_cells += commit_ts == version
             for cell in row.data:
                 census[cell.family].data_cells += 1
                 is_known = cell[1:4] in row.shadows or base(cell.version) in row.commits

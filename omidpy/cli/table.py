@@ -72,16 +72,27 @@ def adopt(
             "next compaction drops those at or below the low watermark.",
         ),
     ] = False,
+    alter_families: Annotated[
+        bool,
+        typer.Option(
+            "--alter-families",
+            help="Let HBase keep all versions, for ever, in families that have VERSIONS or a TTL.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a table of Java's, or of an earlier life, for ours.  Reads it whole first."""
+    """Take a table of Java's, or one of plain data, for ours.  Reads it whole first.
+
+    Cells of plain data get shadow cells of their own version, so that every transaction sees them.
+    Stop whoever writes to such a table without transactions before.
+    """
     del tso
     from compactor.adoption import adopt as adopt_table  # noqa: PLC0415 - application
     from compactor.adoption import plan_adoption  # noqa: PLC0415 - application
 
     with opened(store) as open_store:
-        plan = plan_adoption(open_store, name, COMMIT_TABLE)
-        undecided = plan.undecided_cells()
+        plan = plan_adoption(open_store, name, COMMIT_TABLE, may_alter=alter_families)
+        undecided, converted = plan.undecided_cells(), plan.plain_cells()
         if apply:
             if undecided and not (accept_undecided or plan.is_owned):
                 raise UsageError(
@@ -89,7 +100,7 @@ def adopt(
                     "nobody would see them, and the next compaction drops them; add "
                     "--accept-undecided if dead clients left them"
                 )
-            adopt_table(open_store, plan, COMMIT_TABLE)
+            converted = adopt_table(open_store, plan, COMMIT_TABLE)
     families = sorted(family.decode(errors="replace") for family in plan.families)
     if as_json:
         census = {
@@ -97,15 +108,29 @@ def adopt(
             for family, found in plan.census.items()
         }
         print_json(
-            {"table": name, "families": families, "applied": apply, "cells_by_family": census}
+            {
+                "table": name,
+                "families": families,
+                "applied": apply,
+                "cells_converted": converted,
+                "families_altered": sorted(one.decode(errors="replace") for one in plan.altered),
+                "cells_by_family": census,
+            }
         )
         return
     typer.echo(f"{'adopted' if apply else 'would adopt'} {name}: families {', '.join(families)}")
     for family, found in sorted(plan.census.items()):
         note = "" if family in plan.families else "; left out: holds no shadow cell"
+        if family in plan.altered:
+            note += "; keeps all versions, for ever, " + ("now" if apply else "then")
         typer.echo(
             f"  {family.decode(errors='replace')}: {found.data_cells} cells, "
             f"{found.shadow_cells} shadow cells, {found.undecided_cells} undecided{note}"
+        )
+    if plan.plain:
+        typer.echo(
+            f"{converted} cells of plain data {'got' if apply else 'would get'} shadow cells of "
+            "their own version"
         )
     if not apply:
         typer.echo("nothing was changed; add --apply")

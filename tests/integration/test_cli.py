@@ -14,7 +14,10 @@ import pytest
 
 import omidpy.cli.compact
 from compactor.job import parser
+from omidpy.cells import encode_long
 from omidpy.cli import main
+from omidpy.commit_table import FIRST_TIMESTAMP_FACT
+from omidpy.control import ControlTable
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import World
 
@@ -242,14 +245,28 @@ def test_adopting_leaves_families_of_plain_data_out(cli: Cli, url: str) -> None:
     assert len(reopened(url).data("mixed")) == 2
 
 
-def test_adopting_plain_data_alone_is_refused(cli: Cli, url: str) -> None:
-    """No transaction would see it, and the next compaction would drop it."""
+def test_adopting_plain_data_gives_it_shadow_cells(cli: Cli, url: str) -> None:
+    """Only below the first timestamp of an oracle: above it, a cell may be an aborted one's."""
     world = reopened(url)
     world.table("plain", families=(), plain_families=(b"cf",), owner=None)
-    world.put(b"a", 100, table="plain")
-    code, _, err = cli("table", "adopt", "plain", "--apply")
-    assert code == 2
-    assert "plain data" in err
+    world.store.set_family_attributes("plain", b"cf", {"VERSIONS": "1"})
+    world.put(b"a", 40, table="plain")
+    code, _, err = cli("table", "adopt", "plain", "--apply", "--alter-families")
+    assert (code, "no oracle has started" in err) == (2, True)
+    ControlTable(world.store).write(FIRST_TIMESTAMP_FACT, encode_long(50))
+    code, _, err = cli("table", "adopt", "plain")
+    assert (code, "--alter-families" in err) == (2, True)
+    before = world.image()
+    code, out, _ = cli("table", "adopt", "plain", "--alter-families")
+    assert code == 0
+    assert "1 cells of plain data would get shadow cells" in out
+    assert "keeps all versions, for ever, then" in out
+    assert world.image() == before
+    assert world.store.schema("plain").families[0].attributes == {"VERSIONS": "1"}
+    found = document(cli, "table", "adopt", "plain", "--alter-families", "--apply")
+    assert (found["cells_converted"], found["families_altered"]) == (1, ["cf"])
+    assert world.shadows("plain") == {(b"a", 40): 40}
+    assert standings(cli)["plain"] == "owned"
 
 
 def test_ignoring_unblocks_the_horizon_and_adopting_takes_it_back(cli: Cli) -> None:

@@ -1,0 +1,243 @@
+"""A table of plain data becomes transactional without losing, hiding or inventing a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from compactor import conversion
+from compactor.adoption import adopt, plan_adoption
+from compactor.conversion import ADOPTED_CEILING_FACT, PlainVersions, plain_versions
+from compactor.local import compact
+from omidpy.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
+from omidpy.commit_table import COMMIT_TABLE, create_system_tables
+from omidpy.control import ControlTable
+from omidpy.errors import UsageError
+from omidpy.manager import TransactionManager
+from omidpy.model import Cell, FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.memory import MemoryStore
+from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.naive_oracle import NaiveOracle
+from tso.embedded import EmbeddedOracle
+
+NOW_MS = 1_700_000_000_000
+"""What HBase's clock gave the cells of a plain table."""
+
+
+@pytest.fixture
+def store() -> Iterator[MemoryStore]:
+    """Return a store with the plain table `t`: two families, several versions of a column."""
+    store = MemoryStore()
+    store.create_table(TableSchema("t", [FamilySchema(b"a"), FamilySchema(b"b")]))
+    put(store, b"r", b"a", b"q", NOW_MS, b"old")
+    put(store, b"r", b"a", b"q", NOW_MS + 1, b"new")
+    put(store, b"r", b"b", b"", NOW_MS, b"v")
+    put(store, b"s", b"a", b"q", 7, b"explicit")
+    yield store
+    store.close()
+
+
+def put(
+    store: MemoryStore, row: bytes, family: bytes, qualifier: bytes, version: int, value: bytes
+) -> None:
+    """Write a cell without a transaction."""
+    store.write({"t": [RowMutation(row, puts=[Put(family, qualifier, version, value)])]})
+
+
+def cells(store: MemoryStore) -> set[Cell]:
+    """Return every cell of the table."""
+    return {cell for page in store.scan("t") for row in page for cell in row}
+
+
+def test_every_cell_is_seen_by_every_transaction(store: MemoryStore) -> None:
+    """At its own version, by those that began before the adoption too."""
+    with TransactionManager(store, EmbeddedOracle(store)) as tm:
+        before = tm.begin()
+        plan = plan_adoption(store, "t", COMMIT_TABLE)
+        assert plan.plain == frozenset({b"a", b"b"})
+        assert (plan.plain_cells(), plan.undecided_cells()) == (4, 0)
+        assert adopt(store, plan, COMMIT_TABLE) == 4
+        for tx in (before, tm.begin()):
+            assert list(tx.table("t").scan(include_timestamp=True)) == [
+                (b"r", {b"a:q": (b"new", NOW_MS + 1), b"b:": (b"v", NOW_MS)}),
+                (b"s", {b"a:q": (b"explicit", 7)}),
+            ]
+        with tm.begin() as tx:
+            tx.table("t").put(b"r", {b"a:q": b"newer"})
+            tx.table("t").delete(b"s")
+        assert tm.begin().table("t").row(b"r") == {b"a:q": b"newer", b"b:": b"v"}
+        assert tm.begin().table("t").row(b"s") == {}
+        assert before.table("t").row(b"s") == {b"a:q": b"explicit"}
+
+
+def test_planning_changes_nothing(store: MemoryStore) -> None:
+    """The dry run comes first, and is one."""
+    EmbeddedOracle(store).close()
+    before, schema = cells(store), store.schema("t")
+    plan_adoption(store, "t", COMMIT_TABLE)
+    assert cells(store) == before
+    assert store.schema("t") == schema
+
+
+def test_no_cell_but_shadow_cells_is_written(store: MemoryStore) -> None:
+    """Each names its cell's own version, and the cells themselves stay as they are."""
+    EmbeddedOracle(store).close()
+    before = cells(store)
+    adopt(store, plan_adoption(store, "t", COMMIT_TABLE), COMMIT_TABLE)
+    shadows = {
+        cell._replace(qualifier=shadow_qualifier(cell.qualifier), value=encode_long(cell.version))
+        for cell in before
+    }
+    assert cells(store) == before | shadows
+
+
+def test_an_interrupted_adoption_goes_on(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some cells have shadow cells, no family a mark: it is still plain data."""
+    EmbeddedOracle(store).close()
+    plan = plan_adoption(store, "t", COMMIT_TABLE)
+    monkeypatch.setattr(conversion, "PAGE_ROWS", 1)
+    write = store.write
+    with monkeypatch.context() as patched:
+
+        def fail_at_the_second(*arguments: object, **options: object) -> None:
+            patched.setattr(store, "write", None)
+            write(*arguments, **options)  # type: ignore[arg-type]  # passed through
+
+        patched.setattr(store, "write", fail_at_the_second)
+        with pytest.raises(TypeError):
+            adopt(store, plan, COMMIT_TABLE)
+    again = plan_adoption(store, "t", COMMIT_TABLE)
+    assert again.plain == frozenset({b"a", b"b"})
+    assert again.plain_cells() == 1
+    assert adopt(store, again, COMMIT_TABLE) == 1
+    assert plan_adoption(store, "t", COMMIT_TABLE).plain == frozenset()
+
+
+def test_a_compaction_leaves_converted_cells_in_sight(store: MemoryStore) -> None:
+    """They are below the first timestamp, hence never dropped."""
+    oracle = NaiveOracle(store)
+    ControlTable(store).write(b"first-timestamp", encode_long(2 * 10**18))
+    oracle._last = 2 * 10**18  # as if in world time
+    with TransactionManager(store, oracle, post_commit="sync") as tm:
+        adopt(store, plan_adoption(store, "t", COMMIT_TABLE), COMMIT_TABLE)
+        before = cells(store)
+        with tm.begin() as tx:
+            tx.table("t").put(b"r", {b"b:": b"later"})
+        oracle.raise_low_watermark()
+        report = compact(store, ALL_AT_ONCE)
+        assert not report.laggards
+        assert before <= cells(store)
+        assert tm.begin().table("t").row(b"r") == {b"a:q": b"new", b"b:": b"later"}
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "named"),
+    [
+        (NOW_MS, b"", "delete"),
+        (NOW_MS, LEGACY_TOMBSTONE, "delete"),
+        (2**62, b"v", str(2**62)),
+    ],
+    ids=["empty", "tombstone", "late"],
+)
+def test_cells_that_transactions_would_not_see_are_refused(
+    store: MemoryStore, version: int, value: bytes, named: str
+) -> None:
+    """With their number and the first of them, in the dry run already."""
+    EmbeddedOracle(store).close()
+    put(store, b"bad", b"a", b"q", version, value)
+    before = cells(store)
+    with pytest.raises(UsageError, match=rf"1 cells of t are plain data.*b'bad'(.|\n)*{named}"):
+        plan_adoption(store, "t", COMMIT_TABLE)
+    assert cells(store) == before
+
+
+def test_tentative_cells_are_not_taken_for_plain_data(store: MemoryStore) -> None:
+    """The first transaction on Java's table died: its cells are the only ones, without any trace.
+
+    Giving them shadow cells would commit what was never committed.
+    """
+    oracle = EmbeddedOracle(store)
+    start_ts = oracle.begin().start_ts
+    put(store, b"tentative", b"a", b"q", start_ts, b"never")
+    with pytest.raises(UsageError, match="may be a transaction's"):
+        plan_adoption(store, "t", COMMIT_TABLE)
+    oracle.close()
+
+
+def test_without_an_oracle_nobody_knows_what_is_plain(store: MemoryStore) -> None:
+    """Its first timestamp divides plain versions from those of transactions."""
+    create_system_tables(store)
+    with pytest.raises(UsageError, match="tso-server"):
+        plan_adoption(store, "t", COMMIT_TABLE)
+
+
+def test_counting_timestamps_leave_no_room_for_hbases_clock(store: MemoryStore) -> None:
+    """Milliseconds are above them: such cells would be seen by nobody, and hide what is written."""
+    NaiveOracle(store)
+    with pytest.raises(UsageError, match="plain data"):
+        plan_adoption(store, "t", COMMIT_TABLE)
+
+
+@pytest.mark.parametrize(
+    ("first", "low_watermark", "ceiling", "expected"),
+    [
+        (10**18, 10**18, None, PlainVersions(0, 10**18)),
+        (50, 10**18, 10**18, PlainVersions(0, 10**15)),
+        (50, 10**18, 5_000, PlainVersions(5_001, 10**15)),
+        (50, 10_000, 5_000, PlainVersions(0, 0)),
+        (50, 10_000, None, PlainVersions(0, 50)),
+    ],
+    ids=["ours", "omids-world", "omids-counting-then-world", "omids-counting", "counting"],
+)
+def test_which_versions_are_plain(
+    store: MemoryStore, first: int, low_watermark: int, ceiling: int | None, expected: PlainVersions
+) -> None:
+    """Whatever an oracle may have issued is not, Omid's before ours included."""
+    create_system_tables(store)
+    control = ControlTable(store)
+    control.write(b"first-timestamp", encode_long(first))
+    control.write(b"low-watermark", encode_long(low_watermark))
+    if ceiling is not None:
+        control.write(ADOPTED_CEILING_FACT, encode_long(ceiling))
+    assert plain_versions(store) == expected
+
+
+def test_somebody_who_goes_on_writing_is_noticed(store: MemoryStore) -> None:
+    """What comes after the last look is seen by nobody, so there must be a last look."""
+    EmbeddedOracle(store).close()
+    plan = plan_adoption(store, "t", COMMIT_TABLE)
+    write = store.write
+    count = 0
+
+    def write_and_put(*arguments: object, **options: object) -> None:
+        nonlocal count
+        write(*arguments, **options)  # type: ignore[arg-type]  # passed through
+        count += 1
+        mutation = RowMutation(b"busy", puts=[Put(b"a", b"q", NOW_MS + count, b"v")])
+        write({"t": [mutation]})
+
+    store.write = write_and_put  # type: ignore[method-assign]  # the point
+    with pytest.raises(UsageError, match="still writes to t"):
+        adopt(store, plan, COMMIT_TABLE)
+    assert store.schema("t").attributes == {}
+
+
+def test_limits_are_taken_away_where_that_is_allowed(store: MemoryStore) -> None:
+    """Else the dry run refuses, and names the option."""
+    EmbeddedOracle(store).close()
+    store.set_family_attributes("t", b"a", {"VERSIONS": "1", "BLOCKSIZE": "1024"})
+    store.set_family_attributes("t", b"b", {"TTL": "86400"})
+    with pytest.raises(UsageError, match="--alter-families"):
+        plan_adoption(store, "t", COMMIT_TABLE)
+    plan = plan_adoption(store, "t", COMMIT_TABLE, may_alter=True)
+    assert plan.altered == {b"a", b"b"}
+    assert store.schema("t").families[0].attributes["VERSIONS"] == "1"
+    adopt(store, plan, COMMIT_TABLE)
+    assert [dict(family.attributes) for family in store.schema("t").families] == [
+        {"BLOCKSIZE": "1024", "OMID_ENABLED": "true"},
+        {"OMID_ENABLED": "true"},
+    ]
