@@ -126,7 +126,8 @@ class PairsCells(Protocol):
         """Yield what `Store.scan` yields, in key order, without the shadow cells.
 
         Each data cell comes with the value of its shadow cell instead, in the form with a prefix,
-        at the same version.  `columns` name data; all versions come.
+        at the same version.  `columns` name data.  At least the newest version of each column
+        comes.  A row of shadow cells alone is left out, or comes with one of them, unpaired.
         """
         ...
 

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 import omidpy
+from omidpy.cells import shadow_qualifier
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import (
     COMMIT,
@@ -24,7 +25,7 @@ from omidpy.errors import ConfigError, NotTransactional, UsageError
 from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage import rules
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
-from omidpy.storage.hbase import thrift2
+from omidpy.storage.hbase import search, thrift2
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.contract import in_threads
 from tests.machines.hbase import HBase
@@ -151,12 +152,12 @@ def test_a_search_for_a_qualifier_comes_up_for_air(
     """Rows without it end a call now and then, and are not taken for a find."""
     store.write({"t": [put(b"%03d" % number) for number in range(60)]})
     for chance in (2.0, 0.2, 0.0):
-        monkeypatch.setattr(thrift2, "WAYPOINT_CHANCE", chance)
+        monkeypatch.setattr(search, "WAYPOINT_CHANCE", chance)
         assert store.find_qualifier("t", b"zz") is None
     both = RowMutation(b"041", [Put(b"cf", b"a", 1, b"v"), Put(b"other", b"zzz", 1, b"found")])
     store.write({"t": [both]})
     for chance in (2.0, 0.2, 0.0):
-        monkeypatch.setattr(thrift2, "WAYPOINT_CHANCE", chance)
+        monkeypatch.setattr(search, "WAYPOINT_CHANCE", chance)
         assert store.find_qualifier("t", b"zz") == Cell(b"041", b"other", b"zzz", 1, b"found")
         assert store.find_qualifier("t", b"q") is not None
 
@@ -172,6 +173,30 @@ def test_large_batches_are_cut(store: Thrift2Store, monkeypatch: pytest.MonkeyPa
     drop = (DeleteVersion(b"cf", b"q", 2), DeleteVersion(b"other", b"q", 1))
     store.write({"t": [RowMutation(row, deletes=drop) for row in rows]})
     assert [[cell.version for cell in cells] for cells in store.get("t", rows)] == [[1]] * 40
+
+
+def test_pairs_are_the_newest_cells_with_their_shadow_cells(store: Thrift2Store) -> None:
+    """By whole families and by columns, and never a row without any."""
+    shadow = shadow_qualifier(b"q")
+    store.write(
+        {
+            "t": [
+                RowMutation(b"a", [Put(b"cf", b"q", 50, b"old"), Put(b"cf", shadow, 50, b"100")]),
+                RowMutation(b"a", [Put(b"cf", b"q", 150, b"new"), Put(b"cf", shadow, 150, b"200")]),
+                RowMutation(b"b", [Put(b"cf", b"q", 50, b"old"), Put(b"cf", shadow, 50, b"100")]),
+                RowMutation(b"b", [Put(b"cf", b"q", 150, b"new")]),
+                RowMutation(b"c", [Put(b"cf", shadow, 50, b"100")]),
+            ]
+        }
+    )
+    a = [(b"a", b"cf", b"q", 150, b"new", b"200")]
+    b = [(b"b", b"cf", b"q", 150, b"new", None)]
+    c = [(b"c", b"cf", shadow, 50, b"100", None)]
+    for columns in (None, [(b"cf", None)], [(b"cf", b"q")]):
+        pages = store.scan_pairs("t", KeyRange(), columns=columns, max_version=999, page_rows=2)
+        assert list(pages) == [[a, b], [c]]
+    pages = store.scan_pairs("t", KeyRange(b"a", b"b"), columns=None, max_version=60, page_rows=2)
+    assert list(pages) == [[[(b"a", b"cf", b"q", 50, b"old", b"100")]]]
 
 
 def test_a_key_whose_region_could_not_be_found_is_refused(store: Thrift2Store) -> None:

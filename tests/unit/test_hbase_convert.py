@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omidpy.cells import shadow_qualifier
 from omidpy.model import MAX_VERSION, Cell
 from omidpy.storage.hbase import convert, filters
 from omidpy.storage.hbase.idl import thrift2 as idl
+from omidpy.visibility import paired
 
 
 def test_a_delete_names_its_version_and_its_type() -> None:
@@ -47,6 +52,33 @@ def test_a_result_becomes_cells() -> None:
         Cell(b"r", b"cf", b"q", 1, b"old"),
     ]
     assert convert.row_of(idl.TResult(row=None, columnValues=[])) == []
+
+
+QUALIFIERS = [b"", b"a", b"q", b"\xc2\x80", b"\x00\xc2\x80", b"\x00a"]
+SHADOWS = [shadow_qualifier(one) for one in QUALIFIERS] + [b"a\xc2\x80"]
+
+
+@given(
+    st.sets(
+        st.tuples(
+            st.sampled_from([b"cf", b"d"]), st.sampled_from(QUALIFIERS + SHADOWS), st.integers(1, 2)
+        )
+    )
+)
+def test_pairs_are_those_of_the_cells(names: set[tuple[bytes, bytes, int]]) -> None:
+    """A scan that pairs sees what one that does not pair would."""
+    ordered = sorted(names, key=lambda name: (name[0], name[1], -name[2]))
+    values = [
+        idl.TColumnValue(family, qualifier, b"%d" % number, version)
+        for number, (family, qualifier, version) in enumerate(ordered)
+    ]
+    result = idl.TResult(row=b"r", columnValues=values)
+    cells = convert.row_of(result)
+    expected = paired(cells)
+    if expected or not cells:
+        assert convert.pairs_of(result) == expected
+    else:
+        assert convert.pairs_of(result) == [(*cells[0], None)]
 
 
 def test_batches_are_bounded_by_rows_and_by_bytes() -> None:

@@ -20,7 +20,7 @@ def row(key: bytes, value: bytes = b"v") -> Row:
     return [Cell(key, b"cf", b"q", 1, value)]
 
 
-def forward(stored: list[bytes], calls: list[int]) -> paging.ReadPage:
+def forward(stored: list[bytes], calls: list[int]) -> paging.ReadPage[Row]:
     """Return a read of `stored` as HBase answers it, which notes how many rows were asked for."""
 
     def read(start: bytes, stop: bytes, count: int) -> list[Row]:
@@ -32,7 +32,7 @@ def forward(stored: list[bytes], calls: list[int]) -> paging.ReadPage:
     return read
 
 
-def backward(stored: list[bytes]) -> paging.ReadPage:
+def backward(stored: list[bytes]) -> paging.ReadPage[Row]:
     """Return a reverse read: the first key is the upper end, inclusive; the second is exclusive."""
 
     def read(start: bytes, stop: bytes, count: int) -> list[Row]:

@@ -11,13 +11,12 @@ the other way round.  A page backwards therefore asks for one row more, and leav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from omidpy.model import KeyRange
 from omidpy.storage import rules
-from omidpy.storage.base import Row
 
 FIRST_PAGE_ROWS: Final = 128
 """A scan's first page: nobody knows yet how long its rows are."""
@@ -29,13 +28,16 @@ CELL_OVERHEAD_BYTES: Final = 40
 """What a cell costs in a message beyond its value, by rule of thumb."""
 _SAMPLE_ROWS: Final = 64
 
-ReadPage: TypeAlias = Callable[[bytes, bytes, int], list[Row]]
+RowT = TypeVar("RowT", bound=Sequence[tuple[Any, ...]])
+"""The cells of a row, never none; each begins as `Cell` does."""
+
+ReadPage: TypeAlias = Callable[[bytes, bytes, int], list[RowT]]
 """Read at most so many rows from a key, inclusively, to a key, exclusively; empty is the end."""
 
 _value: Final = itemgetter(4)
 
 
-def pages(read: ReadPage, key_range: KeyRange, page_rows: int) -> Iterator[list[Row]]:
+def pages(read: ReadPage[RowT], key_range: KeyRange, page_rows: int) -> Iterator[list[RowT]]:
     """Yield the rows of a range in key order."""
     start, end = key_range
     count = min(page_rows, FIRST_PAGE_ROWS)
@@ -46,13 +48,15 @@ def pages(read: ReadPage, key_range: KeyRange, page_rows: int) -> Iterator[list[
             yield page
         if len(page) < count:
             return
-        start = row_after(page[-1][0].row)
+        start = row_after(page[-1][0][0])
         if not start:
             return
         count = min(page_rows, _next_count(page))
 
 
-def pages_backwards(read: ReadPage, key_range: KeyRange, page_rows: int) -> Iterator[list[Row]]:
+def pages_backwards(
+    read: ReadPage[RowT], key_range: KeyRange, page_rows: int
+) -> Iterator[list[RowT]]:
     """Yield the rows of a range in reverse; `read` goes backwards from its first key."""
     start, end = key_range
     stop = row_before(start) if start else b""
@@ -60,12 +64,12 @@ def pages_backwards(read: ReadPage, key_range: KeyRange, page_rows: int) -> Iter
     while not KeyRange(start, end).is_empty():
         asked = count + bool(end)
         found = read(end, stop, asked)
-        page = [row for row in found if row[0].row >= start and row[0].row != end][:count]
+        page = [row for row in found if row[0][0] >= start and row[0][0] != end][:count]
         if page:
             yield page
         if len(found) < asked or not page:
             return
-        end = page[-1][0].row
+        end = page[-1][0][0]
         count = min(page_rows, _next_count(page))
 
 
@@ -87,7 +91,7 @@ def row_before(row: bytes) -> bytes:
     return row[:-1] + bytes((row[-1] - 1,)) + b"\xff" * min(8, rules.MAX_ROW_BYTES - len(row))
 
 
-def _next_count(page: list[Row]) -> int:
+def _next_count(page: Sequence[Sequence[tuple[Any, ...]]]) -> int:
     """Return how many rows the page after `page` should have: as many as fit its bytes."""
     sample = page[:: max(1, len(page) // _SAMPLE_ROWS)]
     size_bytes = sum(

@@ -29,13 +29,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from omidpy.cells import shadow_qualifier
 from omidpy.errors import (
     NoSuchFamily,
     NoSuchTable,
     StorageUnavailable,
     UsageError,
 )
-from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, TableSchema
+from omidpy.model import (
+    MAX_VERSION,
+    Cell,
+    Column,
+    ColumnSpec,
+    KeyRange,
+    PairedCell,
+    TableSchema,
+)
 from omidpy.storage import rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
@@ -46,7 +55,7 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
 )
-from omidpy.storage.hbase import convert, described, filters, identity, paging
+from omidpy.storage.hbase import convert, described, identity, paging, search
 from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.address import HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
@@ -61,11 +70,6 @@ WRITE_BATCH_ROWS: Final = 1000
 """Rows that one RPC writes."""
 WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one RPC writes, unless one row has more."""
-
-WAYPOINT_CHANCE: Final = 1 / 10_000
-"""How many of the rows that `find_qualifier` passes answer although they hold nothing it seeks.
-
-They end an RPC, which would otherwise last until the table's end."""
 
 _EQUAL: Final = 2
 
@@ -252,12 +256,38 @@ class Thrift2Store:
         if specs == [] or min_version >= max_version:
             return iter(())
         wanted = convert.selection(specs, min_version, max_version, max_versions)
-        read = partial(self._page, table, wanted, is_reversed=reverse)
+        read = partial(self._page, convert.row_of, table, wanted, is_reversed=reverse)
         in_order = paging.pages_backwards if reverse else paging.pages
         return in_order(read, key_range, page_rows)
 
+    def scan_pairs(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        page_rows: int,
+    ) -> Iterator[list[list[PairedCell]]]:
+        """Yield the newest version of data cells with their shadow cells; see `PairsCells`."""
+        rules.check_page_rows(page_rows)
+        for key in key_range:
+            check_findable(table, key)
+        specs = self._specs(table, columns)
+        if specs == []:
+            return iter(())
+        if specs is not None:
+            shadows = (
+                (family, shadow_qualifier(name)) for family, name in specs if name is not None
+            )
+            specs = [*specs, *shadows]
+        wanted = convert.selection(specs, 0, max_version, 1)
+        read = partial(self._page, convert.pairs_of, table, wanted, is_reversed=False)
+        return paging.pages(read, key_range, page_rows)
+
     def _page(
         self,
+        convert_row: Callable[[Any], T],
         table: str,
         wanted: convert.Selection,
         start: bytes,
@@ -265,7 +295,7 @@ class Thrift2Store:
         count: int,
         *,
         is_reversed: bool,
-    ) -> list[Row]:
+    ) -> list[T]:
         scan = idl.TScan(
             startRow=start,
             stopRow=stop,
@@ -277,26 +307,17 @@ class Thrift2Store:
             reversed=is_reversed,
         )
         results = self._read(table, "getScannerResults", table.encode(), scan, count)
-        return [convert.row_of(result) for result in results]
+        return list(map(convert_row, results))
 
     def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
-        """Return some cell whose qualifier starts with `prefix`, or None.
+        """Return some cell whose qualifier starts with `prefix`, or None; see `search.py`."""
 
-        Cost: the region servers read the table until they find one; 1 RPC for about every 10,000
-        rows, so that none runs into a time limit.
-        """
-        waypoint = filters.all_of(filters.random_rows(WAYPOINT_CHANCE), filters.first_cell())
-        sought = filters.any_of(filters.column_prefix(prefix), waypoint)
-        start = b""
-        while True:
+        def read_first(start: bytes, sought: bytes) -> Row:
             scan = idl.TScan(startRow=start, maxVersions=1, caching=1, limit=1, filterBytes=sought)
             results = self._read(table, "getScannerResults", table.encode(), scan, 1)
-            if not results:
-                return None
-            for cell in convert.row_of(results[0]):
-                if cell.qualifier.startswith(prefix):
-                    return cell
-            start = results[0].row + b"\x00"
+            return convert.row_of(results[0]) if results else []
+
+        return search.find_qualifier(read_first, prefix)
 
     def _specs(
         self, table: str, columns: Sequence[ColumnSpec] | None
