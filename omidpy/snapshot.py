@@ -36,6 +36,7 @@ from omidpy.visibility import (
     Truncated,
     Unresolved,
     VisibleRow,
+    cells_of,
     paired,
     simple_row,
     sort_row,
@@ -273,7 +274,7 @@ class Snapshot:
             VisibleRow(
                 [
                     seen
-                    for seen in row.cells
+                    for seen in cells_of(row)
                     if (seen.cell.family, seen.cell.qualifier) in wanted
                     or (seen.cell.family, None) in wanted
                 ]

@@ -32,7 +32,7 @@ from omidpy.codec import Codec
 from omidpy.counters import Counters
 from omidpy.errors import NoSuchFamily, UsageError
 from omidpy.model import Cell, CellId, ColumnSpec, KeyRange
-from omidpy.visibility import NOTHING, SeenRow, SimpleRow, VisibleCell, VisibleRow
+from omidpy.visibility import NOTHING, SeenRow, VisibleCell, VisibleRow, cells_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -334,7 +334,7 @@ class TransactionalTable(Counters):
         if not own:
             return seen
         start_ts = self._snapshot.start_ts
-        merged = {(cell.family, cell.qualifier): (cell, at) for cell, at in seen.cells}
+        merged = {(cell.family, cell.qualifier): (cell, at) for cell, at in cells_of(seen)}
         for column, value in own.items():
             if specs is not None and column not in specs and (column[0], None) not in specs:
                 continue
@@ -425,7 +425,7 @@ class TransactionalTable(Counters):
             found = self._snapshot.read(self.name, (row,), whole)[0]
             own = self._buffer.row(self.name, row)
             seen = self._overlaid(row, found, own, whole)
-            doomed.update((cell.family, cell.qualifier) for cell, _ in seen.cells)
+            doomed.update((cell.family, cell.qualifier) for cell, _ in cells_of(seen))
         for family, qualifier in sorted(doomed):
             self._write(row, family, qualifier, tombstone_for(qualifier))
         self._host.wrote()
@@ -460,13 +460,13 @@ class TransactionalTable(Counters):
 
 
 def _values(row: SeenRow) -> dict[bytes, Any]:
-    if isinstance(row, SimpleRow):
+    if isinstance(row, list):
         return {family + b":" + name: value for _, family, name, _, value, _ in row}
     return {family + b":" + name: value for (_, family, name, _, value), _ in row.cells}
 
 
 def _with_timestamps(row: SeenRow) -> dict[bytes, Any]:
-    return {family + b":" + name: (value, at) for (_, family, name, _, value), at in row.cells}
+    return {family + b":" + name: (value, at) for (_, family, name, _, value), at in cells_of(row)}
 
 
 def _comes_first(own: bytes, key: bytes, *, reverse: bool) -> bool:

@@ -15,7 +15,7 @@ resolve by their base.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -201,25 +201,24 @@ class VisibleRow(NamedTuple):
     """Committed cells that decided the row, tombstones among them, and had no shadow cell in it."""
 
 
-class SimpleRow(list[PairedCell]):
-    """The same for a row where every column is decided by a cell whose shadow cell was read."""
-
-    __slots__ = ()
-
-    @property
-    def cells(self) -> list[VisibleCell]:
-        """The cells as `VisibleRow` has them."""
-        return [
-            VisibleCell(Cell(*cell[:5]), decode_long(cell[5] or b"", what="a shadow cell"))
-            for cell in self
-        ]
-
-
-NOTHING: Final = SimpleRow()
-"""A row of which a snapshot sees no cell.  Not to be changed."""
+SimpleRow: TypeAlias = list[PairedCell]
+"""The same for a row where every column is decided by a cell whose shadow cell was read."""
 
 SeenRow: TypeAlias = VisibleRow | SimpleRow
 """What a snapshot sees of a row, at most one cell a column, in HBase's order."""
+
+NOTHING: Final[SeenRow] = VisibleRow(())
+"""A row of which a snapshot sees no cell."""
+
+
+def cells_of(row: SeenRow) -> Sequence[VisibleCell]:
+    """Return the cells of a row, whichever form it has."""
+    if isinstance(row, VisibleRow):
+        return row.cells
+    return [
+        VisibleCell(Cell(*cell[:5]), decode_long(cell[5] or b"", what="a shadow cell"))
+        for cell in row
+    ]
 
 
 class Unresolved(NamedTuple):
@@ -328,30 +327,39 @@ def visible_row(
     )
 
 
-def simple_row(cells: Sequence[PairedCell], before: bytes) -> SimpleRow | None:
+def simple_row(cells: list[PairedCell], before: bytes) -> SimpleRow | None:
     """Pick the versions that a snapshot sees in a row where all is simple; None where it is not.
 
     Simple is: the newest version of every column has a shadow cell of a commit before the snapshot,
     and nothing can be a family marker.  Most rows of most tables are, and of those this says what
-    `visible_row` says, without making an object: scans ask it for every row.
+    `visible_row` says, without making an object: scans ask it for every row, and most get back
+    what they gave.
 
     Args:
         cells: The row.
         before: The snapshot's start_ts as a shadow cell would hold it.  Timestamps have no sign, so
             that their bytes compare as they do.
     """
-    seen = SimpleRow()
     last_family = last_qualifier = None
-    for cell in cells:
-        _, family, qualifier, _, value, shadow = cell
+    is_whole = True
+    for _, family, qualifier, _, value, shadow in cells:
         if qualifier == last_qualifier and family == last_family:
+            is_whole = False
             continue
         if not shadow or shadow >= before or len(shadow) != LONG_BYTES or not qualifier:
             return None
         last_family, last_qualifier = family, qualifier
-        if value and value != LEGACY_TOMBSTONE:
-            seen.append(cell)
-    return seen
+        if not value or value == LEGACY_TOMBSTONE:
+            is_whole = False
+    return cells if is_whole else _newest_values(cells)
+
+
+def _newest_values(cells: Iterable[PairedCell]) -> SimpleRow:
+    """Keep the newest version of each column, unless it is a tombstone."""
+    newest: dict[tuple[bytes, bytes], PairedCell] = {}
+    for cell in cells:
+        newest.setdefault(cell[1:3], cell)
+    return [cell for cell in newest.values() if not is_tombstone(cell[4])]
 
 
 def paired(cells: Sequence[Cell]) -> list[PairedCell]:

@@ -31,6 +31,7 @@ from omidpy.visibility import (
     ReadShadowCell,
     Resolver,
     SortedRow,
+    cells_of,
     shadow_column,
 )
 from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
@@ -66,7 +67,7 @@ class Scene:
 
     def values(self, reading: Snapshot) -> list[bytes]:
         """Return the values of the row."""
-        return [seen.cell.value for seen in reading.read(TABLE, [b"r"])[0].cells]
+        return [seen.cell.value for seen in cells_of(reading.read(TABLE, [b"r"])[0])]
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ def an_autocommitted_cell_vouches_for_no_other() -> None:
     scene.world.heal(auto, 100)
     reading = scene.open()
     found = reading.read(TABLE, [b"auto", b"r"])
-    assert [len(row.cells) for row in found] == [1, 0]
+    assert [len(cells_of(row)) for row in found] == [1, 0]
     assert scene.seen() == []
 
 

@@ -18,6 +18,7 @@ from omidpy.snapshot import FIRST_VERSIONS, Snapshot, SnapshotReader
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, Point, on
+from omidpy.visibility import VisibleRow, cells_of
 from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from tests.machines.cells import World
 
@@ -50,7 +51,7 @@ class Readers:
     def values(self, snapshot: Snapshot, *rows: bytes) -> list[list[bytes]]:
         """Return the values that the snapshot sees in each row."""
         found = snapshot.read("t", rows)
-        return [[seen.cell.value for seen in row.cells] for row in found]
+        return [[seen.cell.value for seen in cells_of(row)] for row in found]
 
     def publish(self, horizon: int) -> None:
         """Publish a collection horizon, as the compactor does."""
@@ -165,7 +166,7 @@ def test_named_columns_come_alone_though_markers_are_read(readers: Readers) -> N
         cell = readers.world.put(b"r", 100, qualifier=qualifier)
         readers.world.heal(cell, 150)
     found = readers.at().read("t", [b"r"], [(b"cf", b"a")])[0]
-    assert [seen.cell.qualifier for seen in found.cells] == [b"a"]
+    assert [seen.cell.qualifier for seen in cells_of(found)] == [b"a"]
 
 
 def test_a_marker_hides_a_column_read_by_name(readers: Readers) -> None:
@@ -174,7 +175,7 @@ def test_a_marker_hides_a_column_read_by_name(readers: Readers) -> None:
     readers.world.heal(cell, 150)
     marker = readers.world.put(b"r", 200, b"", qualifier=b"")
     readers.world.heal(marker, 250)
-    assert readers.at().read("t", [b"r"], [(b"cf", b"a")])[0].cells == []
+    assert readers.at().read("t", [b"r"], [(b"cf", b"a")]) == [VisibleRow([])]
 
 
 def test_an_older_shadow_cell_is_found_when_its_column_is_named(readers: Readers) -> None:
@@ -184,7 +185,7 @@ def test_an_older_shadow_cell_is_found_when_its_column_is_named(readers: Readers
     readers.store.write({"t": [RowMutation(b"r", (put,))]})
     snapshot = readers.at(epoch=5000)
     found = snapshot.read("t", [b"r"], [(b"cf", b"q")])[0]
-    assert [tuple(seen) for seen in found.cells] == [(cell, 150)]
+    assert [tuple(seen) for seen in cells_of(found)] == [(cell, 150)]
     assert readers.world.entries() == {}
 
 
@@ -381,5 +382,5 @@ def test_cells_of_later_transactions_are_not_even_read(readers: Readers) -> None
     readers.world.put(b"r", 1050, b"later")
     points: list[Cell] = []
     snapshot = readers.at(1000)
-    points.extend(seen.cell for row in snapshot.read("t", [b"r"]) for seen in row.cells)
+    points.extend(seen.cell for row in snapshot.read("t", [b"r"]) for seen in cells_of(row))
     assert points == [own]
