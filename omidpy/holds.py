@@ -2,15 +2,18 @@
 
 The order is what makes a hold good: it is written, then the collection horizon is read; the
 compactor publishes the horizon, then reads the holds.  One of the two sees the other (I10).
+
+A hold is its process's own: a child that inherits it by `fork` cannot end it.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from types import TracebackType
 from typing import Final, Self
 
-from omidpy.errors import SnapshotTooOld, UsageError
+from omidpy.errors import SnapshotTooOld, TransactionClosed, UsageError
 from omidpy.model import Timestamp
 from omidpy.watermarks import Hold, Watermarks
 
@@ -25,13 +28,26 @@ class HeldSnapshot:
         self.start_ts = start_ts
         self._watermarks = watermarks
         self._name = uuid.uuid4().hex
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<HeldSnapshot {self.start_ts}>"
 
     def write(self, *, expires_ms: int) -> None:
         """Record the hold until `expires_ms`, wall time."""
         self._watermarks.write_hold(self._name, Hold(self.start_ts, expires_ms))
 
     def release(self) -> None:
-        """End the hold; a second call does nothing."""
+        """End the hold; a second call does nothing.
+
+        Raises:
+            TransactionClosed: it was made before fork, in the parent process.
+        """
+        if self._is_inherited:
+            raise TransactionClosed(
+                f"the hold of the snapshot {self.start_ts} was made before fork and belongs to the "
+                "parent process"
+            )
         self._watermarks.forget_hold(self._name)
 
     def __enter__(self) -> Self:
@@ -43,7 +59,12 @@ class HeldSnapshot:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.release()
+        if not self._is_inherited:
+            self.release()
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._pid != os.getpid()
 
 
 def hold(watermarks: Watermarks, start_ts: int, *, for_s: float, now_ms: int) -> HeldSnapshot:

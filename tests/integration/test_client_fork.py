@@ -72,6 +72,36 @@ def test_a_transaction_inherited_by_fork_does_nothing() -> None:
     assert run_script(FORK) == "committed in the parent\n"
 
 
+FORKED_HOLD = """
+    import os
+    from omidpy.errors import TransactionClosed
+    from omidpy.watermarks import HOLD_PREFIX
+    from tests.machines.clients import Client
+
+    client = Client()
+    with client.tm.hold(client.tm.begin(), for_s=60) as held:
+        child = os.fork()
+        if child == 0:
+            try:
+                held.release()
+            except TransactionClosed as error:
+                assert "before fork" in str(error)
+            else:
+                os._exit(3)
+            held.__exit__(None, None, None)
+            os._exit(0 if list(client.tm._control.scan(HOLD_PREFIX)) else 4)
+        _, status = os.waitpid(child, 0)
+        assert status == 0, status
+    assert not list(client.tm._control.scan(HOLD_PREFIX))
+    print("released by its owner")
+"""
+
+
+def test_a_hold_inherited_by_fork_stays() -> None:
+    """A child that leaves the block would take the parent's versions away from under it."""
+    assert run_script(FORKED_HOLD) == "released by its owner\n"
+
+
 FORKED_MANAGER = """
     import os, threading
     from tests.machines.clients import Client
