@@ -73,20 +73,31 @@ def store_on(pool: ScriptedPool, options: str = "") -> Thrift2Store:
 
 
 def write_all(store: Thrift2Store, *, durable: bool) -> None:
-    """Write a row that puts, one that deletes, one that does both, and one on a condition."""
-    both = RowMutation(b"c", [PUT], [DELETE])
-    batch = [RowMutation(b"a", [PUT]), RowMutation(b"b", deletes=[DELETE]), both]
-    store.write({"t": batch}, durable=durable)
+    """Put and delete in every way: alone, in batches, together, and on a condition."""
+    puts = [RowMutation(row, [PUT]) for row in (b"a", b"b")]
+    deletes = [RowMutation(row, deletes=[DELETE]) for row in (b"c", b"d")]
+    both = RowMutation(b"e", [PUT], [DELETE])
+    store.write({"t": [*puts, *deletes, both]}, durable=durable)
+    store.write({"t": [puts[0], deletes[0]]}, durable=durable)
     column = Column(b"cf", b"q")
-    store.check_and_mutate("t", b"d", column, None, both._replace(row=b"d"), durable=durable)
+    for change in (both, puts[0]):
+        store.check_and_mutate("t", change.row, column, None, change, durable=durable)
 
 
 def durabilities(pool: ScriptedPool) -> set[int | None]:
     """Return the durability of every put and delete that was sent."""
-    operations = [*pool.named("putMultiple")[0].args[1], *pool.named("deleteMultiple")[0].args[1]]
-    for call in (*pool.named("mutateRow"), *pool.named("checkAndMutate")):
-        operations += [one.put or one.deleteSingle for one in call.args[-1].mutations]
-    assert len(operations) == 6
+    operations: list[Any] = []
+    for call in pool.calls:
+        match call.method:
+            case "put" | "deleteSingle" | "checkAndPut":
+                operations.append(call.args[-1])
+            case "putMultiple" | "deleteMultiple":
+                operations += call.args[-1]
+            case "mutateRow" | "checkAndMutate":
+                operations += [one.put or one.deleteSingle for one in call.args[-1].mutations]
+            case other:
+                assert other == "getTableDescriptor"
+    assert len(operations) == 11
     return {operation.durability for operation in operations}
 
 
@@ -114,10 +125,13 @@ def test_only_what_names_its_versions_may_be_repeated(pool: ScriptedPool) -> Non
     repeatable = {call.method: call.is_idempotent for call in pool.calls}
     assert repeatable == {
         "getTableDescriptor": True,
+        "put": True,
         "putMultiple": True,
+        "deleteSingle": True,
         "deleteMultiple": True,
         "mutateRow": True,
         "checkAndMutate": False,
+        "checkAndPut": False,
         "modifyTable": False,
     }
 
@@ -137,8 +151,9 @@ def test_rows_that_only_put_share_a_call(pool: ScriptedPool) -> None:
 def test_deletes_that_failed_are_not_passed_over(pool: ScriptedPool) -> None:
     """The gateway does not raise for them; it returns what is left."""
     pool.answers["deleteMultiple"] = [idl.TDelete(row=b"b")]
-    with pytest.raises(StorageUnavailable, match="1 of 1 rows failed"):
-        store_on(pool).write({"t": [RowMutation(b"b", deletes=[DELETE])]})
+    deletes = [RowMutation(row, deletes=[DELETE]) for row in (b"a", b"b")]
+    with pytest.raises(StorageUnavailable, match="1 of 2 rows failed, the first is b'b'"):
+        store_on(pool).write({"t": deletes})
 
 
 def test_families_are_asked_for_once_and_again_before_a_refusal(pool: ScriptedPool) -> None:
@@ -152,7 +167,7 @@ def test_families_are_asked_for_once_and_again_before_a_refusal(pool: ScriptedPo
         store.write({"t": [new]})
     pool.families = [b"cf", b"new"]
     store.write({"t": [new]})
-    assert len(pool.named("putMultiple")) == 4
+    assert len(pool.named("put")) == 4
 
 
 @pytest.mark.parametrize("error", [NoSuchTable("gone"), NoSuchFamily("gone")])
@@ -160,10 +175,10 @@ def test_a_refusal_by_hbase_makes_the_store_forget(pool: ScriptedPool, error: Ex
     """What it remembers of the table is of another one."""
     store = store_on(pool)
     store.write({"t": [RowMutation(b"a", [PUT])]})
-    pool.answers["putMultiple"] = error
+    pool.answers["put"] = error
     with pytest.raises(type(error)):
         store.write({"t": [RowMutation(b"a", [PUT])]})
-    del pool.answers["putMultiple"]
+    del pool.answers["put"]
     store.write({"t": [RowMutation(b"a", [PUT])]})
     assert len(pool.named("getTableDescriptor")) == 2
 
