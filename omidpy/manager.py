@@ -47,6 +47,8 @@ from omidpy.model import (
 from omidpy.oracle.base import Oracle
 from omidpy.outcome import OutcomeFinder
 from omidpy.post_commit import (
+    IN_A_FILE,
+    ON_A_CLUSTER,
     AsyncPostCommitter,
     Completer,
     NoPostCommitter,
@@ -115,7 +117,9 @@ class TransactionManager:
         self._watermarks = Watermarks(self._control)
         self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
         completer = Completer(store, commit_table, self._reach_step)
-        self.post_committer: PostCommitter = _post_committer(post_commit, completer)
+        self.post_committer: PostCommitter = _post_committer(
+            post_commit, completer, is_remote=store.capabilities.remote
+        )
         self.reader = SnapshotReader(
             store, resolver, self._watermarks, self.clock, owes=self.post_committer.owes
         )
@@ -416,11 +420,11 @@ def _no_step(_: str) -> None:
     """Let every step pass."""
 
 
-def _post_committer(mode: str, completer: Completer) -> PostCommitter:
+def _post_committer(mode: str, completer: Completer, *, is_remote: bool) -> PostCommitter:
     if mode == "sync":
         return SyncPostCommitter(completer)
     if mode == "async":
-        return AsyncPostCommitter(completer)
+        return AsyncPostCommitter(completer, ON_A_CLUSTER if is_remote else IN_A_FILE)
     return NoPostCommitter()
 
 

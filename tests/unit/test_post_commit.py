@@ -14,6 +14,7 @@ from omidpy.post_commit import (
     AsyncPostCommitter,
     Completer,
     Completion,
+    Gathering,
     NoPostCommitter,
     SyncPostCommitter,
 )
@@ -176,18 +177,19 @@ def test_the_queue_goes_on_after_a_failure(store: FaultyStore) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("end", ["drain", "close"])
 def test_under_load_transactions_gather_until_somebody_waits_for_them(
-    store: FaultyStore, monkeypatch: pytest.MonkeyPatch, end: str
+    store: FaultyStore, end: str
 ) -> None:
-    """Each batch takes the store's write lock twice, whatever its size; nobody waits for more."""
-    monkeypatch.setattr("omidpy.post_commit.GATHER_S", 3600.0)
-    monkeypatch.setattr("omidpy.post_commit.UNDER_LOAD_S", 3600.0)
+    """A batch costs the same whatever its size; nobody waits for more."""
     a_batch_is_done = threading.Event()
 
     def on_step(step: str) -> None:
         if step == "completed":
             a_batch_is_done.set()
 
-    committer = AsyncPostCommitter(Completer(store, CommitTable(store), on_step))
+    committer = AsyncPostCommitter(
+        Completer(store, CommitTable(store), on_step),
+        Gathering(gather_s=3600.0, under_load_s=3600.0),
+    )
     committer.submit(completion(store, 50))
     assert a_batch_is_done.wait(DEADLINE_S), "a lone transaction is completed at once"
     committer.drain()
