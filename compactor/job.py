@@ -31,6 +31,7 @@ from compactor.options import (
     DEFAULT_GRACE,
     DEFAULT_INVALIDATION_GRACE,
     DEFAULT_RETENTION,
+    GRACE_BESIDE_OMID,
     options_from_words,
 )
 from compactor.range_pass import RangePass, RangeResult, RangeTask
@@ -97,8 +98,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--grace",
         metavar="TIME",
-        default=DEFAULT_GRACE,
-        help="how old a claim must be before entries below it go (default: %(default)s)",
+        help="how old a claim must be before entries below it go (default: "
+        f"{DEFAULT_GRACE}, {GRACE_BESIDE_OMID} where Omid's oracle served the store before)",
     )
     made.add_argument(
         "--invalidation-grace",

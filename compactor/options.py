@@ -11,6 +11,8 @@ from omidpy.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
 
 DEFAULT_GRACE: Final = "1h"
+GRACE_BESIDE_OMID: Final = "24h"
+"""Default where Omid's oracle served the store before ours, so that Java clients may be about."""
 DEFAULT_INVALIDATION_GRACE: Final = "24h"
 DEFAULT_RETENTION: Final = "24h"
 
@@ -23,9 +25,9 @@ class Options:
     """Scan these tables alone; None is every table of ours."""
     exclude: frozenset[str] = frozenset()
     """Scan every table of ours but these."""
-    grace_s: float = 3600.0
+    grace_s: float | None = None
     """How old a claim must be before commit entries below it go: longer than any client waits for
-    a lost reply."""
+    a lost reply.  None: `DEFAULT_GRACE`, or `GRACE_BESIDE_OMID`, see there."""
     invalidation_grace_s: float = 86_400.0
     """The same for invalidations: longer than a deposed oracle's last write can be under way."""
     retention_s: float = 86_400.0
@@ -45,8 +47,14 @@ class Options:
             ("--invalidation-grace", self.invalidation_grace_s),
             ("--retention", self.retention_s),
         ):
-            if not (math.isfinite(seconds) and seconds >= 0):
+            if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
                 raise UsageError(f"{name} is {seconds} seconds; use 0 or more")
+
+    def grace_on(self, *, follows_omid: bool) -> float:
+        """Return the grace, in seconds, on a store that Omid's oracle did or did not serve."""
+        if self.grace_s is not None:
+            return self.grace_s
+        return parse_duration(GRACE_BESIDE_OMID if follows_omid else DEFAULT_GRACE, name="--grace")
 
     def scans(self, table: str) -> bool:
         """Say whether this run scans a table of ours."""
@@ -85,7 +93,7 @@ def options_from_words(
     *,
     tables: str | None = None,
     exclude: str | None = None,
-    grace: str = DEFAULT_GRACE,
+    grace: str | None = None,
     invalidation_grace: str = DEFAULT_INVALIDATION_GRACE,
     retention: str = DEFAULT_RETENTION,
     should_wait: bool = False,
@@ -95,7 +103,7 @@ def options_from_words(
     return Options(
         tables=None if tables is None else parse_names(tables, name="--tables"),
         exclude=parse_names(exclude, name="--exclude"),
-        grace_s=parse_duration(grace, name="--grace"),
+        grace_s=None if grace is None else parse_duration(grace, name="--grace"),
         invalidation_grace_s=parse_duration(invalidation_grace, name="--invalidation-grace"),
         retention_s=parse_duration(retention, name="--retention"),
         should_wait=should_wait,

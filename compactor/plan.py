@@ -20,10 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 import msgspec
 
+from compactor.conversion import ADOPTED_CEILING_FACT
 from compactor.environment import Environment
 from compactor.horizon import (
     HOLE,
@@ -97,6 +99,12 @@ class Compaction:
         self.record: RunRecord | None = None
         self.foreign_cells = 0
         self.notes: list[str] = []
+
+    @cached_property
+    def grace_s(self) -> float:
+        """How old a claim must be to count, as asked for or as the store's clients need it."""
+        follows_omid = self.control.read(ADOPTED_CEILING_FACT) is not None
+        return self.options.grace_on(follows_omid=follows_omid)
 
     def run(self) -> Report:
         """Do every step, and remember the run whatever becomes of it."""
@@ -236,7 +244,7 @@ class Compaction:
             self.watermarks.publish_collection_horizon(target, now_ms=published_ms)
             self.on_step("horizon-published")
             if self.options.should_wait:
-                grace_s = max(self.options.grace_s, MIN_COLLECTION_GRACE_S)
+                grace_s = max(self.grace_s, MIN_COLLECTION_GRACE_S)
                 deadline_ms = published_ms + round(grace_s * 1000)
                 while self.aged_horizon() < target and self.clock.wall_ms() < deadline_ms:
                     self.nap(deadline_ms)
@@ -258,7 +266,7 @@ class Compaction:
     def aged_horizon(self) -> Timestamp:
         """Return the newest horizon that has been public for the grace."""
         return self.watermarks.aged_collection_horizon(
-            now_ms=self.clock.wall_ms(), grace_s=self.options.grace_s
+            now_ms=self.clock.wall_ms(), grace_s=self.grace_s
         )
 
     def read_holds(self) -> list[Hold]:
@@ -339,10 +347,10 @@ class Compaction:
         if self.options.is_dry_run:
             return False
         newest_ms = max((result.claim.recorded_ms for result in results if result.claim), default=0)
-        deadline_ms = newest_ms + round(self.options.grace_s * 1000)
+        deadline_ms = newest_ms + round(self.grace_s * 1000)
         if self.clock.wall_ms() >= deadline_ms:
             return False
-        self.progress.note(f"waiting until the claims are {self.options.grace_s:g} s old")
+        self.progress.note(f"waiting until the claims are {self.grace_s:g} s old")
         while self.clock.wall_ms() < deadline_ms:
             self.nap(deadline_ms)
         return True
@@ -354,7 +362,7 @@ class Compaction:
         base_task: RangeTask,
     ) -> PruneLimits:
         """Return what the claims that are old enough allow to forget."""
-        horizon = self.minimum(standings, claims, grace_s=self.options.grace_s)
+        horizon = self.minimum(standings, claims, grace_s=self.grace_s)
         invalidation_horizon = self.minimum(
             standings, claims, grace_s=self.options.invalidation_grace_s
         )

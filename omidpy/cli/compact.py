@@ -45,8 +45,13 @@ def run(
         str | None, typer.Option(metavar="A,B", help="Scan every table but these.")
     ] = None,
     grace: Annotated[
-        str, typer.Option(metavar="TIME", help="Age of a claim before entries below it go.")
-    ] = "1h",
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Age of a claim before entries below it go. "
+            "Default: 1h, 24h where Omid's oracle served the store before.",
+        ),
+    ] = None,
     invalidation_grace: Annotated[
         str, typer.Option(metavar="TIME", help="The same for invalidations.")
     ] = "24h",

@@ -101,7 +101,9 @@ def test_the_reference_of_commands_shows_every_verb_and_option() -> None:
         "compact show RUN",
     ):
         assert f"## `omidpy {verb}`" in text
-    assert "| `--grace TIME` | Age of a claim before entries below it go. Default: `1h`. |" in text
+    grace = "Age of a claim before entries below it go. Default: 1h, 24h where"
+    assert f"| `--grace TIME` | {grace}" in text
+    assert "How far back snapshots stay readable. Default: `24h`. |" in text
     assert "| `--store URL` | Address of the store. Or `OMIDPY_STORE`. |" in text
 
 
