@@ -93,13 +93,16 @@ def adopt(
     with opened(store) as open_store:
         plan = plan_adoption(open_store, name, COMMIT_TABLE, may_alter=alter_families)
         undecided, converted = plan.undecided_cells(), plan.plain_cells()
+        warning = ""
+        if undecided and not (accept_undecided or plan.is_owned):
+            warning = (
+                f"{undecided} cells of {name} have neither a shadow cell nor a commit entry: "
+                "nobody would see them, and the next compaction drops them; add "
+                "--accept-undecided if dead clients left them"
+            )
         if apply:
-            if undecided and not (accept_undecided or plan.is_owned):
-                raise UsageError(
-                    f"{undecided} cells of {name} have neither a shadow cell nor a commit entry: "
-                    "nobody would see them, and the next compaction drops them; add "
-                    "--accept-undecided if dead clients left them"
-                )
+            if warning:
+                raise UsageError(warning)
             converted = adopt_table(open_store, plan, COMMIT_TABLE)
     families = sorted(family.decode(errors="replace") for family in plan.families)
     if as_json:
@@ -132,6 +135,8 @@ def adopt(
             f"{converted} cells of plain data {'got' if apply else 'would get'} shadow cells of "
             "their own version"
         )
+    if warning:
+        typer.echo(warning)
     if not apply:
         typer.echo("nothing was changed; add --apply")
 

@@ -222,6 +222,10 @@ def test_adopting_a_table_of_javas(cli: Cli, url: str) -> None:
 def test_adopting_refuses_cells_that_would_be_dropped(cli: Cli, url: str) -> None:
     """They may be plain data that somebody wrote beside the transactions."""
     reopened(url).put(b"b", 400, table="java")
+    code, out, _ = cli("table", "adopt", "java")
+    assert code == 0
+    assert "1 cells of java have neither" in out
+    assert "--accept-undecided" not in cli("table", "adopt", "java", "--accept-undecided")[1]
     code, _, err = cli("table", "adopt", "java", "--apply")
     assert code == 2
     assert "--accept-undecided" in err
