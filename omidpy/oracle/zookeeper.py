@@ -37,7 +37,10 @@ DEFAULT_PORT: Final = 2181
 DEFAULT_TIMEOUT_S: Final = 10.0
 DEFAULT_PERIOD_S: Final = 10.0
 
-_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+_FLAGS: Final = {
+    **dict.fromkeys(("true", "on", "1"), True),
+    **dict.fromkeys(("false", "off", "0"), False),
+}
 _MECHANISMS: Final = ("GSSAPI", "DIGEST-MD5")
 _OPTIONS: Final = (
     "period",

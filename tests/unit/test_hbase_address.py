@@ -62,6 +62,8 @@ def test_tls_and_kerberos_are_options() -> None:
         "auth-conf",
     )
     assert parse_address("hbase+thrift2://gw?tls=off").tls is False
+    assert parse_address("hbase+thrift2://gw?tls=false").tls is False
+    assert parse_address("hbase+thrift2://gw?tls=true").tls is True
 
 
 def test_every_option_is_a_field() -> None:

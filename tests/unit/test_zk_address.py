@@ -35,7 +35,7 @@ def test_tls_goes_to_the_client_as_it_is() -> None:
         "certfile": "/d.pem",
         "keyfile": "/k.pem",
     }
-    loose = parse_zookeeper("zk://h/omid?tls=true&verify=false").client_options
+    loose = parse_zookeeper("zk://h/omid?tls=on&verify=off").client_options
     assert (loose["verify_certs"], loose["check_hostname"]) == (False, False)
 
 

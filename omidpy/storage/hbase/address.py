@@ -143,6 +143,8 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "sasl_qop": ("auth", "auth-int", "auth-conf"),
     }
 )
+_SWITCHES: Final[Mapping[str, str]] = MappingProxyType({"true": "on", "false": "off"})
+"""The words of ZooKeeper's addresses, so that nobody has to remember which has which."""
 _SECONDS: Final = ("timeout_s", "connect_timeout_s", "retry_s", "max_idle_s")
 _COUNTS: Final = ("pool_size",)
 _TEXTS: Final = ("tls_ca", "tls_cert", "tls_key", "tls_name", "sasl_service", "sasl_host")
@@ -166,6 +168,8 @@ def _options(url: str, query: str) -> dict[str, Any]:
 
 def _value(url: str, name: str, text: str) -> object:
     if name in _CHOICES:
+        if name == "tls":
+            text = _SWITCHES.get(text, text)
         if text not in _CHOICES[name]:
             choices = " or ".join(_CHOICES[name])
             raise ConfigError(f"store address {url!r}: {name}={text!r} must be {choices}")
