@@ -14,8 +14,7 @@ import pytest
 
 import omidpy
 from omidpy.cells import shadow_qualifier
-from omidpy.commit_table import CommitTable, create_system_tables
-from omidpy.connect import open_store
+from omidpy.commit_table import CommitTable
 from omidpy.errors import Fenced, TransactionAborted, WriteConflict
 from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp, TransactionStatus
@@ -23,6 +22,7 @@ from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver, JavaError, JavaOracle
 from tests.machines.java_client import JavaManager
+from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
@@ -33,10 +33,8 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="module")
 def store(hbase: HBase) -> Iterator[Store]:
     """Open the HBase as our clients do, with Omid's tables and ours."""
-    store = open_store(hbase.thrift2_url)
-    create_system_tables(store)
-    yield store
-    store.close()
+    with shared_store(hbase) as store:
+        yield store
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from omidpy.commit_table import create_system_tables
-from omidpy.connect import open_store
 from omidpy.errors import ConfigError, OracleError, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import CellId
@@ -22,6 +20,7 @@ from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver, JavaOracle
 from tests.machines.java_client import JavaManager
+from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
@@ -33,10 +32,8 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="module")
 def store(hbase: HBase) -> Iterator[Store]:
     """Open the HBase as our clients do, with Omid's tables and ours."""
-    store = open_store(hbase.thrift2_url)
-    create_system_tables(store)
-    yield store
-    store.close()
+    with shared_store(hbase) as store:
+        yield store
 
 
 @pytest.fixture(scope="module")

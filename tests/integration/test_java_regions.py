@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import omidpy
-from omidpy.commit_table import create_system_tables
-from omidpy.connect import open_store
 from omidpy.manager import TransactionManager
 from omidpy.model import Column
 from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver
 from tests.machines.java_client import JavaManager
+from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
@@ -31,10 +30,8 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def store(hbase: HBase) -> Iterator[Store]:
     """Open the HBase as our clients do, with Omid's tables and ours."""
-    store = open_store(hbase.thrift2_url)
-    create_system_tables(store)
-    yield store
-    store.close()
+    with shared_store(hbase) as store:
+        yield store
 
 
 @pytest.fixture(scope="module")

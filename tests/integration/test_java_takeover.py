@@ -16,14 +16,14 @@ import pytest
 
 import omidpy
 from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable, create_system_tables
-from omidpy.connect import open_store
+from omidpy.commit_table import CommitTable
 from omidpy.errors import OracleUnavailable, TransactionAborted
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver, JavaError, JavaOracle
 from tests.machines.java_client import JavaManager, JavaTransaction
+from tests.machines.java_world import shared_store
 from tests.machines.processes import ServerProcess, tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
@@ -38,10 +38,8 @@ T = TypeVar("T")
 @pytest.fixture(scope="module")
 def store(hbase: HBase) -> Iterator[Store]:
     """Open the HBase as our clients do, with Omid's tables and ours."""
-    store = open_store(hbase.thrift2_url)
-    create_system_tables(store)
-    yield store
-    store.close()
+    with shared_store(hbase) as store:
+        yield store
 
 
 @pytest.fixture(scope="module")
