@@ -366,14 +366,21 @@ class OracleServer:
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Run `work` in the thread, then pass its result, or its exception, to `then`."""
-        future = self.loop.run_in_executor(self._executor, work)
+        """Run `work` in the thread, then pass its result, or its exception, to `then`.
 
-        def finish(done: asyncio.Future[Any]) -> None:
-            if not done.cancelled():
-                then(done.exception() or done.result())
+        Every commit waits for the way there and back, so it has no future of the loop, which would
+        cost another turn of it.
+        """
 
-        future.add_done_callback(finish)
+        def run() -> None:
+            try:
+                outcome = work()
+            except BaseException as error:  # noqa: BLE001  `then` ends the server with it
+                outcome = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                self.loop.call_soon_threadsafe(then, outcome)
+
+        self._executor.submit(run)
 
     # -- time ----------------------------------------------------------------------------------
 
