@@ -1,4 +1,4 @@
-"""How long does each call of a gateway take, as the process that makes it sees it?
+"""How long does each call of a process take, as that process sees it?
 
 As a program it is a `tso-server` that writes down its own calls when it ends:
 
@@ -11,37 +11,52 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.hbase.pool import GatewayPool
 from tso.cli import main
 
 Calls: TypeAlias = dict[str, list[float]]
-"""Seconds of each call, by method and table."""
+"""Seconds of each call in order, by `gateway METHOD TABLE`, `oracle begin` or `oracle commit`."""
+
+BEGIN: Final = "oracle begin"
+COMMIT: Final = "oracle commit"
 
 
 @contextmanager
 def timed_calls() -> Iterator[Calls]:
-    """Time every call that this process makes within the block."""
+    """Time every call of a gateway or of an oracle that this process makes within the block."""
     calls: Calls = defaultdict(list)
-    original = GatewayPool.call
+    with ExitStack() as patches:
+        for owner, method in ((GatewayPool, "call"), (TcpOracle, "begin"), (TcpOracle, "commit")):
+            patches.enter_context(_timed(owner, method, calls))
+        yield calls
 
-    def call(self: GatewayPool, method: str, *args: Any, **more: Any) -> Any:
+
+@contextmanager
+def _timed(owner: type[Any], method: str, calls: Calls) -> Iterator[None]:
+    original = getattr(owner, method)
+
+    def call(self: Any, *args: Any, **more: Any) -> Any:
+        name = f"oracle {method}"
+        if owner is GatewayPool:
+            name = f"gateway {args[0]} {more.get('table')}"
         began_s = time.perf_counter()
         try:
-            return original(self, method, *args, **more)
+            return original(self, *args, **more)
         finally:
-            calls[f"{method} {more.get('table')}"].append(time.perf_counter() - began_s)
+            calls[name].append(time.perf_counter() - began_s)
 
-    GatewayPool.call = call  # type: ignore[method-assign]
+    setattr(owner, method, call)
     try:
-        yield calls
+        yield
     finally:
-        GatewayPool.call = original  # type: ignore[method-assign]
+        setattr(owner, method, original)
 
 
 if __name__ == "__main__":

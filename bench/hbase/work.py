@@ -49,9 +49,9 @@ def key(number: int) -> bytes:
 class Clients:
     """The connections of one process, opened when first asked for."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: Where, manager: TransactionManager | None = None) -> None:
         self._where = where
-        self._manager: TransactionManager | None = None
+        self._manager = manager
         self._bare: list[Any] = []
 
     @property
