@@ -1,7 +1,7 @@
 """The `omidpy` command: one module a noun, each imported when its verb runs.
 
-    omidpy  init | doctor | status | table list|adopt|ignore | commit-table stats | watermarks
-            verify | compact [run]|history|show|plot | backup | restore
+    omidpy  init | doctor | status | table list|adopt|ignore | tx inspect|outcome | watermarks |
+            commit-table stats | verify | compact [run]|history|show|plot | backup | restore
 
 Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`.  Exit codes:
 0 done, 1 failed, 2 usage or configuration.  An error is one line on stderr.
