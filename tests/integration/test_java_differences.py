@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import omidpy
-from omidpy.errors import ConfigError, OracleError, UsageError
+from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
-from omidpy.model import CellId
-from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
-from tests.machines.java import JavaDriver, JavaOracle
+from tests.machines.java import JavaDriver
 from tests.machines.java_client import JavaManager
 from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
@@ -143,23 +140,3 @@ def test_a_delete_of_one_binary_row_hides_another_from_java_s_scans_alone(
     assert later.scan(TABLE, start=row.hex(), stop=(row + b"\xff").hex()) == []
     assert later.row(TABLE, second) == {b"cf:a": b"2"}
     assert list(ours.begin().table(TABLE).scan(row_prefix=row)) == [(second, {b"cf:a": b"2"})]
-
-
-def test_one_cell_id_kills_omid_s_oracle(hbase: HBase, store: Store, tmp_path: Path) -> None:
-    """Any client can send it; to ours it is an ordinary cell."""
-    with JavaOracle(hbase.zookeeper, tmp_path) as oracle:
-        client = TcpOracle(oracle.address, reconnect_budget_s=0)
-        start_ts = client.begin().start_ts
-        with pytest.raises(OracleError):
-            client.commit(start_ts, [CellId(-(2**63))], [])
-        client.close()
-        assert oracle.process.wait(60) != 0
-
-
-def test_omid_s_low_latency_mode_is_refused(hbase: HBase, store: Store, tmp_path: Path) -> None:
-    """Its clients write the commit table themselves, and swallow errors there."""
-    with (
-        JavaOracle(hbase.zookeeper, tmp_path, is_low_latency=True) as oracle,
-        pytest.raises(ConfigError, match="lowLatency"),
-    ):
-        omidpy.connect(hbase.thrift2_url, oracle.address)
