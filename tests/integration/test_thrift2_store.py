@@ -175,6 +175,18 @@ def test_large_batches_are_cut(store: Thrift2Store, monkeypatch: pytest.MonkeyPa
     assert [[cell.version for cell in cells] for cells in store.get("t", rows)] == [[1]] * 40
 
 
+def test_a_framed_gateway_gets_batches_that_fit_its_frames(
+    store: Thrift2Store, hbase: HBase
+) -> None:
+    """As shipped it hangs up on more than 2 MiB, which a large transaction has."""
+    framed = Thrift2Store(f"hbase+thrift2://{hbase.gateway('thrift2', '-f')}?transport=framed")
+    rows = [b"%02d" % number for number in range(30)]
+    puts = [RowMutation(row, [Put(b"cf", b"q", 1, row * 50_000)]) for row in rows]
+    framed.write({"t": puts})
+    assert [cells[0].value for cells in framed.get("t", rows)] == [row * 50_000 for row in rows]
+    framed.close()
+
+
 def test_pairs_are_the_newest_cells_with_their_shadow_cells(store: Thrift2Store) -> None:
     """By whole families and by columns, and never a row without any."""
     shadow = shadow_qualifier(b"q")

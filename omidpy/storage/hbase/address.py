@@ -35,6 +35,13 @@ EXAMPLE: Final = "hbase+thrift2://gateway1:9090,gateway2:9090?transport=framed"
 GATEWAY_IDLE_LIMIT_S: Final = 60.0
 """A gateway closes a connection that says nothing for this long, unless it is configured so."""
 
+FRAMED_BATCH_BYTES: Final = 1024 * 1024
+"""Bytes of one write over the framed transport, unless one row has more.
+
+A gateway hangs up on a frame of more than `hbase.regionserver.thrift.framed.max_frame_size_in_mb`,
+which is 2 MiB as shipped.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class HBaseAddress:

@@ -57,7 +57,7 @@ from omidpy.storage.base import (
 )
 from omidpy.storage.hbase import convert, described, identity, paging, search
 from omidpy.storage.hbase import schema as schemas
-from omidpy.storage.hbase.address import HBaseAddress, parse_address
+from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.pool import GatewayPool
@@ -69,7 +69,7 @@ GET_BATCH_ROWS: Final = 500
 WRITE_BATCH_ROWS: Final = 1000
 """Rows that one RPC writes."""
 WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that one RPC writes, unless one row has more."""
+"""Bytes that one RPC writes, unless one row has more; see also `FRAMED_BATCH_BYTES`."""
 
 _EQUAL: Final = 2
 
@@ -367,14 +367,14 @@ class Thrift2Store:
         durability = convert.FSYNC_WAL if durable else self._durability
         name = table.encode()
         puts = [write for write in writes if not write.deletes]
-        for batch in _batches(puts):
+        for batch in self._batches(puts):
             operations = [write.put(durability) for write in batch]
             if len(operations) == 1:
                 self._repeatable(table, "put", name, operations[0])
             else:
                 self._repeatable(table, "putMultiple", name, operations)
         deletes = [write for write in writes if not write.puts]
-        for batch in _batches(deletes):
+        for batch in self._batches(deletes):
             operations = [write.delete(durability) for write in batch]
             if len(operations) == 1:
                 self._repeatable(table, "deleteSingle", name, operations[0])
@@ -388,6 +388,12 @@ class Thrift2Store:
         for write in writes:
             if write.puts and write.deletes:
                 self._repeatable(table, "mutateRow", name, write.mutations(durability))
+
+    def _batches(self, writes: list[convert.RowWrite]) -> Iterator[list[convert.RowWrite]]:
+        max_bytes = WRITE_BATCH_BYTES
+        if self._address.transport == "framed":
+            max_bytes = min(max_bytes, FRAMED_BATCH_BYTES)
+        return convert.batches(writes, max_rows=WRITE_BATCH_ROWS, max_bytes=max_bytes)
 
     def check_and_mutate(
         self,
@@ -504,7 +510,3 @@ class Thrift2Store:
             if table is not None:
                 self._families.pop(table, None)
             raise
-
-
-def _batches(writes: list[convert.RowWrite]) -> Iterator[list[convert.RowWrite]]:
-    return convert.batches(writes, max_rows=WRITE_BATCH_ROWS, max_bytes=WRITE_BATCH_BYTES)
