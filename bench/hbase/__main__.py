@@ -12,14 +12,16 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 import omidpy
-from bench.hbase import omid, rounds, work
+from bench.hbase import compaction, omid, rounds, work
 from bench.hbase.fleet import Fleet, Job
+from bench.hbase.profile import Step, profile
 from bench.hbase.rounds import BARE, OURS, THREADS, Ratio, Rounds, ratio
 from bench.measure import Document, commit_id, describe_machine, today
 from bench.processes import tso_server
@@ -27,8 +29,12 @@ from omidpy.connect import open_store
 from omidpy.model import FamilySchema, TableSchema
 from tests.machines.hbase import HBase
 
-READ_ROWS = 10_000
-WARM_UP_ROUNDS = 2
+SCAN_ROWS: Final = 10_000
+COMPACTED_ROWS: Final = 10_000
+PROFILED: Final = 1000
+WARM_UP_ROUNDS: Final = 3
+_QUICKLY: Final = 50
+"""A quick run does so much less, and measures nothing."""
 
 
 class HBaseDocument(Document, frozen=True, kw_only=True):
@@ -37,13 +43,60 @@ class HBaseDocument(Document, frozen=True, kw_only=True):
     ratios: list[Ratio]
     load_averages: list[float]
     """At the start of each round."""
+    profile: list[Step]
+    """Where the time of a lone put and commit goes."""
 
 
 def measure(
-    hbase: HBase, directory: Path, *, seconds: float, count: int, workers: int
+    hbase: HBase, directory: Path, *, seconds: float, count: int, workers: int, quick: bool
 ) -> HBaseDocument:
-    """Measure on `hbase`, which has none of the tables that this makes."""
+    """Measure on `hbase`, which has no tables.
+
+    Args:
+        hbase: Where to measure.
+        directory: For logs.
+        seconds: How long each client does each kind of work in each round.
+        count: Rounds.
+        workers: Processes, or threads, that work at the same time.
+        quick: Only show that everything runs; the numbers mean nothing.
+    """
     before = os.getloadavg()[0]
+    less = _QUICKLY if quick else 1
+    # First: a compaction looks into every table of the store.
+    compacted = compaction.measure(hbase.thrift2_url, directory, rows=COMPACTED_ROWS // less)
+    measured = _rounds(
+        hbase,
+        directory,
+        seconds=seconds,
+        count=count,
+        workers=workers,
+        rows=SCAN_ROWS,
+        warm_up_count=0 if quick else WARM_UP_ROUNDS,
+    )
+    steps = profile(hbase.thrift2_url, directory, count=PROFILED // less)
+    return HBaseDocument(
+        today(),
+        commit_id(),
+        describe_machine(directory),
+        before,
+        os.getloadavg()[0],
+        measured.results() + compacted,
+        ratios=ratios(measured, workers),
+        load_averages=[round(load, 2) for load in measured.load_averages],
+        profile=steps,
+    )
+
+
+def _rounds(
+    hbase: HBase,
+    directory: Path,
+    *,
+    seconds: float,
+    count: int,
+    workers: int,
+    rows: int,
+    warm_up_count: int,
+) -> Rounds:
     with contextlib.ExitStack() as resources:
         store = resources.enter_context(contextlib.closing(open_store(hbase.thrift2_url)))
         tso = resources.enter_context(tso_server(hbase.thrift2_url, log=directory / "tso.log"))
@@ -58,31 +111,20 @@ def measure(
         manager.create_table(work.PUT_TABLE, families=["f"])
         for table, columns in rounds.SCANNED.items():
             manager.create_table(table, families=["f"])
-            work.fill(manager, table, rows=READ_ROWS, columns=columns)
+            work.fill(manager, table, rows=rows, columns=columns)
             for client in java.values():
-                client.fill(table, rows=READ_ROWS, columns=columns)
+                client.fill(table, rows=rows, columns=columns)
         where = work.Where(hbase.thrift2_url, tso)
         lone = resources.enter_context(Fleet(1, where))
         fleet = resources.enter_context(Fleet(workers, where))
         # The first 10,000 calls to a JVM are several times slower than those that follow.
         fleet.run(Job("bare put", 1, 1, 2 * seconds, 0))
-        for _ in range(WARM_UP_ROUNDS):
-            Rounds(manager, fleet, lone, java).run(
-                seconds=max(0.2, seconds / 2), workers=workers, number=-1
-            )
+        for _ in range(warm_up_count):
+            Rounds(manager, fleet, lone, java).run(seconds=seconds, workers=workers, number=-1)
         measured = Rounds(manager, fleet, lone, java)
         for number in range(count):
             measured.run(seconds=seconds, workers=workers, number=number)
-    return HBaseDocument(
-        today(),
-        commit_id(),
-        describe_machine(directory),
-        before,
-        os.getloadavg()[0],
-        measured.results(),
-        ratios=ratios(measured, workers),
-        load_averages=[round(load, 2) for load in measured.load_averages],
-    )
+        return measured
 
 
 def ratios(measured: Rounds, workers: int) -> list[Ratio]:
@@ -142,7 +184,10 @@ def print_document(console: Console, document: HBaseDocument) -> None:
     table = Table("what", "load", "p50 ms", "p99 ms", "a second", title=document.commit)
     for result in document.results:
         numbers = (result.p50_ms, result.p99_ms, result.per_second)
-        shown = ("" if value is None else f"{value:,.2f}" for value in numbers)
+        shown = (
+            "" if value is None else f"{value:,.3g}" if value < 1 else f"{value:,.2f}"
+            for value in numbers
+        )
         table.add_row(result.name, result.load, *shown)
     console.print(table)
     table = Table("ratio", "median", "rounds", "aim", "met")
@@ -150,6 +195,10 @@ def print_document(console: Console, document: HBaseDocument) -> None:
         met = "" if one.is_met is None else "yes" if one.is_met else "no"
         each = " ".join(f"{value:.2f}" for value in one.rounds)
         table.add_row(one.name, f"{one.median:.2f}", each, one.aim, met)
+    console.print(table)
+    table = Table("where the time of a lone put and commit goes", "p50 us", "a transaction")
+    for step in document.profile:
+        table.add_row(step.name, f"{step.p50_us:,.0f}", f"{step.per_transaction:g}")
     console.print(table)
     console.print(f"load average at each round: {document.load_averages}")
 
@@ -162,6 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each case in each round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
     options = parser.parse_args(arguments)
     with contextlib.ExitStack() as resources:
         directory = Path(resources.enter_context(tempfile.TemporaryDirectory()))
@@ -173,9 +223,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         document = measure(
             hbase,
             directory,
-            seconds=options.seconds,
-            count=options.rounds,
+            seconds=0.1 if options.quick else options.seconds,
+            count=1 if options.quick else options.rounds,
             workers=options.workers,
+            quick=options.quick,
         )
     print_document(Console(width=160), document)
     path = options.output / f"{document.date}-{document.commit}-hbase.json"

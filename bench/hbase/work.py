@@ -52,6 +52,7 @@ class Clients:
     def __init__(self, where: Where, manager: TransactionManager | None = None) -> None:
         self._where = where
         self._manager = manager
+        self._is_owner = manager is None
         self._bare: list[Any] = []
 
     @property
@@ -87,9 +88,9 @@ class Clients:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close everything."""
+        """Close everything but a manager of somebody else."""
         self.drain()
-        if self._manager is not None:
+        if self._manager is not None and self._is_owner:
             self._manager.close()
 
 

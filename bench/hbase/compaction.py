@@ -1,0 +1,110 @@
+"""How many cells a second does a pass of the compactor read from HBase, and what takes the time?
+
+In this process and one range after another, so that all of it is one core's.  Three parts: the
+compactor's own work; writing calls and reading answers, which is ours too; and the wait for the
+gateway, which is the gateway's and HBase's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import omidpy
+from bench.hbase import work
+from bench.measure import Result
+from bench.processes import tso_server
+from compactor.local import compact
+from compactor.options import Options
+from omidpy.connect import open_store
+from omidpy.storage.hbase.pool import GatewayPool
+
+COLUMNS: Final = 5
+TABLES: Final = {"sync": "BENCH_HEALED", "none": "BENCH_UNHEALED"}
+"""By what follows a commit."""
+
+
+class _Spent:
+    """What calls of the gateway took in this thread."""
+
+    def __init__(self) -> None:
+        self.elapsed_s = 0.0
+        self.processor_s = 0.0
+
+
+def measure(url: str, directory: Path, *, rows: int) -> list[Result]:
+    """Compact a table of `rows` rows that is healed, and one that is not at all."""
+    with tso_server(url, log=directory / "tso-fill.log") as tso:
+        for post_commit, table in TABLES.items():
+            with omidpy.connect(url, tso=tso, post_commit=post_commit) as manager:
+                manager.create_table(table, families=["f"])
+                work.fill(manager, table, rows=rows, columns=COLUMNS)
+    # An oracle that starts again lets nothing commit that began before: the low watermark rises.
+    with tso_server(url, log=directory / "tso-after.log"):
+        return [
+            result
+            for post_commit, table in TABLES.items()
+            for result in _measure(url, table, rows, is_healed=post_commit == "sync")
+        ]
+
+
+def _measure(url: str, table: str, rows: int, *, is_healed: bool) -> list[Result]:
+    options = Options(
+        grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0, tables=frozenset((table,))
+    )
+    with closing(open_store(url)) as store, _timed_calls() as spent:
+        began_s, processor_s = time.perf_counter(), time.thread_time()
+        report = compact(store, options)
+        elapsed_s = time.perf_counter() - began_s
+        processor_s = time.thread_time() - processor_s
+    if report.cells_healed != (0 if is_healed else rows * COLUMNS):
+        raise RuntimeError(f"{report.cells_healed} cells of {table} were healed")
+    what = "every cell healed before" if is_healed else "every cell to heal"
+    parts = {
+        "own work": elapsed_s - spent.elapsed_s,
+        "writing calls and reading answers": spent.processor_s,
+        "waiting for the gateway": spent.elapsed_s - spent.processor_s,
+    }
+    load = f"{rows} rows of {COLUMNS} cells, 1 process"
+    cells = report.cells_read
+    return [
+        Result(f"compaction, {what}", load, per_second=round(cells / elapsed_s, 1), count=cells),
+        Result(
+            f"compaction, {what}, of a processor of its own",
+            load,
+            per_second=round(cells / processor_s, 1),
+            count=cells,
+        ),
+        *(
+            Result(
+                f"compaction, {what}: {part}",
+                f"{seconds / elapsed_s:.0%} of the time",
+                p50_ms=round(seconds / cells * 1000, 5),
+                count=cells,
+            )
+            for part, seconds in parts.items()
+        ),
+    ]
+
+
+@contextmanager
+def _timed_calls() -> Iterator[_Spent]:
+    original = GatewayPool.call
+    spent = _Spent()
+
+    def call(self: GatewayPool, method: str, *args: Any, **more: Any) -> Any:
+        began_s, processor_s = time.perf_counter(), time.thread_time()
+        try:
+            return original(self, method, *args, **more)
+        finally:
+            spent.elapsed_s += time.perf_counter() - began_s
+            spent.processor_s += time.thread_time() - processor_s
+
+    GatewayPool.call = call  # type: ignore[method-assign]
+    try:
+        yield spent
+    finally:
+        GatewayPool.call = original  # type: ignore[method-assign]
