@@ -72,6 +72,13 @@ FAMILY = (
             thrift1.IOError(message=b"org.apache.hadoop.hbase.TableNotFoundException: t"),
             NoSuchTable,
         ),
+        (
+            thrift1.IOError(
+                message=b"org.apache.hadoop.hbase.client.RetriesExhaustedWithDetailsException: "
+                b"Failed 1 action: t: 1 time, servers with issues: null" + STACK.encode()
+            ),
+            NoSuchTable,
+        ),
     ],
 )
 def test_a_refusal_for_good_has_its_own_error(error: Exception, kind: type[OmidError]) -> None:

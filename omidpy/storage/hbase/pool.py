@@ -137,14 +137,18 @@ class GatewayPool:
                 return answer
 
     @contextmanager
-    def owned(self, *, table: str | None = None, what: str = "a call") -> Iterator[Client]:
+    def owned(
+        self, *, table: str | None = None, what: str = "a call", is_idempotent: bool = False
+    ) -> Iterator[Client]:
         """Lend one connection until the block ends, for calls that belong to one gateway.
 
         Calls in the block are made once.  Any error that leaves it discards the connection, and one
         of Thrift or of the connection becomes one of ours.  A thread that owns a connection and
         makes other calls needs a second one: `pool_size` bounds both.
+
+        With `is_idempotent` the whole block may be entered again, and an error says so.
         """
-        attempts = self._attempts(what, table, is_idempotent=False)
+        attempts = self._attempts(what, table, is_idempotent=is_idempotent)
         while True:
             try:
                 connection = self._borrow(is_looked_at=True)

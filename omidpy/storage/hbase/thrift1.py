@@ -23,7 +23,9 @@ Versions must be world time (`WORLD_TIME`): HBase's own versions are millisecond
 
 from __future__ import annotations
 
+import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -67,7 +69,7 @@ WRITE_BATCH_ROWS: Final = 1000
 WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one RPC writes, unless one row has more."""
 PAGE_ATTEMPTS: Final = 3
-"""How often a page of a scan is begun again after its gateway failed."""
+"""How often a page of a scan is begun after its gateway failed, within `retry_s` of the address."""
 WORLD_TIME: Final = 10**15
 """Versions from here on are world time: above what HBase's clock, in ms, says for 30,000 years."""
 
@@ -338,20 +340,23 @@ class Thrift1Store:
     ) -> list[Row]:
         scan = idl.TScan(**{**wanted.__dict__, "startRow": start, "stopRow": stop})
         scan.caching = count
-        for attempt in range(1, PAGE_ATTEMPTS + 1):
+        deadline_s = time.monotonic() + self._address.retry_s
+        for attempt in itertools.count(1):
             try:
                 return self._scanned(table, scan, min_version, count)
             except StorageUnavailable as error:
                 # The scanner died with its gateway; nothing of the page was given to anybody.
-                if attempt == PAGE_ATTEMPTS or not error.retryable:
+                is_last = attempt == PAGE_ATTEMPTS or time.monotonic() >= deadline_s
+                if is_last or not error.retryable:
                     raise
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable")
 
     def _scanned(self, table: str, scan: Any, min_version: int, count: int) -> list[Row]:
         self._check_open()
         page: list[Row] = []
         # A scanner is known to one gateway only, so its calls share a connection.
-        with self._forgetting(table), self._pool.owned(table=table, what="a scan") as client:
+        owned = self._pool.owned(table=table, what="a scan", is_idempotent=True)
+        with self._forgetting(table), owned as client:
             scanner = client.call("scannerOpenWithScan", table.encode(), scan, {})
             for results in _results(client, scanner, count):
                 rows = (convert1.row_of(result, min_version) for result in results)
@@ -379,8 +384,11 @@ class Thrift1Store:
         """Return the names of the selected columns without overlap; None is everything."""
 
         def select(families: Mapping[bytes, int]) -> list[bytes] | None:
+            if columns is None:
+                return None
             specs = rules.selection(table, columns, families)
-            return None if specs is None else convert1.column_names(specs)
+            # All families that we know of: there may be others by now.
+            return sorted(families) if specs is None else convert1.column_names(specs)
 
         return self._checked(table, select)
 

@@ -199,7 +199,7 @@ def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> 
         if name in classes:
             return kind(f"{subject}: {remedy} ({quoted})")
     if table is not None:
-        actions = _FAILED_ACTIONS.match(text)
+        actions = _FAILED_ACTIONS.search(quoted)
         named = actions[1] if actions else text
         if named == table:
             remedy = _PERMANENT["TableNotFoundException"].remedy
