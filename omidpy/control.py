@@ -11,6 +11,7 @@ The rows, by the module that owns them:
     adopted-ceiling                                              the oracle (tso), beside Omid's
     claim/...  prune-horizon  collection-horizon  hold/...       watermarks.py
     ignored/...  run/...                                        the compactor and the admin commands
+    store-id  described/...                                     storage/hbase
 """
 
 from __future__ import annotations

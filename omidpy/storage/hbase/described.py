@@ -21,7 +21,7 @@ from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.hbase.identity import COLUMN, TABLE, VERSION
 
-PREFIX: Final = b"described/"
+DESCRIBED_PREFIX: Final = b"described/"
 _OURS: Final = "OMID"
 """How the names begin of attributes that omidpy and Omid's own clients read."""
 
@@ -61,13 +61,13 @@ def read(store: Store, table: str) -> Description | None:
 
 def read_all(store: Store) -> dict[str, Description]:
     """Return the copy for each table that has one."""
-    end = PREFIX[:-1] + bytes((PREFIX[-1] + 1,))
-    pages = store.scan(TABLE, KeyRange(PREFIX, end), columns=[COLUMN], max_versions=1)
+    end = DESCRIBED_PREFIX[:-1] + bytes((DESCRIBED_PREFIX[-1] + 1,))
+    pages = store.scan(TABLE, KeyRange(DESCRIBED_PREFIX, end), columns=[COLUMN], max_versions=1)
     try:
         cells = [row[0] for page in pages for row in page]
     except NoSuchTable:
         return {}
-    named = ((cell.row.removeprefix(PREFIX).decode(), cell.value) for cell in cells)
+    named = ((cell.row.removeprefix(DESCRIBED_PREFIX).decode(), cell.value) for cell in cells)
     return {table: _decoded(table, value) for table, value in named}
 
 
@@ -101,7 +101,7 @@ def _ours(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _row(table: str) -> bytes:
-    return PREFIX + table.encode()
+    return DESCRIBED_PREFIX + table.encode()
 
 
 def _decoded(table: str, value: bytes) -> Description:

@@ -15,7 +15,7 @@ from omidpy.model import Column
 from omidpy.storage.base import Put, RowMutation, Store
 
 TABLE: Final = "OMIDPY_COMPACTION"
-ROW: Final = b"store-id"
+STORE_ID_FACT: Final = b"store-id"
 COLUMN: Final = Column(b"m", b"v")
 VERSION: Final = 1
 """Table, column and version are those of `omidpy.control`, which stands above this package."""
@@ -37,13 +37,13 @@ def store_id(store: Store) -> str:
 
 def read_id(store: Store) -> str | None:
     """Return the id that a store has already."""
-    (cells,) = store.get(TABLE, [ROW], columns=[COLUMN], max_versions=1)
+    (cells,) = store.get(TABLE, [STORE_ID_FACT], columns=[COLUMN], max_versions=1)
     return cells[0].value.decode() if cells else None
 
 
 def _make(store: Store) -> str:
-    mutation = RowMutation(ROW, puts=[Put(*COLUMN, VERSION, uuid.uuid4().hex.encode())])
-    store.check_and_mutate(TABLE, ROW, COLUMN, None, mutation, durable=True)
+    mutation = RowMutation(STORE_ID_FACT, puts=[Put(*COLUMN, VERSION, uuid.uuid4().hex.encode())])
+    store.check_and_mutate(TABLE, STORE_ID_FACT, COLUMN, None, mutation, durable=True)
     made = read_id(store)  # ours, or that of whoever was faster
     assert made is not None, "the check for absence failed, so there is one"
     return made

@@ -52,7 +52,7 @@ from omidpy.storage.base import (
     RowMutation,
 )
 from omidpy.storage.hbase import convert1, described, identity, paging
-from omidpy.storage.hbase.address import HBaseAddress, parse_address
+from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
 from omidpy.storage.hbase.gateway import Client
 from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.keys import check_findable
@@ -67,7 +67,7 @@ GET_BATCH_ROWS: Final = 500
 WRITE_BATCH_ROWS: Final = 1000
 """Rows that one RPC writes."""
 WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that one RPC writes, unless one row has more."""
+"""Bytes that one RPC writes, unless one row has more; see also `FRAMED_BATCH_BYTES`."""
 PAGE_ATTEMPTS: Final = 3
 """How often a page of a scan is begun after its gateway failed, within `retry_s` of the address."""
 WORLD_TIME: Final = 10**15
@@ -407,6 +407,8 @@ class Thrift1Store:
         """
         del durable
         self._check_open()
+        is_framed = self._address.transport == "framed"
+        max_bytes = min(WRITE_BATCH_BYTES, FRAMED_BATCH_BYTES) if is_framed else WRITE_BATCH_BYTES
         checked = []
         for table, mutations in batch.items():
 
@@ -425,7 +427,7 @@ class Thrift1Store:
             checked.append((table, self._checked(table, check)))
         for table, effects in checked:
             for version, rows in convert1.calls(
-                effects, max_rows=WRITE_BATCH_ROWS, max_bytes=WRITE_BATCH_BYTES
+                effects, max_rows=WRITE_BATCH_ROWS, max_bytes=max_bytes
             ):
                 self._repeatable(table, "mutateRowsTs", table.encode(), rows, version, {})
 
