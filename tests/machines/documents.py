@@ -7,7 +7,8 @@ A fenced block does what its language says:
     console    each line after `$ ` is a command, and what follows is what it prints
     toml       a file, see below
 
-A command that ends with `&` runs on behind the page, and `kill %1` ends the first such command.  A
+A command that ends with `&` runs on behind the page, and `kill %1` ends the first such command.
+`export NAME=VALUE` holds for every later command.  A
 comment on the line above a block changes its meaning: `<!-- file: NAME -->` writes the block to a
 file, `<!-- not run: REASON -->` leaves it alone.
 
@@ -26,7 +27,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -104,10 +105,20 @@ def _plain(text: str) -> str:
 class PageRun:
     """One page while it runs.  Whatever it started is gone when the `with` block ends."""
 
-    def __init__(self, page: Path, directory: Path) -> None:
+    def __init__(
+        self, page: Path, directory: Path, *, addresses: Mapping[str, str] | None = None
+    ) -> None:
+        """Prepare to run a page.
+
+        Args:
+            page: What to run.
+            directory: An empty folder to run it in.
+            addresses: What the page calls servers, and where they are.
+        """
         self._page = page
         self._directory = directory
-        self._ports = {port: free_port() for port in PORTS}
+        self._real = {**{port: free_port() for port in PORTS}, **(addresses or {})}
+        self._environment = environment()
         self._stack = ExitStack()
         self._background: list[Server] = []
         self._interpreter: subprocess.Popen[str] | None = None
@@ -127,7 +138,7 @@ class PageRun:
     def run(self) -> None:
         """Run every block; the first that fails or prints something else raises."""
         for block in blocks(self._page):
-            text = self._with_free_ports(block.text)
+            text = self._with_real_addresses(block.text)
             if block.note.startswith("not run:"):
                 continue
             if block.note.startswith("file:"):
@@ -141,9 +152,9 @@ class PageRun:
             else:
                 self._fail(block, f"nobody knows how to run {block.language}")
 
-    def _with_free_ports(self, text: str) -> str:
-        for port, free in self._ports.items():
-            text = text.replace(port, free)
+    def _with_real_addresses(self, text: str) -> str:
+        for printed, real in self._real.items():
+            text = text.replace(printed, real)
         return text
 
     def _run_python(self, block: Block, text: str) -> str:
@@ -151,7 +162,7 @@ class PageRun:
             self._interpreter = subprocess.Popen(
                 [sys.executable, "-W", "error", "-c", _INTERPRETER],
                 cwd=self._directory,
-                env=environment(),
+                env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -171,11 +182,14 @@ class PageRun:
         for command, expected in commands(text):
             if command.endswith("&"):
                 words = shlex.split(command.removesuffix("&"))
-                server = Server(words, self._directory)
+                server = Server(words, self._directory, self._environment)
                 self._stack.callback(server.end)
                 self._background.append(server)
                 if not server.is_ready():
                     self._fail(block, f"{command} ended:\n{server.said()}")
+                continue
+            if variable := re.fullmatch(r"export (\w+)=(\S+)", command):
+                self._environment[variable[1]] = variable[2]
                 continue
             if job := re.fullmatch(r"kill (?:-(\w+) )?%(\d+)", command):
                 self._background[int(job[2]) - 1].kill(job[1] or "TERM")
@@ -184,7 +198,7 @@ class PageRun:
                 command,
                 shell=True,
                 cwd=self._directory,
-                env=environment(),
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -216,9 +230,9 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 class Server:
     """A command that runs behind the page."""
 
-    def __init__(self, words: list[str], directory: Path) -> None:
+    def __init__(self, words: list[str], directory: Path, variables: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            words, cwd=directory, env=environment(), stderr=subprocess.PIPE, text=True
+            words, cwd=directory, env=variables, stderr=subprocess.PIPE, text=True
         )
         self._lines: list[str] = []
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -74,6 +74,35 @@ def test_the_page_of_the_control_table_lists_the_rows_of_the_code() -> None:
     assert sorted(rows) == sorted(real)
 
 
+def test_the_page_of_settings_lists_the_options_of_addresses_with_their_defaults() -> None:
+    """A default that changed in the code alone would mislead whoever sizes by the page."""
+    from omidpy.storage.hbase import address
+
+    text = (DOCS / "reference" / "config.md").read_text("utf-8")
+    section = text.partition("## Addresses of HBase")[2].partition("\n## ")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, flags=re.MULTILINE))
+    assert sorted(shown) == sorted(address.OPTIONS)
+    real = address.parse_address("hbase+thrift2://gateway")
+    for name, default in shown.items():
+        value = "off" if (found := getattr(real, name)) is False else found
+        if value is not None:
+            printed = f"{value:g}" if isinstance(value, float) else value
+            assert default == f"`{printed}`"
+
+
+def test_messages_that_the_guide_to_hbase_explains_are_those_of_the_code() -> None:
+    """Somebody who meets one searches the page for its words."""
+    text = (DOCS / "guide" / "hbase.md").read_text("utf-8").partition("## When something")[2]
+    quoted = re.findall(r"^\| `([^`]+)`", text, flags=re.MULTILINE)
+    assert len(quoted) > 10
+    # Literals over several lines, put together.
+    sources = [re.sub(r'"\s*f?"', "", path.read_text("utf-8")) for path in SOURCES]
+    sources = [re.sub(r"\{[^{}]*\}", "{}", source) for source in sources]
+    for words in quoted:
+        pattern = re.sub(r"thrift[12]", "{}", words)
+        assert any(pattern in source for source in sources), words
+
+
 # -- what the site adds ----------------------------------------------------------------------------
 
 

@@ -1,0 +1,92 @@
+"""The guide to HBase, run as printed, on a cluster that Omid has served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.hbase.thrift2 import Thrift2Store
+from tests.machines.documents import ROOT, PageRun
+from tests.machines.hbase import HBase
+from tests.machines.hbase_store import empty_hbase
+from tests.machines.java import JavaDriver, JavaError, JavaOracle
+from tests.machines.java_client import JavaManager
+from tests.machines.processes import tso_server
+
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+PAGE = ROOT / "docs" / "guide" / "hbase.md"
+
+
+@pytest.fixture
+def java(hbase: HBase, tmp_path: Path) -> Iterator[JavaDriver]:
+    """Leave HBase as the guide finds it, and return a Java client that lives on.
+
+    Omid's tables and `accounts` are Java's.  Three clients died after their commit and one before;
+    their oracle has gone.  `people` was written by somebody who knows nothing of transactions.
+    """
+    with empty_hbase(hbase), JavaDriver(zookeeper=hbase.zookeeper) as driver:
+        driver.call("admin.init")
+        driver.call("admin.create", table="accounts", families=[b"cf".hex()], splits=[b"m".hex()])
+        with JavaOracle(hbase.zookeeper, tmp_path / "omid") as oracle:
+            live_and_die(JavaManager(driver, oracle.address))
+        write_plain_table(hbase)
+        yield driver
+
+
+def live_and_die(manager: JavaManager) -> None:
+    """Commit as Java does, and end as its clients do."""
+    for name in (b"alice", b"bob", b"nina"):
+        with manager.begin() as tx:
+            tx.put("accounts", name, {b"cf:balance": b"100"})
+    for point in ("lost_answer", "before_completion", "after_commit"):
+        manager.ends_at(point)
+        dying = manager.begin()
+        dying.put("accounts", b"alice", {b"cf:balance": b"90"})
+        dying.put("accounts", b"nina", {b"cf:balance": b"110"})
+        if point == "after_commit":
+            with pytest.raises(JavaError, match="abandoned"):
+                dying.commit()
+        else:
+            dying.commit()
+    manager.begin().put("accounts", b"zoe", {b"cf:balance": b"1000000"})
+    manager.close()
+
+
+def write_plain_table(hbase: HBase) -> None:
+    """Make a table as the HBase shell does, with versions of HBase's clock."""
+    store = Thrift2Store(hbase.thrift2_url)
+    store.create_table(TableSchema("people", [FamilySchema(b"cf", {"VERSIONS": "1"})]))
+    now_ms = time.time_ns() // 1_000_000
+    store.write(
+        {
+            "people": [
+                RowMutation(name, [Put(b"cf", b"email", now_ms, name + b"@example.org")])
+                for name in (b"alice", b"bob")
+            ]
+        }
+    )
+    store.close()
+
+
+def test_the_guide_to_hbase_runs_as_printed(hbase: HBase, java: JavaDriver, tmp_path: Path) -> None:
+    """Whoever has such a cluster copies it from top to bottom; and Java reads on afterwards."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    with PageRun(PAGE, folder, addresses={"gateway:9090": hbase.gateways[0]}) as run:
+        run.run()
+    with tso_server(hbase.thrift2_url) as server:
+        manager = JavaManager(java, server.address)
+        reader = manager.begin()
+        assert dict(reader.scan("accounts")) == {
+            b"alice": {b"cf:balance": b"80"},
+            b"bob": {b"cf:balance": b"110"},
+            b"nina": {b"cf:balance": b"110"},
+        }
+        assert reader.row("people", b"alice") == {b"cf:email": b"alice@example.org"}
+        manager.close()
