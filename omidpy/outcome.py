@@ -143,15 +143,13 @@ class OutcomeFinder:
             return Committed(answer.commit_ts)
         if answer is InvalidationVerdict.INVALIDATED:
             return Aborted()
-        # Decided, forgotten, and no entry left.  An entry goes only after all shadow cells are
-        # there, so an own cell without one was not committed.
+        # Too old, or decided and forgotten: this oracle will not decide it from here on.  An entry
+        # goes only after all shadow cells are there, so an own cell without one was not committed
+        # until now; but on HBase an entry that a dead oracle wrote may still be under way.
         outcome = self._evidence(start_ts, witness)
         if not isinstance(outcome, Undecided):
             return outcome
-        shadow, is_present = self._witness_state(witness)
-        if shadow is not None:
-            return Committed(shadow)
-        return Aborted() if is_present else Forgotten()
+        return self._forbid(start_ts, witness, unless_present=Forgotten())
 
     def _ask_java(
         self,
@@ -176,12 +174,25 @@ class OutcomeFinder:
         outcome = self._evidence(start_ts, witness)
         if not isinstance(outcome, Undecided):
             return outcome
+        # Without an own cell it was rolled back, or collected after it was complete: nothing is
+        # left that could tell.
+        return self._forbid(start_ts, witness, unless_present=Undecided())
+
+    def _forbid(
+        self, start_ts: Timestamp, witness: Witness | None, *, unless_present: Outcome
+    ) -> Outcome:
+        """Plant an invalidation under a commit that nobody will decide, if an own cell is there.
+
+        Args:
+            start_ts: No oracle decides it any more.
+            witness: An own cell.
+            unless_present: What to say where it is gone.
+        """
         shadow, is_present = self._witness_state(witness)
         if shadow is not None:
             return Committed(shadow)
         if not is_present:
-            # Rolled back, or collected after it was complete: nothing is left that could tell.
-            return Undecided()
+            return unless_present
         if not self._commit_table.invalidate(start_ts):
             return self._evidence(start_ts, witness)
         shadow, _ = self._witness_state(witness)

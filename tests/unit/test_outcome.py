@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from omidpy.cells import commit_row, encode_commit
 from omidpy.commit_facts import INVALID
+from omidpy.commit_table import COMMIT
 from omidpy.errors import (
     CommitOutcomeUnknown,
     Invalidated,
@@ -30,7 +32,7 @@ from omidpy.model import (
 )
 from omidpy.oracle.base import CommitGranted, CommitRefused, InvalidationVerdict
 from omidpy.outcome import SETTLE_BUDGET_S
-from omidpy.storage.base import DeleteVersion, RowMutation
+from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.transaction import Transaction
@@ -296,6 +298,43 @@ def test_a_forgotten_decision_is_an_abort_where_the_cell_has_no_shadow_cell(clie
     client.oracle.invalidation = forgetful
     assert client.tm.outcome(error) == Aborted()
     assert client.tm.outcome(tx) == Aborted()
+
+
+def land_entry(client: Client, start_ts: int) -> Timestamp:
+    """Write a commit entry blindly, as what a dead oracle has under way on HBase arrives."""
+    commit_ts = client.tm.begin().start_ts
+    put = Put(*COMMIT, start_ts, encode_commit(start_ts, commit_ts))
+    client.store.write({client.commit_table.name: [RowMutation(commit_row(start_ts), (put,))]})
+    return commit_ts
+
+
+def test_a_forgotten_decision_is_forbidden_before_it_is_called_an_abort(client: Client) -> None:
+    """On HBase the entry of a dead oracle can still be under way, and land after the question."""
+    tx, error = unknown(client, decided=False)
+    client.oracle.invalidation = forgetful
+    assert client.tm.outcome(error) == Aborted()
+    assert client.entries() == {tx.start_ts: INVALID}
+    land_entry(client, tx.start_ts)
+    assert client.tm.outcome(error) == Aborted()
+    assert client.read() == {}
+
+
+def test_a_forgotten_decision_whose_entry_lands_before_it_is_forbidden_is_a_commit() -> None:
+    """Whichever of the two is in the table first stands."""
+    client = Client(FaultyStore(MemoryStore()))
+    assert isinstance(client.store, FaultyStore)
+    tx, error = unknown(client, decided=False)
+    client.oracle.invalidation = forgetful
+    plans = client.store.plans
+    landed: list[Timestamp] = []
+
+    def land() -> None:
+        plans.clear()
+        landed.append(land_entry(client, tx.start_ts))
+
+    plans.append(on("check_and_mutate.before", land, table=client.commit_table.name))
+    assert client.tm.outcome(error) == Committed(landed[0])
+    assert client.read() == {b"cf:q": b"v"}
 
 
 def test_a_forgotten_decision_without_any_cell_stays_open(client: Client) -> None:
