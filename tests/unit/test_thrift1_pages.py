@@ -12,9 +12,15 @@ from omidpy.model import Cell
 from omidpy.storage.hbase.address import parse_address
 from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.pool import GatewayPool
-from omidpy.storage.hbase.thrift1 import PAGE_ATTEMPTS, Thrift1Store
+from omidpy.storage.hbase.thrift1 import Thrift1Store
+from omidpy.storage.hbase.thrift1_calls import PAGE_ATTEMPTS
 
 URL = "hbase+thrift1://one:1,two:2"
+
+
+def row(key: bytes, version: int) -> Any:
+    """Return a row of one cell, as a gateway gives it."""
+    return idl.TRowResult(row=key, columns={b"f:q": idl.TCell(b"v", version)})
 
 
 class Scripted:
@@ -24,6 +30,7 @@ class Scripted:
         self.breaking = breaking
         self.asked: list[tuple[str, str]] = []
         self.open_scanners: set[tuple[str, int]] = set()
+        self.rows = [row(b"r", 5)]
 
     def open(self, host: str, port: int) -> ScriptedClient:
         """Connect."""
@@ -53,7 +60,9 @@ class ScriptedClient:
                 if self.gateways.breaking:
                     self.gateways.breaking -= 1
                     raise ConnectionResetError
-                return [idl.TRowResult(row=b"r", columns={b"f:q": idl.TCell(b"v", 5)})]
+                given = self.gateways.rows[: args[1]]
+                del self.gateways.rows[: args[1]]
+                return given
             case "scannerClose":
                 scanners.remove((self.host, args[0]))
                 return None
@@ -108,3 +117,12 @@ def test_scanners_are_closed(store: tuple[Thrift1Store, Scripted]) -> None:
     opened, gateways = store
     list(opened.scan("t", max_versions=1))
     assert gateways.open_scanners == set()
+
+
+@pytest.mark.parametrize("store", [0], indirect=True)
+def test_rows_that_are_too_old_do_not_use_up_a_page(store: tuple[Thrift1Store, Scripted]) -> None:
+    """The gateway knows no lower bound, so a page goes on until it is full, and no further."""
+    opened, gateways = store
+    gateways.rows = [row(b"%d" % n, int(n > 1)) for n in range(8)]
+    pages = opened.scan("t", min_version=1, max_versions=1, page_rows=3)
+    assert [cells[0].row for cells in next(pages)] == [b"2", b"3", b"4"]

@@ -23,20 +23,16 @@ Versions must be world time (`WORLD_TIME`): HBase's own versions are millisecond
 
 from __future__ import annotations
 
-import itertools
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from omidpy.errors import (
     ConfigError,
-    NoSuchFamily,
     NoSuchTable,
     StorageError,
-    StorageUnavailable,
     UsageError,
 )
 from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, TableSchema
@@ -53,10 +49,10 @@ from omidpy.storage.base import (
 )
 from omidpy.storage.hbase import convert1, described, identity, paging
 from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
-from omidpy.storage.hbase.gateway import Client
 from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.pool import GatewayPool
+from omidpy.storage.hbase.thrift1_calls import Thrift1Calls
 
 T = TypeVar("T")
 
@@ -68,8 +64,6 @@ WRITE_BATCH_ROWS: Final = 1000
 """Rows that one RPC writes."""
 WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one RPC writes, unless one row has more; see also `FRAMED_BATCH_BYTES`."""
-PAGE_ATTEMPTS: Final = 3
-"""How often a page of a scan is begun after its gateway failed, within `retry_s` of the address."""
 WORLD_TIME: Final = 10**15
 """Versions from here on are world time: above what HBase's clock, in ms, says for 30,000 years."""
 
@@ -82,7 +76,7 @@ LACKS: Final = (
 """What is said when such a store is opened."""
 
 
-class Thrift1Store:
+class Thrift1Store(Thrift1Calls):
     """A store on HBase, by poorer means.  Safe to share among threads, and after a fork."""
 
     def __init__(self, address: HBaseAddress | str, *, pool: GatewayPool | None = None) -> None:
@@ -102,18 +96,9 @@ class Thrift1Store:
                 f"store address {address.url!r}: the Thrift1 gateway has no durability=fsync; use "
                 "hbase+thrift2://, or leave it out"
             )
-        self._address = address
-        self._pool = GatewayPool(address) if pool is None else pool
-        self._families: dict[str, Mapping[bytes, int]] = {}
-        """What is remembered of tables: their families, and how many versions each keeps."""
+        super().__init__(address, GatewayPool(address) if pool is None else pool)
         self._store_id: str | None = None
-        self._is_closed = False
         logger.warning("opened %s: %s", self.url, LACKS)
-
-    @property
-    def url(self) -> str:
-        """The address the store was opened with."""
-        return self._address.url
 
     @property
     def store_id(self) -> str:
@@ -231,11 +216,6 @@ class Thrift1Store:
             "`merge_region` in the HBase shell"
         )
 
-    def _descriptors(self, table: str) -> Any:
-        descriptors = self._read(table, "getColumnDescriptors", table.encode())
-        self._families[table] = convert1.family_limits(descriptors)
-        return descriptors
-
     # -- reads ------------------------------------------------------------------------------------
 
     def get(
@@ -334,37 +314,6 @@ class Thrift1Store:
         )
         in_order = paging.pages_backwards if reverse else paging.pages
         return in_order(read, key_range, page_rows)
-
-    def _page(
-        self, table: str, wanted: Any, min_version: int, start: bytes, stop: bytes, count: int
-    ) -> list[Row]:
-        scan = idl.TScan(**{**wanted.__dict__, "startRow": start, "stopRow": stop})
-        scan.caching = count
-        deadline_s = time.monotonic() + self._address.retry_s
-        for attempt in itertools.count(1):
-            try:
-                return self._scanned(table, scan, min_version, count)
-            except StorageUnavailable as error:
-                # The scanner died with its gateway; nothing of the page was given to anybody.
-                is_last = attempt == PAGE_ATTEMPTS or time.monotonic() >= deadline_s
-                if is_last or not error.retryable:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _scanned(self, table: str, scan: Any, min_version: int, count: int) -> list[Row]:
-        self._check_open()
-        page: list[Row] = []
-        # A scanner is known to one gateway only, so its calls share a connection.
-        owned = self._pool.owned(table=table, what="a scan", is_idempotent=True)
-        with self._forgetting(table), owned as client:
-            scanner = client.call("scannerOpenWithScan", table.encode(), scan, {})
-            for results in _results(client, scanner, count):
-                rows = (convert1.row_of(result, min_version) for result in results)
-                page.extend(filter(None, rows))
-                if len(page) >= count:
-                    break
-            client.call("scannerClose", scanner)
-        return page
 
     def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
         """Return some cell whose qualifier starts with `prefix`, or None.
@@ -520,66 +469,6 @@ class Thrift1Store:
             f"{self.url} has no lock {name!r} for {purpose!r}: HBase does not notice when a client "
             "dies; run tso-server and connect to it with tso="
         )
-
-    def close(self) -> None:
-        """Close every connection; a second call does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._pool.close()
-
-    # -- calls ------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StorageUnavailable(f"the store {self.url} is closed; open it again")
-
-    def _checked(self, table: str, check: Callable[[Mapping[bytes, int]], T]) -> T:
-        """Return what `check` makes of the families that a table has.
-
-        What it refuses by what is remembered is checked again by what the table has now.
-        """
-        self._check_open()
-        known = self._families.get(table)
-        if known is not None:
-            try:
-                return check(known)
-            except NoSuchFamily:
-                self._families.pop(table, None)
-        self._descriptors(table)
-        return check(self._families[table])
-
-    def _read(self, table: str | None, method: str, *args: Any) -> Any:
-        return self._call(table, method, *args, is_idempotent=True)
-
-    def _repeatable(self, table: str, method: str, *args: Any) -> Any:
-        """Write what may be written twice, because it names its versions."""
-        return self._call(table, method, *args, is_idempotent=True)
-
-    def _change(self, table: str, method: str, *args: Any) -> None:
-        self._call(table, method, *args, is_idempotent=False)
-
-    def _call(self, table: str | None, method: str, *args: Any, is_idempotent: bool) -> Any:
-        self._check_open()
-        with self._forgetting(table):
-            return self._pool.call(method, *args, is_idempotent=is_idempotent, table=table)
-
-    @contextmanager
-    def _forgetting(self, table: str | None) -> Iterator[None]:
-        """Remember nothing of a table that turns out to have changed."""
-        try:
-            yield
-        except (NoSuchTable, NoSuchFamily):
-            if table is not None:
-                self._families.pop(table, None)
-            raise
-
-
-def _results(client: Client, scanner: int, count: int) -> Iterator[Any]:
-    """Yield what a scanner has left, in answers of at most `count` rows."""
-    while results := client.call("scannerGetList", scanner, count):
-        yield results
-        if len(results) < count:
-            return
 
 
 def _check_deletes(table: str, mutation: RowMutation, families: Mapping[bytes, int]) -> None:
