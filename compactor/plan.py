@@ -239,13 +239,12 @@ class Compaction:
         is read after the publication, and none other, may have been promised something.
         """
         target = self.target_horizon(low_watermark)
-        published_ms = self.clock.wall_ms()
         if target and not self.options.is_dry_run:
-            self.watermarks.publish_collection_horizon(target, now_ms=published_ms)
+            self.watermarks.publish_collection_horizon(target, wall_ms=self.clock.wall_ms)
             self.on_step("horizon-published")
             if self.options.should_wait:
                 grace_s = max(self.grace_s, MIN_COLLECTION_GRACE_S)
-                deadline_ms = published_ms + round(grace_s * 1000)
+                deadline_ms = self.clock.wall_ms() + round(grace_s * 1000)
                 while self.aged_horizon() < target and self.clock.wall_ms() < deadline_ms:
                     self.nap(deadline_ms)
         horizon = min(self.aged_horizon(), low_watermark)

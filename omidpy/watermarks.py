@@ -16,7 +16,7 @@ arrived is warned in time (I10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -144,14 +144,16 @@ class Watermarks:
         )
         return horizon, low_watermark
 
-    def publish_collection_horizon(self, to: Timestamp, *, now_ms: int) -> None:
+    def publish_collection_horizon(self, to: Timestamp, *, wall_ms: Callable[[], int]) -> None:
         """Make every reader below `to` stop; acting on it must wait for the grace.
 
-        The number is raised first and the time is noted after, so that a noted horizon was visible
-        to readers during all of its age.
+        The number is raised first and the clock `wall_ms` is read after, so that a noted horizon
+        was visible to readers during all of its age: raising it may take long, for instance while
+        a region moves.
         """
         if self._control.raise_number(COLLECTION_HORIZON, to) > to:
             return
+        now_ms = wall_ms()
         while True:
             raw = self._control.read(COLLECTION_LOG)
             log = _decode_log(raw)

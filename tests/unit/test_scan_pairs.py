@@ -155,7 +155,7 @@ def test_pages_of_simple_rows_look_at_the_horizon(client: Client, world: World) 
     world.healed(b"a", 100, 150)
     tx = client.tm.begin()
     client.tm._watermarks.publish_collection_horizon(
-        Timestamp(tx.start_ts + 50), now_ms=client.clock.wall_ms()
+        Timestamp(tx.start_ts + 50), wall_ms=client.clock.wall_ms
     )
     client.clock.advance(HORIZON_FREE_AGE_S)  # type: ignore[attr-defined]
     with pytest.raises(SnapshotTooOld):

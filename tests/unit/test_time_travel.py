@@ -206,7 +206,7 @@ def test_a_snapshot_of_a_datetime_asks_for_the_oracles_samples(client: Client) -
 def publish(client: Client, horizon: int) -> Watermarks:
     """Publish a collection horizon, as the compactor does."""
     watermarks = client.tm._watermarks
-    watermarks.publish_collection_horizon(Timestamp(horizon), now_ms=client.clock.wall_ms())
+    watermarks.publish_collection_horizon(Timestamp(horizon), wall_ms=client.clock.wall_ms)
     return watermarks
 
 
