@@ -1,0 +1,45 @@
+"""The benchmark on HBase still runs, and judges its numbers rightly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.hbase.__main__ import HBaseDocument, main
+from bench.hbase.rounds import ratio
+
+
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.hbase
+@pytest.mark.java
+def test_every_client_does_every_work(tmp_path: Path) -> None:
+    """A benchmark that nobody runs between releases does not survive the first rename."""
+    assert main(["--quick", "--workers", "2", "--output", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("*-hbase.json")
+    document = msgspec.json.decode(path.read_bytes(), type=HBaseDocument)
+    names = {result.name for result in document.results}
+    for work in ("put 1", "put 10", "get 10", "scan of 1 cells a row"):
+        for client in ("bare Thrift2", "omidpy", "Java, default", "Java, low latency"):
+            assert f"{work}, {client}" in names
+    assert "compaction, every cell to heal" in names
+    assert all(result.count for result in document.results)
+    assert [one.name for one in document.ratios if one.aim]
+    assert "the client's own" in {step.name for step in document.profile}
+
+
+def test_a_ratio_is_of_two_rates_of_one_round() -> None:
+    """A round under other load slows both, and the quotient of two medians would mix rounds."""
+    found = ratio("twice", [20.0, 2.0, 300.0], [10.0, 1.0, 100.0], least=2.0)
+    assert (found.rounds, found.median, found.is_met) == ([2.0, 2.0, 3.0], 2.0, True)
+
+
+def test_an_aim_is_met_at_its_boundary() -> None:
+    """`at least` and `at most` include the number that they name."""
+    assert ratio("least", [3.0], [1.0], least=3.0).is_met
+    assert ratio("most", [3.0], [1.0], most=3.0).is_met
+    assert ratio("least", [2.9], [1.0], least=3.0).is_met is False
+    assert ratio("most", [3.1], [1.0], most=3.0).is_met is False
+    assert ratio("no aim", [1.0], [1.0]).is_met is None
