@@ -164,7 +164,7 @@ class AsyncPostCommitter:
 
     def __init__(self, completer: Completer, gathering: Gathering = IN_A_FILE) -> None:
         self._completer = completer
-        self._gathering = gathering
+        self.gathering = gathering
         self._reset()
 
     def _reset(self) -> None:
@@ -233,8 +233,8 @@ class AsyncPostCommitter:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if not self._waiting:
                     return
-            if time.monotonic() - last_batch_s < self._gathering.under_load_s:
-                self._hurry.wait(self._gathering.gather_s)
+            if time.monotonic() - last_batch_s < self.gathering.under_load_s:
+                self._hurry.wait(self.gathering.gather_s)
             with self._changed:
                 size = min(len(self._waiting), MAX_BATCH_TRANSACTIONS)
                 batch = [self._waiting.popleft() for _ in range(size)]

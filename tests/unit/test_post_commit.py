@@ -9,8 +9,11 @@ import pytest
 from omidpy.cells import encode_long, shadow_qualifier
 from omidpy.commit_table import CommitTable, create_system_tables
 from omidpy.errors import StorageUnavailable
+from omidpy.manager import _post_committer
 from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.post_commit import (
+    IN_A_FILE,
+    ON_A_CLUSTER,
     AsyncPostCommitter,
     Completer,
     Completion,
@@ -203,6 +206,17 @@ def test_under_load_transactions_gather_until_somebody_waits_for_them(
     assert store.calls["write"] == before + 2
     assert (shadows(store), entries(store)) == ({50, 150, 250, 350}, set())
     committer.close()
+
+
+def test_a_cluster_has_transactions_gather_for_longer() -> None:
+    """There a batch is two calls beside those that transactions wait for."""
+    completers = [
+        _post_committer("async", completer(FaultyStore(MemoryStore())), is_remote=is_remote)
+        for is_remote in (False, True)
+    ]
+    near, far = (one for one in completers if isinstance(one, AsyncPostCommitter))
+    assert (near.gathering, far.gathering) == (IN_A_FILE, ON_A_CLUSTER)
+    assert far.gathering.gather_s > near.gathering.gather_s
 
 
 def test_a_full_queue_makes_commits_wait(
