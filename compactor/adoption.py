@@ -28,6 +28,7 @@ from omidpy.control import (
     forgetfulness,
     is_system_table,
     transactional_families,
+    weakness,
 )
 from omidpy.errors import NoSuchTable, UsageError
 from omidpy.model import Cell, TableSchema, Timestamp, base
@@ -93,10 +94,16 @@ def plan_adoption(
 
     Raises:
         UsageError: no such table, a system table, one of another commit table, one of plain data
-            that transactions would misread, or one whose old versions HBase drops.
+            that transactions would misread, or one whose old versions or acknowledged writes
+            HBase drops.
 
     Cost: reads the whole table, 1 commit table get a page; plain data is read twice.
     """
+    if not (store.capabilities.multi_version_scan and store.capabilities.table_admin):
+        raise UsageError(
+            f"{store.url} cannot scan all versions of a table or change its attributes, which "
+            "adopting needs; open the store through hbase+thrift2://"
+        )
     schema = users_schema(store, table)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
     if owner not in (None, commit_table):
@@ -104,6 +111,8 @@ def plan_adoption(
             f"table {table} belongs to the commit table {owner}; remove its attribute "
             f"{COMMIT_TABLE_ATTRIBUTE} first if that is wrong"
         )
+    if (complaint := weakness(schema)) is not None:
+        raise UsageError(complaint)
     census = take_census(store, schema, commit_table)
     families = frozenset(name for name, found in census.items() if found.is_transactional)
     plain: frozenset[bytes] = frozenset()

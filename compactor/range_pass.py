@@ -224,9 +224,9 @@ class RangePass:
         """Say whether a transaction can no longer be decided a commit."""
         return start_ts <= self.task.low_watermark
 
-    def write(self, mutations: Sequence[RowMutation]) -> None:
+    def write(self, mutations: Sequence[RowMutation], *, durable: bool = False) -> None:
         """Write, and return once every row is acknowledged."""
-        self.store.write({self.task.table: mutations})
+        self.store.write({self.task.table: mutations}, durable=durable)
 
     def claim(self) -> Claim:
         """Claim the range; everything written before must have been acknowledged (I6)."""
@@ -235,7 +235,7 @@ class RangePass:
         claim = Claim(self.task.table, start, end, watermark, self.clock.wall_ms())
         if not self.task.is_dry_run:
             self.on_step("before-claim")
-            # Durable, and with it every heal before it: the claim outlives a power loss only
+            # Durable, as every heal is by now (see `apply`): the claim outlives a power loss only
             # together with what it rests on.
             Watermarks(ControlTable(self.store)).record_claim(claim)
             self.on_step("claimed")
@@ -279,11 +279,14 @@ class RangePass:
 
     def apply(self, plans: Sequence[RowPlan]) -> None:
         """Write what the plans say, phase by phase."""
+        # The claim that follows is durable.  Where one log holds everything, that makes the heals
+        # before it durable too; on HBase each server has a log of its own.
+        has_many_logs = not self.store.capabilities.guarded_batches
         phases = [plan.phases() for plan in plans]
         for phase, step in enumerate(_PHASE_STEPS):
             mutations = [one for plan in phases if (one := plan[phase]) is not None]
             if mutations:
-                self.write(mutations)
+                self.write(mutations, durable=phase == 0 and has_many_logs)
                 self.on_step(step)
 
     def _confirmed_orphans(self, plans: Sequence[RowPlan]) -> dict[bytes, list[Orphan]]:

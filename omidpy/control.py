@@ -48,6 +48,10 @@ VERSIONS_ATTRIBUTE: Final = "VERSIONS"
 TTL_ATTRIBUTE: Final = "TTL"
 """Family attribute: the age in seconds at which HBase drops a cell; without it, never."""
 
+DURABILITY_ATTRIBUTE: Final = "DURABILITY"
+"""Table attribute: when HBase acknowledges a write; without it, once all replicas of its log have
+it."""
+
 ONE_VERSION: Final = {VERSIONS_ATTRIBUTE: "1"}
 """Attributes of the families of system tables, which never read an older version."""
 
@@ -74,6 +78,8 @@ def forgetfulness(schema: TableSchema, families: Iterable[bytes]) -> str | None:
 
     None: it keeps them all.  A store leaves out attributes that say so (`storage/hbase/schema.py`).
     """
+    if (complaint := weakness(schema)) is not None:
+        return complaint
     wanted = frozenset(families)
     for family in schema.families:
         versions = family.attributes.get(VERSIONS_ATTRIBUTE)
@@ -88,6 +94,21 @@ def forgetfulness(schema: TableSchema, families: Iterable[bytes]) -> str | None:
             f"alter '{schema.name}', {{NAME => '{name}', VERSIONS => 2147483647, TTL => 'FOREVER'}}"
         )
     return None
+
+
+def weakness(schema: TableSchema) -> str | None:
+    """Say why the store would lose acknowledged writes of a table, and the remedy; None: it won't.
+
+    A commit entry goes once the shadow cells are acknowledged, so these must outlive any server.
+    """
+    durability = schema.attributes.get(DURABILITY_ATTRIBUTE)
+    if durability not in ("ASYNC_WAL", "SKIP_WAL"):
+        return None
+    return (
+        f"table {schema.name!r} has {DURABILITY_ATTRIBUTE}={durability}, so HBase loses "
+        "acknowledged writes when a server dies, and committed data with them; in the HBase "
+        f"shell: alter '{schema.name}', DURABILITY => 'USE_DEFAULT'"
+    )
 
 
 def transactional_tables(store: Store) -> list[str]:

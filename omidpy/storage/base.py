@@ -290,7 +290,8 @@ class Store(Protocol):
         Args:
             batch: Mutations by table.
             durable: Return only when a power loss can no longer undo them.  Without it they survive
-                the death of every process, and become durable no later than the next durable write.
+                the death of every process, and, where there are guarded batches and so one log,
+                become durable no later than the next durable write.
 
         Raises:
             UsageError: naming a row or cell that no store can hold.
