@@ -117,7 +117,10 @@ def test_where_nobody_listens_it_says_so(examine: Report) -> None:
 
 @contextlib.contextmanager
 def answering(reply: bytes) -> Iterator[int]:
-    """Listen, and send `reply` to whoever says something; yields the port."""
+    """Listen, and send `reply` to whoever says something; yields the port.
+
+    An empty reply is what a gateway gives that serves all the connections it can.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -128,8 +131,10 @@ def answering(reply: bytes) -> Iterator[int]:
                 return
             with connected, contextlib.suppress(OSError):
                 connected.settimeout(5)
-                if connected.recv(4096):
+                while connected.recv(4096):
                     connected.sendall(reply)
+                    if reply:
+                        break
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -149,6 +154,7 @@ def answering(reply: bytes) -> Iterator[int]:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP"),
         (b"\x04\x00\x00\x00\x13Invalid status -128", "demands SASL; add sasl=gssapi"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "understands none of"),
+        (b"", "says nothing"),
     ],
 )
 def test_what_is_no_plain_gateway_is_named(examine: Report, reply: bytes, says: str) -> None:

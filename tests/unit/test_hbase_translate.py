@@ -157,6 +157,14 @@ def test_a_broken_connection_is_a_store_that_cannot_be_reached(error: Exception,
     assert not is_declared(error)
 
 
+def test_a_framed_gateway_that_hangs_up_may_have_been_sent_too_much() -> None:
+    """It says nothing about its limit, and every repetition meets it again."""
+    hung_up = BrokenPipeError(32, "Broken pipe")
+    framed = parse_address("hbase+thrift2://gw?transport=framed")
+    assert "max_frame_size_in_mb" in str(meant(hung_up, address=framed))
+    assert "max_frame_size_in_mb" not in str(meant(hung_up))
+
+
 def test_a_missing_ticket_points_to_kinit() -> None:
     """A transport that did not open says "SASL" and little else."""
     address = parse_address("hbase+thrift2://gw?sasl=gssapi&sasl_host=gw.example")

@@ -37,6 +37,9 @@ from omidpy.storage.hbase.translate import text_of, translate
 PATIENCE_S: Final = 2.0
 """How long to wait for one answer.  The gateway answers this call without asking HBase."""
 
+SILENCE: Final = "timed out"
+"""What Python says of an answer that did not come."""
+
 _WAYS: Final[tuple[tuple[Transport, Protocol], ...]] = tuple(
     product(("buffered", "framed"), ("binary", "compact"))
 )
@@ -169,6 +172,12 @@ def _diagnosis(address: HBaseAddress, gateway: Gateway, patience_s: float, heard
         return (
             f"{where} did not accept SASL ({heard[0] if heard else 'silence'}); is there a ticket "
             f"(`klist`), and is the gateway's principal {address.sasl_service}/HOST?"
+        )
+    if heard and all(text == SILENCE for text in heard):
+        return (
+            f"something listens at {where} and says nothing, whatever it is asked; is it an HBase "
+            "Thrift gateway, and does it not serve all the connections it can already "
+            "(hbase.thrift.maxWorkerThreads, 1,000 as shipped)?"
         )
     return (
         f"something listens at {where}, but understands none of "

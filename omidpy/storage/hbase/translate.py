@@ -260,13 +260,19 @@ def _broken(
     if isinstance(error, TimeoutError):
         return StorageUnavailable(
             f"{subject}: no answer within {address.timeout_s:g} s; HBase may be moving regions, or "
-            "be overloaded; timeout_s in the address waits longer",
+            "be overloaded, or the gateway serve all the connections it can "
+            "(hbase.thrift.maxWorkerThreads); timeout_s in the address waits longer",
             retryable=True,
         )
     if isinstance(error, TTransportException | OSError | EOFError):
+        remedy = "is the gateway up?"
+        if address.transport == "framed":
+            remedy = (
+                "is the gateway up, and is no row larger than its frames "
+                "(hbase.regionserver.thrift.framed.max_frame_size_in_mb, 2 as shipped)?"
+            )
         return StorageUnavailable(
-            f"{subject}: the connection broke ({text_of(error)}); is the gateway up?",
-            retryable=True,
+            f"{subject}: the connection broke ({text_of(error)}); {remedy}", retryable=True
         )
     return StorageUnavailable(
         f"{subject}: the answer could not be read ({type(error).__name__}: {text_of(error)}); "
