@@ -139,8 +139,9 @@ class StorePersistence:
 
         Raises:
             ConfigError: the wall clock is absurd, or the store's timestamps were lost.
-            LeaseLost: another oracle moved the ceiling meanwhile.
+            LeaseLost: another oracle moved the ceiling meanwhile, or has the lease by now.
         """
+        self._lease.check()
         stored = max(self._read_ceiling(), self._omid_ceiling() or 0)
         low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
         if not stored and (not low_watermark or self._initial_timestamp is not None):
@@ -166,6 +167,9 @@ class StorePersistence:
             self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(TIMESTAMP_STEP))
         ceiling = max(first, epoch + TIMESTAMP_STEP) + settings.lookahead
         self._raise_ceiling(ceiling)
+        # Still ours, so what was read was no successor's ceiling, below which it goes on to commit.
+        # Whoever has the lease from now on finds a ceiling, and hence an epoch, above our epoch.
+        self._lease.check()
         self._control.raise_number(EPOCH_FACT, epoch)
         self._low_watermark = self._control.raise_number(LOW_WATERMARK_FACT, epoch)
         samples = Watermarks(self._control).samples()

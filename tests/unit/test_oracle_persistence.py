@@ -216,6 +216,46 @@ def test_an_instance_loses_when_another_moves_the_ceiling(store: MemoryStore) ->
         oracle.persistence.flush(Batch(ceiling=2 * 10**9))
 
 
+def test_an_instance_that_lost_the_lease_while_it_started_raises_no_watermark() -> None:
+    """The ceiling it finds is its successor's, who goes on committing below it (I4)."""
+    store, clock = PlainStore(), ManualClock()
+    create_system_tables(store)
+    slow, successor = (Lease(store, holder=name, clock=clock) for name in ("slow", "successor"))
+    assert slow.try_acquire() is None
+    assert successor.try_acquire() is not None
+    clock.advance(11)
+    assert successor.try_acquire() is None
+    now = Now(clock.wall_ms(), clock.monotonic_s())
+    inherited = StorePersistence(store, successor).start(INCREMENTAL, now, accept_clock=False)
+    assert inherited.ceiling > inherited.epoch
+    with pytest.raises(LeaseLost):
+        StorePersistence(store, slow).start(INCREMENTAL, now, accept_clock=False)
+    facts = ControlTable(store)
+    assert facts.read_number(LOW_WATERMARK_FACT) == inherited.epoch
+    assert ceiling_of(store) == encode_long(inherited.ceiling), "the successor is not disturbed"
+
+
+def test_an_instance_that_loses_the_lease_under_its_ceiling_raises_no_watermark() -> None:
+    """Looked at behind the ceiling: whoever comes later then begins above our epoch."""
+    store = PlainStore()
+    create_system_tables(store)
+    lease = Lease(store, holder="me", clock=ManualClock())
+    assert lease.try_acquire() is None
+    persistence = StorePersistence(store, lease)
+    swap = store.check_and_mutate
+
+    def steal_before(table: str, *arguments: Any, **options: Any) -> bool:
+        if table == TIMESTAMP_TABLE:
+            steal(store)
+        return swap(table, *arguments, **options)
+
+    store.check_and_mutate = steal_before  # type: ignore[method-assign]  # only here
+    leave_ceiling(store, 5000)
+    with pytest.raises(LeaseLost):
+        persistence.start(INCREMENTAL, Now(0, 0.0), accept_clock=False)
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) is None
+
+
 # -- batches ---------------------------------------------------------------------------------------
 
 
