@@ -19,6 +19,7 @@ from omidpy.model import Cell, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tso.embedded import EmbeddedOracle
 
@@ -70,6 +71,12 @@ def test_every_cell_is_seen_by_every_transaction(store: MemoryStore) -> None:
         assert tm.begin().table("t").row(b"r") == {b"a:q": b"newer", b"b:": b"v"}
         assert tm.begin().table("t").row(b"s") == {}
         assert before.table("t").row(b"s") == {b"a:q": b"explicit"}
+
+
+def test_a_store_that_shows_too_little_is_refused() -> None:
+    """Through Thrift1 old versions are not seen, and no table can be marked."""
+    with pytest.raises(UsageError, match=r"open the store through hbase\+thrift2"):
+        plan_adoption(LikeThrift1(), "people", COMMIT_TABLE)
 
 
 def test_planning_changes_nothing(store: MemoryStore) -> None:
