@@ -123,7 +123,11 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--store", metavar="URL", help="the store to serve: sqlite:////absolute.db")
+    add(
+        "--store",
+        metavar="URL",
+        help="the store to serve: sqlite:////absolute.db, hbase+thrift2://H:P",
+    )
     add("--listen", metavar="HOST:PORT", help=f"default 127.0.0.1:{DEFAULT_PORT}; port 0 picks one")
     add("--advertise", metavar="HOST:PORT", help="the address in the lease, if it differs")
     add("--config", metavar="FILE", help="a TOML file with these settings")
@@ -156,7 +160,10 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _checked(chosen: Mapping[str, Any]) -> Config:
     store = _text(chosen, "store")
     if not store:
-        raise ConfigError("--store is missing: name the store to serve, as in sqlite:////data/a.db")
+        raise ConfigError(
+            "--store is missing: name the store to serve, as in sqlite:////data/a.db or "
+            "hbase+thrift2://gateway:9090"
+        )
     if store == "memory:":
         raise ConfigError(
             "--store memory: lives in one process, and no client could open it; use "

@@ -18,7 +18,13 @@ from omidpy.storage.base import Store
 from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
 
 StoreUrl: TypeAlias = Annotated[
-    str, typer.Option("--store", envvar="OMIDPY_STORE", metavar="URL", help="Address of the store.")
+    str,
+    typer.Option(
+        "--store",
+        envvar="OMIDPY_STORE",
+        metavar="URL",
+        help="Address of the store: sqlite:///FILE or hbase+thrift2://HOST:PORT.",
+    ),
 ]
 TsoAddress: TypeAlias = Annotated[
     str | None,
@@ -26,7 +32,7 @@ TsoAddress: TypeAlias = Annotated[
         "--tso",
         envvar="OMIDPY_TSO",
         metavar="ADDR",
-        help="Its oracle: HOST:PORT or store:. Asked only where a verb needs it.",
+        help="Its oracle: HOST:PORT, store: or zk://HOSTS/NS. Asked only where a verb needs it.",
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -141,7 +141,12 @@ def test_the_shipped_settings_are_valid() -> None:
     """They are what an operator starts from."""
     config = load_config(["--config", str(DEPLOY / "tso-server.toml")], {})
     assert config.metrics == ("127.0.0.1", 24759)
-    assert config.max_transaction_age_ms == 900_000
+
+
+def test_the_shipped_settings_leave_the_age_limit_to_the_store() -> None:
+    """A quarter of an hour, written there, would end the transactions of Omid's own clients."""
+    config = load_config(["--config", str(DEPLOY / "tso-server.toml")], {})
+    assert config.max_transaction_age_ms is None
 
 
 def test_the_shipped_unit_starts_the_server_with_them() -> None:
