@@ -362,6 +362,7 @@ class EmbeddedOracle:
 
     def _tell(self, event: Event[_Waiter]) -> Batch[_Waiter] | None:
         """Carry out, under the mutex, what follows; return the batch that the caller must flush."""
+        self._machine.vouched_until_s = self._lease.vouched_until_s
         try:
             effects = self._machine.handle(event)
         except AssertionError as error:

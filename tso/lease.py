@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from math import inf
 from typing import Final, Protocol
 
 import msgspec
@@ -53,6 +54,11 @@ class AnyLease(Protocol):
     @property
     def needs_renewal(self) -> bool:
         """Say whether `renew_if_due` must be called now and then."""
+        ...
+
+    @property
+    def vouched_until_s(self) -> float:
+        """Monotonic time until which nobody else can have taken the lease over; any thread."""
         ...
 
     def try_acquire(self) -> str | None:
@@ -135,6 +141,11 @@ class Lease:
     def needs_renewal(self) -> bool:
         """Say whether the record must change now and then: where no lock speaks for us."""
         return not self._has_locks
+
+    @property
+    def vouched_until_s(self) -> float:
+        """Monotonic time until which nobody else can have taken the lease over."""
+        return inf if self._has_locks else self._renewed_s + self._record.period_ms / 1000
 
     @property
     def is_held(self) -> bool:

@@ -16,6 +16,9 @@ may lag, since what is written is a promise and less promises less.
 
 A flush that carries no answers (a higher ceiling, a watermark, a sample) holds nobody up.
 
+An answer that needs no flush leaves without a look at the lease, so that it may leave only while
+nobody else can have it.  The shell says until when; past that every answer waits for a flush.
+
 What is remembered is bounded: the last decisions, for retries and duplicates; invalidations, until
 the low watermark passes them.  A transaction of which nothing is remembered is looked up in the
 commit table, and what is not there either is not answered: the oracle invents no abort for a
@@ -27,6 +30,7 @@ Source: Omid's TSO, whose retry and fence replies overtake the batches before th
 from __future__ import annotations
 
 import heapq
+from math import inf
 from typing import Final, Generic, assert_never
 
 from omidpy.commit_facts import INVALID
@@ -98,6 +102,8 @@ class Machine(Generic[Ticket]):
         """Take over where the last instance ended: nothing begun before can commit unseen."""
         self.epoch: Final = inherited.epoch
         self.time: Final = OracleTime(now, last_sample=inherited.last_sample)
+        self.vouched_until_s = inf
+        """By the monotonic clock: until then nobody else answers.  The shell moves it on."""
         self._settings = settings
         self._metrics = metrics
         self._engine = Engine(
@@ -126,6 +132,7 @@ class Machine(Generic[Ticket]):
         self._flight: Batch[Ticket] | None = None
         self._last_request_s = now.monotonic_s
         self._elapsed_ms = self.time.elapsed_ms(now)
+        self._now_s = now.monotonic_s
         self._wall_ms = now.wall_ms
         self._is_stopping = False
         self._gave_ceiling_back = False
@@ -186,6 +193,7 @@ class Machine(Generic[Ticket]):
         return effects
 
     def _set_time(self, now: Now) -> None:
+        self._now_s = now.monotonic_s
         self._elapsed_ms = self.time.elapsed_ms(now)
         self._wall_ms = now.wall_ms
         if self._settings.timestamps == "world":
@@ -354,6 +362,7 @@ class Machine(Generic[Ticket]):
         return (
             not batch.has_decisions()
             and batch.newest_ts <= self._durable_ceiling
+            and self._now_s < self.vouched_until_s
             and (self._flight is None or not self._flight.answers)
         )
 

@@ -224,8 +224,7 @@ class StorePersistence:
             self._lease.renew_if_due()
             refused = self._write_guarded(batch, entries)
         else:
-            is_checked = bool(batch.commits or batch.invalidations)
-            self._lease.renew_if_due(before_check=is_checked)
+            self._lease.renew_if_due(before_check=_needs_check(batch))
             refused = self._write_plain(batch, entries)
         unread = [start_ts for start_ts in batch.invalidations if start_ts not in entries]
         prune_horizon = 0
@@ -259,6 +258,8 @@ class StorePersistence:
             GuardedMutation(CONTROL_TABLE, mutation) for mutation in self._facts_of(batch)
         ]
         if not mutations:
+            if self._lease.needs_check:
+                self._lease.check()
             return frozenset()
         applied = self._store.write_guarded(mutations, guard=self._lease.guard, durable=True)
         if applied is None:
@@ -298,7 +299,7 @@ class StorePersistence:
                 entries[start_ts] = INVALID
         if len(batch.commits) > 1:
             refused = self._check_with_invalidations(batch)
-        elif batch.commits or batch.invalidations:
+        elif _needs_check(batch):
             self._lease.check()
         if facts := self._facts_of(batch, with_low_watermark=False):
             self._store.write({CONTROL_TABLE: facts}, durable=True)
@@ -439,6 +440,16 @@ def _first_candidate(settings: Settings, now: Now, ceiling: int, *, accept_clock
             "timestamps never go back"
         )
     return max(ceiling + TIMESTAMP_STEP, clock_ts)
+
+
+def _needs_check(batch: Batch[Ticket]) -> bool:
+    """Say whether the lease must be looked at behind a batch's plain writes.
+
+    Whatever is answered must be; but moving the ceiling, which a successor would have moved, tells
+    as much of timestamps.
+    """
+    is_answer = bool(batch.answers) and batch.ceiling is None
+    return bool(batch.commits or batch.invalidations) or is_answer
 
 
 def _commit(start_ts: int, commit_ts: int) -> GuardedMutation:

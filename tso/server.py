@@ -290,6 +290,8 @@ class OracleServer:
     def _tell(self, event: Event[Connection]) -> None:
         if self._ended.done():
             return
+        if self._lease is not None:
+            self._machine.vouched_until_s = self._lease.vouched_until_s
         try:
             effects = self._machine.handle(event)
         except Exception as error:  # noqa: BLE001  whatever it is, the machine cannot be trusted

@@ -92,6 +92,11 @@ class ZooKeeperLease:
         """Always: ZooKeeper knows nothing of our process."""
         return True
 
+    @property
+    def vouched_until_s(self) -> float:
+        """Monotonic time until which nobody else can have taken either over."""
+        return min(self._own.vouched_until_s, self._renewed_s + self._period_s)
+
     # -- taking it -----------------------------------------------------------------------------
 
     def try_acquire(self) -> str | None:

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -38,6 +39,7 @@ from tso import server as server_module
 from tso.cli import _Service
 from tso.config import load_config
 from tso.events import Batch, FlushResult, Now
+from tso.lease import AnyLease
 from tso.machine import Machine
 from tso.persist import NoPersistence
 from tso.server import Connection, OracleServer
@@ -185,6 +187,22 @@ def test_a_batch_that_failed_is_repeated_until_the_store_takes_it() -> None:
         assert running.server.is_answering
         written = [batch.commits for batch in running.persistence.flushed if batch.commits]
         assert written == [[(50, 100)]]
+
+    run(test)
+
+
+def test_a_begin_waits_for_a_flush_once_the_lease_may_be_anothers() -> None:
+    """The flush looks at the lease; until then a successor may be committing already."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        await client.begin()
+        assert not any(batch.answers for batch in running.persistence.flushed)
+        running.server._lease = cast(
+            AnyLease, SimpleNamespace(vouched_until_s=0.0, needs_renewal=False)
+        )
+        await client.begin()
+        assert any(batch.answers for batch in running.persistence.flushed)
 
     run(test)
 

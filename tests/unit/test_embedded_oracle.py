@@ -412,6 +412,25 @@ def test_an_oracle_on_a_shared_store_excludes_others_by_its_lease() -> None:
     EmbeddedOracle(store, clock=ManualClock()).close()
 
 
+def test_an_oracle_that_slept_past_its_lease_begins_nothing() -> None:
+    """Its successor commits meanwhile, and a snapshot from here would not show it (I8)."""
+    store, clock = SharedStore(), ManualClock()
+    oracle = EmbeddedOracle(store, clock=clock, timestamps="incremental")
+    oracle.begin()
+    watch = ManualClock()
+    successor = Lease(store, holder="successor", clock=watch)
+    assert successor.try_acquire() is not None
+    watch.advance(11)
+    assert successor.try_acquire() is None
+    clock.advance(11)
+    # The first says that no answer came, or already what the housekeeper found out.
+    with pytest.raises((OracleUnavailable, LeaseLost)):
+        oracle.begin()
+    with pytest.raises(LeaseLost):
+        oracle.begin()
+    oracle.close()
+
+
 def test_a_lease_left_by_a_crash_is_taken_when_its_period_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -41,6 +41,19 @@ def test_a_begin_on_an_idle_oracle_needs_no_flush() -> None:
     assert driver.answer(name) == TimestampResponse(Timestamp(50), Timestamp(0))
 
 
+def test_an_oracle_whose_lease_may_be_anothers_answers_nothing_without_a_flush() -> None:
+    """Its successor may have committed by now, and a snapshot from here would not show it (I8)."""
+    driver = Driver(flushes_at_once=False)
+    driver.machine.vouched_until_s = driver.clock.monotonic_s()
+    name, fence = driver.ask(TimestampRequest(), FenceRequest(TableId(3)))
+    assert driver.answer(name) is driver.answer(fence) is None
+    driver.land()
+    assert driver.answer(name) == TimestampResponse(Timestamp(50), Timestamp(0))
+    driver.machine.vouched_until_s += 0.1
+    (name,) = driver.ask(TimestampRequest())
+    assert driver.answer(name) == TimestampResponse(Timestamp(150), Timestamp(0))
+
+
 def test_a_commit_is_answered_when_it_is_durable() -> None:
     """I2: the entry first, the reply after."""
     driver = Driver(flushes_at_once=False)

@@ -31,7 +31,8 @@ from omidpy.oracle.discovery import LEASE_FACT
 from omidpy.storage.base import Capabilities, GuardedMutation, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Sample, Watermarks
-from tso.events import Batch, Now
+from omidpy.wire.messages import TimestampResponse
+from tso.events import Batch, Deferred, Now, Recall
 from tso.lease import Lease
 from tso.persist import NoPersistence, StorePersistence
 from tso.settings import Inherited, Settings
@@ -365,6 +366,33 @@ def test_the_lease_is_read_after_the_commits_where_they_are_plain_writes(count: 
     with pytest.raises(LeaseLost):
         oracle.persistence.flush(Batch(commits=more, low_watermark=100))
     assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch(answers=[("a", TimestampResponse(Timestamp(50), Timestamp(0)))]),
+        Batch(answers=[("a", Deferred(Recall.COMMIT_FROM_TABLE, 100))], lookups=[100]),
+    ],
+)
+def test_whatever_is_answered_is_answered_under_the_lease(batch: Batch[str]) -> None:
+    """Also what writes nothing: a successor may have committed what a snapshot must show."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    oracle.persistence.flush(batch)
+    steal(store)
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(batch)
+
+
+def test_an_answer_under_a_moved_ceiling_needs_no_other_look() -> None:
+    """A successor would have moved it before; and begins should not cost a round trip more."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    begun = TimestampResponse(Timestamp(50), Timestamp(0))
+    oracle.persistence.flush(Batch(answers=[("a", begun)], ceiling=10**9))
+    assert store.log == [f"swap {TIMESTAMP_TABLE}"]
 
 
 def test_a_lone_commit_costs_one_write_and_one_read_where_writes_are_plain() -> None:

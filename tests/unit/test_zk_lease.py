@@ -268,6 +268,21 @@ def test_an_oracle_that_was_stopped_past_its_period_finds_out_by_writing(world: 
     successor.check()
 
 
+def test_whichever_lease_is_older_says_how_long_nobody_else_can_answer(world: World) -> None:
+    """Each can be taken over by itself: the znode by Omid's oracle."""
+    lease = world.held()
+    began_s = world.clock.monotonic_s()
+    assert lease.vouched_until_s == began_s + 10
+    world.clock.advance(2.5)
+    world.sessions[0].is_cut = True
+    with pytest.raises(StorageUnavailable):
+        lease.renew_if_due()
+    assert lease.vouched_until_s == began_s + 10, "the record alone was renewed"
+    world.sessions[0].is_cut = False
+    lease.renew_if_due()
+    assert lease.vouched_until_s == began_s + 12.5
+
+
 def test_a_renewed_lease_is_not_taken_over(world: World) -> None:
     """A quarter of the period is in time."""
     lease, standby = world.held(), world.lease(THERE)
