@@ -228,7 +228,9 @@ def _broken(
     *,
     is_first_contact: bool,
 ) -> OmidError:
-    doctor = f"run `omidpy doctor {where}`, which finds out what answers there"
+    # Without the options for TLS and SASL the doctor would be refused too.
+    asked = f"'{address.url}'" if address.tls or address.sasl else where
+    doctor = f"run `omidpy doctor {asked}`, which finds out what answers there"
     spoken = f"{address.transport} transport and {address.protocol} protocol"
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConfigError(
@@ -253,8 +255,11 @@ def _broken(
             f"gateway's principal {address.sasl_service}/{address.sasl_host or 'HOST'}?"
         )
     if is_first_contact and isinstance(error, TException | OSError | EOFError):
+        remedy = doctor
+        if address.tls and address.tls_cert is None:
+            remedy = f"does it want a certificate of ours (tls_cert=FILE)?  Else {doctor}"
         return StorageUnavailable(
-            f"{subject}: it does not answer in the {spoken} ({text_of(error)}); {doctor}",
+            f"{subject}: it does not answer in the {spoken} ({text_of(error)}); {remedy}",
             retryable=True,
         )
     if isinstance(error, TimeoutError):

@@ -1,0 +1,84 @@
+"""A proxy that ends TLS before a server which has none, and a certificate for it.
+
+That is how HBase's gateways get TLS, and how the tests' ZooKeeper does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+from typing import Final
+
+PATIENCE_S: Final = 30.0
+
+
+class TlsProxy:
+    """Forwards connections that come by TLS, from a port of its own."""
+
+    def __init__(self, context: ssl.SSLContext, target: str) -> None:
+        """Listen."""
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._context = context
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._tasks: set[asyncio.Task[None]] = set()
+        listening = asyncio.run_coroutine_threadsafe(self._listen(), self._loop)
+        self._server = listening.result(PATIENCE_S)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        to_reader, to_writer = await asyncio.open_connection(*self._target)
+        try:
+            await asyncio.gather(_pump(reader, to_writer), _pump(to_reader, writer))
+        finally:
+            self._tasks.discard(task)
+            for one in (writer, to_writer):
+                one.close()
+
+    async def _stop(self) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def close(self) -> None:
+        """Break every connection and stop."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(PATIENCE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+def loopback_certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate of 127.0.0.1 that signs itself; return it and its key."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(key), "-out", str(cert)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
