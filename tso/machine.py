@@ -10,9 +10,11 @@ Order is correctness:
 
 so answers leave in the order of the decisions, and none before every earlier decision is durable.
 There are no timers: an idle oracle flushes at once, and while a flush is under way arrivals form
-the next batch.  A timestamp leaves once the durable ceiling covers it (I1), and the low watermark
-is written in or after the batch that raised it, never before an earlier decision is durable; it
-may lag, since what is written is a promise and less promises less.
+the next batch.  What arrives ahead of the batch's first decision leaves with the flush under way:
+a begin waits for the commits before it, and for no others.  A timestamp leaves once the durable
+ceiling covers it (I1), and the low watermark is written in or after the batch that raised it, never
+before an earlier decision is durable; it may lag, since what is written is a promise and less
+promises less.
 
 A flush that carries no answers (a higher ceiling, a watermark, a sample) holds nobody up.
 
@@ -128,6 +130,7 @@ class Machine(Generic[Ticket]):
         self._wants_sample = False
         self._durable_low_watermark = inherited.epoch
         self._low_watermark_due_ms = 0
+        self._early: Batch[Ticket] = Batch()
         self._pending: Batch[Ticket] = Batch()
         self._flight: Batch[Ticket] | None = None
         self._last_request_s = now.monotonic_s
@@ -154,7 +157,7 @@ class Machine(Generic[Ticket]):
     def queue_length(self) -> int:
         """How many answers wait for a flush: what back-pressure looks at."""
         flight = 0 if self._flight is None else len(self._flight.answers)
-        return len(self._pending.answers) + flight
+        return len(self._early.answers) + len(self._pending.answers) + flight
 
     def tick_period_s(self, now: Now) -> float:
         """Return how long a shell may wait at most until it says `Ticked`.
@@ -166,7 +169,9 @@ class Machine(Generic[Ticket]):
 
     def waiting(self) -> list[Ticket]:
         """Return everybody who waits for an answer."""
-        batches = [self._pending] if self._flight is None else [self._flight, self._pending]
+        batches = [self._early, self._pending]
+        if self._flight is not None:
+            batches.insert(0, self._flight)
         return [ticket for batch in batches for ticket, _ in batch.answers]
 
     # -- events --------------------------------------------------------------------------------
@@ -262,6 +267,7 @@ class Machine(Generic[Ticket]):
             self._decide(ticket, request)
 
     def _look_up(self, ticket: Ticket, waiting: Deferred) -> None:
+        self._open_decisions()
         self._pending.lookups.append(waiting.start_ts)
         self._answer(ticket, waiting)
 
@@ -271,6 +277,7 @@ class Machine(Generic[Ticket]):
         if self._decisions.put(start_ts, verdict):
             self._forgotten_start = max(self._forgotten_start, self._decisions.evicted_key)
         if verdict > 0:
+            self._open_decisions()
             self._pending.commits.append((start_ts, verdict))
             self._answer(ticket, CommitResponse(start_ts, self._issued(verdict)))
             self._metrics.count("tso.commits")
@@ -295,6 +302,7 @@ class Machine(Generic[Ticket]):
         ):
             effects.append(Close(ticket, f"{MAX_INVALIDATION_COUNT} invalidations are remembered"))
         elif start_ts in self._invalidated:
+            self._open_decisions()
             self._pending.invalidations.append(start_ts)
             self._answer(ticket, Deferred(Recall.INVALIDATION_PLANTED, start_ts))
         else:
@@ -317,6 +325,12 @@ class Machine(Generic[Ticket]):
             return True
         effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
         return False
+
+    def _open_decisions(self) -> None:
+        """Let what was answered so far leave before the decision that follows."""
+        if not self._pending.has_decisions():
+            assert not self._early.answers, "I2: answers behind a decision would leave before it"
+            self._early, self._pending = self._pending, self._early
 
     def _answer(self, ticket: Ticket, answer: Answer | Deferred) -> None:
         self._pending.answers.append((ticket, answer))
@@ -343,12 +357,19 @@ class Machine(Generic[Ticket]):
 
     def _pump(self, effects: list[Effect[Ticket]]) -> None:
         """Send what may leave, then start the next flush if none is under way."""
-        if self._pending.answers and self._may_leave(self._pending):
+        if self._early.answers and self._may_leave(self._early):
+            batch, self._early = self._early, Batch()
+            self._release(batch, NOTHING_FOUND, effects)
+        if self._pending.answers and not self._early.answers and self._may_leave(self._pending):
             batch, self._pending = self._pending, Batch()
             self._release(batch, NOTHING_FOUND, effects)
         if self._flight is not None:
             return
         batch = self._pending
+        if self._early.answers:  # they wait for the ceiling, or for a look at the lease
+            batch.answers[:0] = self._early.answers
+            batch.newest_ts = max(batch.newest_ts, self._early.newest_ts)
+            self._early = Batch()
         self._add_housekeeping(batch)
         if batch.answers or batch.ceiling or batch.low_watermark or batch.sample:
             self._pending = Batch()

@@ -62,6 +62,15 @@ class OvertakesTheFlush(Machine[str]):
         return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
 
 
+class LetsBeginsPastACommit(Machine[str]):
+    """Breaks I2: whatever waits when a commit is decided leaves with the flush before it."""
+
+    def _open_decisions(self) -> None:
+        self._early.answers += self._pending.answers
+        self._early.newest_ts = max(self._early.newest_ts, self._pending.newest_ts)
+        self._pending.answers = []
+
+
 class FenceOvertakes(Machine[str]):
     """Breaks I2 as Java does: the reply to a fence does not wait for the commits before it."""
 
@@ -175,6 +184,17 @@ def commit_then_fence(machine: MachineType) -> Driver:
     return _landed(driver)
 
 
+def commits_behind_a_flush(machine: MachineType) -> Driver:
+    """Commit twice, with a begin between, while a flush is under way."""
+    driver = Driver(machine=machine, flushes_at_once=False)
+    driver.ask(*[TimestampRequest()] * 3)
+    driver.ask(commit_request(50, [1]))
+    driver.ask(commit_request(100, [2]))
+    driver.ask(TimestampRequest())
+    driver.ask(commit_request(150, [3]))
+    return _landed(driver)
+
+
 def begin_after_a_long_rest(machine: MachineType) -> Driver:
     """Begin when the clock is far above the ceiling that was stored."""
     driver = Driver(WORLD, machine=machine, flushes_at_once=False)
@@ -267,6 +287,7 @@ def _landed(driver: Driver) -> Driver:
 CASES: list[tuple[type[Machine[str]], Scenario, str]] = [
     (AnswersFirst, commit_then_begin, "I2"),
     (OvertakesTheFlush, commit_then_begin, "I2"),
+    (LetsBeginsPastACommit, commits_behind_a_flush, "I2"),
     (FenceOvertakes, commit_then_fence, "I2"),
     (IssuesAboveTheCeiling, begin_after_a_long_rest, "I1"),
     (ForgetsSilently, overwrite_a_forgotten_commit, "I3"),

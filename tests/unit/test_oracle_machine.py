@@ -92,6 +92,32 @@ def test_arrivals_during_a_flush_form_the_next_batch() -> None:
     assert driver.flush_count == 2
 
 
+def test_a_begin_does_not_wait_for_the_commits_behind_it() -> None:
+    """It waits for those before it, which is what its snapshot promises, and no longer."""
+    driver = Driver(flushes_at_once=False)
+    driver.ask(*[TimestampRequest()] * 2)
+    driver.ask(commit_request(50, [1]))
+    (early,) = driver.ask(TimestampRequest())
+    (commit,) = driver.ask(commit_request(100, [2]))
+    (late,) = driver.ask(TimestampRequest())
+    assert driver.machine.queue_length == 4
+    assert driver.machine.waiting() == ["r3", early, commit, late]
+    driver.land()
+    assert driver.answer(early) == TimestampResponse(Timestamp(200), Timestamp(0))
+    assert [driver.answer(commit), driver.answer(late)] == [None, None]
+    driver.land()
+    assert [answered for answered, _ in driver.sent[-3:]] == [early, commit, late]
+
+
+def test_a_begin_that_arrives_with_a_commit_leaves_at_once() -> None:
+    """Threads of one client share a connection, and ask in one breath."""
+    driver = Driver(flushes_at_once=False)
+    driver.ask(TimestampRequest())
+    begin, commit = driver.ask(TimestampRequest(), commit_request(50, [1]))
+    assert driver.answer(begin) == TimestampResponse(Timestamp(100), Timestamp(0))
+    assert driver.answer(commit) is None
+
+
 def test_a_fence_reply_does_not_overtake_earlier_commits() -> None:
     """In Java it does, and the fence's reader then invalidates a commit that is under way."""
     driver = Driver(flushes_at_once=False)
@@ -508,6 +534,21 @@ def test_a_timestamp_above_the_ceiling_waits_for_a_higher_one() -> None:
     start_ts = FIRST + 3600 * 1_000_000_000
     assert driver.answer(name) == TimestampResponse(Timestamp(start_ts), Timestamp(0))
     assert driver.disk.ceiling == start_ts + 1_000_000_000
+
+
+def test_a_begin_above_the_ceiling_waits_with_the_commit_behind_it() -> None:
+    """One flush raises the ceiling and writes the commit, and the order stays."""
+    driver = Driver(WORLD, flushes_at_once=False)
+    driver.ask(*[TimestampRequest()] * 2)
+    driver.ask(commit_request(FIRST, [1]))
+    driver.clock.advance(3600)
+    (begin,) = driver.ask(TimestampRequest())
+    (commit,) = driver.ask(commit_request(FIRST + 50, [2]))
+    driver.land()
+    assert [driver.answer(begin), driver.answer(commit)] == [None, None]
+    driver.land()
+    assert [answered for answered, _ in driver.sent[-2:]] == [begin, commit]
+    assert driver.flight is None
 
 
 def test_the_ceiling_is_raised_before_it_is_reached() -> None:
