@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import omidpy
+from omidpy.cli.doctor import check_gateways
 from omidpy.errors import ConfigError, StorageUnavailable
+from omidpy.storage.hbase.address import parse_address
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.tls import TlsProxy, loopback_certificate
@@ -62,3 +64,5 @@ def test_who_is_not_known_and_whom_we_do_not_know_are_refused(
         omidpy.connect(where)
     with pytest.raises(StorageUnavailable, match=r"tls_cert=FILE.*omidpy doctor 'hbase"):
         omidpy.connect(f"{where}&tls_ca={certificate[0]}")
+    (check,) = check_gateways(parse_address(f"{where}&tls_ca={certificate[0]}"))
+    assert "tls_cert=FILE" in check.detail

@@ -179,10 +179,13 @@ def _diagnosis(address: HBaseAddress, gateway: Gateway, patience_s: float, heard
             "Thrift gateway, and does it not serve all the connections it can already "
             "(hbase.thrift.maxWorkerThreads, 1,000 as shipped)?"
         )
+    question = "is it an HBase Thrift gateway?"
+    if address.tls and address.tls_cert is None:
+        question = f"does it want a certificate of ours (tls_cert=FILE)?  Else, {question}"
     return (
         f"something listens at {where}, but understands none of "
         + ", ".join(f"{transport} {protocol}" for transport, protocol in _WAYS)
-        + f" (heard: {'; '.join(sorted(set(heard)))}); is it an HBase Thrift gateway?"
+        + f" (heard: {'; '.join(sorted(set(heard)))}); {question}"
     )
 
 
