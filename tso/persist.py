@@ -142,7 +142,16 @@ class StorePersistence:
             LeaseLost: another oracle moved the ceiling meanwhile, or has the lease by now.
         """
         self._lease.check()
-        stored = max(self._read_ceiling(), self._omid_ceiling() or 0)
+        omid_ceiling = self._omid_ceiling() or 0
+        if omid_ceiling:
+            logger.warning(
+                "Omid kept its timestamps in ZooKeeper, where they end at %d; from now on they are "
+                "kept in %s alone. An oracle of Omid's must not take over any more unless it keeps "
+                "them there too: it would issue timestamps twice",
+                omid_ceiling,
+                TIMESTAMP_TABLE,
+            )
+        stored = max(self._read_ceiling(), omid_ceiling)
         low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
         if not stored and (not low_watermark or self._initial_timestamp is not None):
             stored = self._initial_ceiling(settings, now, accept_clock=accept_clock)

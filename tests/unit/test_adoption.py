@@ -199,3 +199,17 @@ def test_the_higher_of_two_ceilings_counts(store: MemoryStore) -> None:
     second = start(store, omid_ceiling=5000)
     assert second.epoch == first.ceiling
     assert start(store, omid_ceiling=10**12).epoch == 10**12
+
+
+def test_whoever_kept_timestamps_in_zookeeper_is_told_that_there_is_no_way_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Omid's standby would go on from there, and issue timestamps twice (I1)."""
+    store = MemoryStore()
+    create_system_tables(store)
+    start(store, omid_ceiling=5000)
+    assert "Omid's must not take over any more" in caplog.text
+    assert "where they end at 5000" in caplog.text
+    caplog.clear()
+    start(store)
+    assert not caplog.text
