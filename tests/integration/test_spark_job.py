@@ -17,6 +17,8 @@ from omidpy.errors import ConfigError
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.watermarks import Watermarks
 from tests.machines.cells import World
+from tests.machines.hbase import HBase
+from tests.machines.hbase_store import one_region_store
 
 ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "compactor" / "compactor.py"
@@ -51,25 +53,51 @@ needs_spark = pytest.mark.skipif(
 def test_job_heals_drops_prunes_and_prints_one_document(tmp_path: Path) -> None:
     """One task a region, a relative address, and nothing but the report on stdout."""
     world = World(SqliteStore(str(tmp_path / "s.db")))
+    leave_work(world)
+    world.store.close()
+    ran = check_work("sqlite:///s.db", tmp_path)
+    assert (tmp_path / "r.json").read_text() == ran.stdout
+    check_claims(World(SqliteStore(str(tmp_path / "s.db"))))
+
+
+@pytest.mark.spark
+@needs_spark
+def test_job_passes_over_the_regions_of_hbase(hbase: HBase, tmp_path: Path) -> None:
+    """Each task opens the gateways itself, in a process of Spark's."""
+    with one_region_store(hbase) as store:
+        world = World(store)
+        leave_work(world)
+        check_work(hbase.thrift2_url, tmp_path)
+        check_claims(world)
+
+
+def leave_work(world: World) -> None:
+    """Write what clients leave that die, in two tables of four regions."""
     world.table(splits=[b"h", b"p"])
     world.table("empty")
     for row, start_ts in ((b"a", 100), (b"k", 200), (b"z", 300)):
         world.put(row, start_ts)
         world.enter(start_ts, start_ts + 50)
     world.put(b"k", 400)
-    world.store.close()
-    words = ("--store", "sqlite:///s.db", "--grace", "0s", "--json", "--report", "r.json")
-    ran = submitted(*words, cwd=tmp_path)
+
+
+def check_work(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the job, and check its report."""
+    words = ("--store", url, "--grace", "0s", "--json", "--report", "r.json")
+    ran = submitted(*words, cwd=folder)
     assert ran.returncode == 0, ran.stderr
     report: dict[str, Any] = json.loads(ran.stdout)
-    assert (tmp_path / "r.json").read_text() == ran.stdout
     assert (report["rows_read"], report["cells_healed"]) == (3, 3)
     assert (report["transactions_invalidated"], report["cells_dropped"]) == (1, 1)
     assert (report["entries_pruned"], report["laggards"]) == (3, [])
     assert "4 of 4 ranges" in ran.stderr
-    after = World(SqliteStore(str(tmp_path / "s.db")))
-    assert after.shadows() == {(b"a", 100): 150, (b"k", 200): 250, (b"z", 300): 350}
-    claims = {claim.key_range for claim in Watermarks(after.control).claims()}
+    return ran
+
+
+def check_claims(world: World) -> None:
+    """Check that every region was healed, and claimed."""
+    assert world.shadows() == {(b"a", 100): 150, (b"k", 200): 250, (b"z", 300): 350}
+    claims = {claim.key_range for claim in Watermarks(world.control).claims()}
     assert claims == {(b"", b"h"), (b"h", b"p"), (b"p", b""), (b"", b"")}
 
 
