@@ -203,9 +203,13 @@ def users_schema(store: Store, table: str) -> TableSchema:
     if is_system_table(table):
         raise UsageError(f"table {table} is a system table; name a table of yours")
     try:
-        return store.schema(table)
+        schema = store.schema(table)
     except NoSuchTable:
         raise UsageError(unknown_tables([table], store.url)) from None
+    if schema.name != table:
+        # The default namespace of HBase may be named; what is recorded goes by the other name.
+        raise UsageError(f"{table} is a second name of the table {schema.name}; use that one")
+    return schema
 
 
 def take_census(store: Store, schema: TableSchema, commit_table: str) -> dict[bytes, FamilyCensus]:

@@ -19,6 +19,7 @@ MAX_VALUE_BYTES: Final = 10 * 1024 * 1024 - 100
 """HBase's limit for one cell, less its own framing."""
 
 _TABLE_NAME: Final = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_DEFAULT_NAMESPACE: Final = "default:"
 _FAMILY_NAME: Final = re.compile(rb"[!-.0-9;-~][!-.0-9;-~]*")
 
 
@@ -140,6 +141,10 @@ def check_table_name(name: Any) -> str:
             f"the table name {name!r} must be letters, digits, '_', '-' and '.', not starting with "
             "'-' or '.', with an optional namespace and ':' before it"
         )
+    if name.startswith(_DEFAULT_NAMESPACE):
+        # Its conflicts and fences go by the one name that HBase gives back, and Omid's clients use.
+        plain = name.removeprefix(_DEFAULT_NAMESPACE)
+        raise UsageError(f"the table name {name!r} is a second name of {plain!r}; use that one")
     if is_system_table(name):
         raise UsageError(f"the table name {name!r} is reserved for Omid, omidpy or HBase")
     return name

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from compactor.adoption import check_ignorable, plan_adoption
 from compactor.job import worker_url
 from omidpy import errors
 from omidpy.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
+from omidpy.commit_table import COMMIT_TABLE
 from omidpy.connect import connect, open_store
 from omidpy.control import OMID_ENABLED
 from omidpy.errors import (
@@ -24,6 +26,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.model import FamilySchema, KeyRange, TableSchema
+from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.table import TransactionalTable
 from tests.machines.clients import TABLE, Client
@@ -203,6 +206,31 @@ def test_unmarked_families_of_a_table_are_not_ours(client: Client) -> None:
         table.put(b"r", {b"plain:q": b"v"})
 
 
+def test_a_table_goes_by_one_name(client: Client) -> None:
+    """HBase takes a second one; conflicts and fences, which go by the name, would not meet."""
+    uses: list[Use] = [client.tm.begin().table, client.tm.fence, client.tm.drop_table]
+    for use in uses:
+        with pytest.raises(UsageError, match="second name of 't'; use that one"):
+            use("default:t")
+
+
+def test_a_table_is_adopted_by_the_name_that_the_store_gives_it() -> None:
+    """What a compaction records goes by that one."""
+
+    class TwoNames(MemoryStore):
+        """A store that knows the default namespace, as HBase does."""
+
+        def schema(self, table: str) -> TableSchema:
+            return super().schema(table.removeprefix("default:"))
+
+    store = TwoNames()
+    store.create_table(TableSchema("people", (FamilySchema(b"cf"),)))
+    commands: list[Callable[..., object]] = [plan_adoption, check_ignorable]
+    for command in commands:
+        with pytest.raises(UsageError, match="second name of the table people"):
+            command(store, "default:people", COMMIT_TABLE)
+
+
 @pytest.mark.parametrize(
     ("name", "families", "message"),
     [
@@ -210,6 +238,7 @@ def test_unmarked_families_of_a_table_are_not_ours(client: Client) -> None:
         ("", ["cf"], "'' must be letters"),
         ("OMID_COMMIT_TABLE", ["cf"], "OMID_COMMIT_TABLE' is reserved"),
         ("OMIDPY_X", ["cf"], "OMIDPY_X' is reserved"),
+        ("default:OMIDPY_X", ["cf"], "second name of 'OMIDPY_X'"),
         ("t2", [], "needs at least one column family"),
         ("t2", ["a:b"], "'a:b' must be printable"),
         ("t2", [b""], "b'' must be printable"),
