@@ -15,6 +15,7 @@ from omidpy.oracle.discovery import read_lease
 from omidpy.oracle.tcp import Place
 from omidpy.oracle.zookeeper import Znode, find_oracle, parse_zookeeper
 from omidpy.storage.memory import MemoryStore
+from omidpy.wire.messages import TimestampResponse
 from tests.machines.fake_zookeeper import FakeEnsemble, FakeZooKeeper
 from tests.unit.test_oracle_lease import LocklessStore
 from tests.unit.test_oracle_persistence import PlainStore, steal
@@ -359,6 +360,9 @@ def test_a_batch_behind_which_the_lease_is_gone_is_not_answered(
     later = [(start_ts + 1000, commit_ts + 1000) for start_ts, commit_ts in commits]
     with pytest.raises(LeaseLost):
         persistence.flush(Batch(commits=later))
+    begun = TimestampResponse(Timestamp(50), Timestamp(0))
+    with pytest.raises(LeaseLost):
+        persistence.flush(Batch(answers=[("a", begun)]))
     assert CommitTable(world.store).read([Timestamp(100)]) == {100: 10_000}
 
 
