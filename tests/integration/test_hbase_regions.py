@@ -1,0 +1,253 @@
+"""Regions split, merge and move under compactions.
+
+A cluster of two region servers, so that a region that moves does change its server.  A compaction
+reads page by page and remembers nothing but a key, and what it claims is a range of keys: none of
+it may depend on regions staying what they were when the work began.
+
+Open transactions under a change of regions: `test_java_regions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from compactor import range_pass
+from compactor.horizon import minimum
+from compactor.plan import STEPS
+from compactor.report import Report
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.control import CONTROL_TABLE
+from omidpy.model import TIMESTAMP_STEP, Cell
+from omidpy.storage.base import Put, RowMutation
+from omidpy.watermarks import Watermarks
+from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
+from tests.machines.hbase import RunningHBase
+from tests.machines.hbase_store import one_region_store
+from tests.machines.java import JavaDriver
+
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+TABLE: Final = "t"
+PAGE_ROWS: Final = 10
+ROWS: Final = [b"row%02d" % number for number in range(60)]
+LOW_WATERMARK: Final = 1_000_000
+LOADED_AT, LOADED_COMMIT = 5000, 5050
+
+Act = Callable[[], object]
+
+
+@pytest.fixture(scope="module")
+def driver(_hbase_cluster: RunningHBase) -> Iterator[JavaDriver]:
+    """Run an administrator's process: Thrift has no commands for regions."""
+    with JavaDriver(zookeeper=_hbase_cluster.zookeeper) as driver:
+        yield driver
+
+
+class Regions:
+    """What an administrator does to the regions of tables."""
+
+    def __init__(self, driver: JavaDriver) -> None:
+        self._driver = driver
+
+    def boundaries(self, table: str = TABLE) -> list[bytes]:
+        """Return the keys at which regions of a table meet."""
+        regions = self._driver.call("admin.regions", table=table)
+        return sorted(bytes.fromhex(start) for start, _, _ in regions if start)
+
+    def split(self, at: bytes) -> None:
+        """Split the table's region that holds a key."""
+        self._driver.call("admin.split", table=TABLE, at=at.hex())
+        assert at in self.boundaries()
+
+    def merge(self) -> None:
+        """Make one region of the table's first two.
+
+        HBase merges a region that was merged again only after minutes.
+        """
+        before = self.boundaries()
+        self._driver.call("admin.merge", table=TABLE)
+        assert self.boundaries() == before[1:]
+
+    def move(self, table: str = TABLE) -> None:
+        """Take every region of a table to the other server."""
+        self._driver.call("admin.move", table=table)
+
+
+@pytest.fixture
+def regions(driver: JavaDriver) -> Regions:
+    """Return the administrator."""
+    return Regions(driver)
+
+
+# -- compactions -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Troubled:
+    """A table in which clients died at every point, and what must be read from it afterwards.
+
+    A transaction writes a row from either end of the table, so that its commit entry is needed
+    until both regions have been passed over.
+    """
+
+    world: World
+    committed: dict[tuple[bytes, int], int]
+    """(row, version) -> commit timestamp of the cells that have no shadow cell yet."""
+    dead: set[tuple[bytes, int]]
+    """(row, version) of the cells that never committed."""
+    running: tuple[bytes, int]
+    """(row, version) of the cell of a transaction that still runs."""
+
+    @classmethod
+    def write(cls, world: World, splits: list[bytes]) -> Troubled:
+        """Write it all."""
+        world.table(TABLE, splits=splits)
+        found = cls(world, {}, set(), (ROWS[0], LOW_WATERMARK + TIMESTAMP_STEP))
+        cells = {row: [(LOADED_AT, b"old")] for row in ROWS}
+        for number in range(len(ROWS) // 2):
+            start_ts = 10_000 + 100 * number
+            pair = (ROWS[number], ROWS[-1 - number])
+            is_committed = number % 3 == 0
+            if is_committed:
+                world.enter(start_ts, start_ts + 50)
+                found.committed |= {(row, start_ts): start_ts + 50 for row in pair}
+            else:
+                found.dead |= {(row, start_ts) for row in pair}
+                if number % 3 == 1:
+                    world.invalidate(start_ts)
+            for row in pair:
+                cells[row].append((start_ts, b"new" if is_committed else b"dead"))
+        row, version = found.running
+        cells[row].append((version, b"running"))
+        world.store.write(
+            {
+                TABLE: [
+                    RowMutation(row, tuple(Put(FAMILY, b"q", *one) for one in of_row))
+                    for row, of_row in cells.items()
+                ]
+            }
+        )
+        for row in ROWS:
+            world.heal(Cell(row, FAMILY, b"q", LOADED_AT, b"old"), LOADED_COMMIT)
+        return found
+
+    def values(self) -> dict[bytes, bytes]:
+        """Return what a new snapshot reads."""
+        start_ts = LOW_WATERMARK + 50_000
+        return {row: self.world.visible(row, start_ts).get(b"q", b"") for row in ROWS}
+
+    def check_values(self) -> None:
+        """Every committed value is read, and no other."""
+        news = {row for row, _ in self.committed}
+        assert self.values() == {row: b"new" if row in news else b"old" for row in ROWS}
+
+    def check_compacted(self) -> None:
+        """Hold the cells to speak for themselves, and the commit table to have forgotten."""
+        shadows = self.world.shadows()
+        assert {key: shadows.get(key) for key in self.committed} == self.committed
+        present = {(row, version) for row, _, version, _ in self.world.data()}
+        assert not self.dead & present
+        assert self.running in present
+        assert self.running not in shadows
+        claims = Watermarks(self.world.control).claims()
+        assert minimum([TABLE], claims) == LOW_WATERMARK, "a row that nobody has claimed"
+        assert Watermarks(self.world.control).prune_horizon() == LOW_WATERMARK
+        assert self.world.entries() == {}
+        self.check_values()
+
+
+@pytest.fixture
+def world(hbase_cluster: RunningHBase, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Return an empty store whose compactions read short pages."""
+    monkeypatch.setattr(range_pass, "PAGE_ROWS", PAGE_ROWS)
+    with one_region_store(hbase_cluster) as store:
+        yield World(store, low_watermark=LOW_WATERMARK)
+
+
+def at(moments: dict[tuple[str, int], Act]) -> Callable[[str], None]:
+    """Return an `on_step` that acts when a step has been done for the given time, from 1 on."""
+    assert {step for step, _ in moments} <= set(STEPS)
+    counts: dict[str, int] = {}
+
+    def on_step(step: str) -> None:
+        counts[step] = counts.get(step, 0) + 1
+        act = moments.pop((step, counts[step]), None)
+        if act is not None:
+            act()
+
+    return on_step
+
+
+def compact_while(world: World, moments: dict[tuple[str, int], Act]) -> Report:
+    """Compact while other things happen; all of them must have."""
+    left = dict(moments)
+    counted = at(left)
+    report = world.compact(ALL_AT_ONCE, on_step=counted)
+    assert not left, "the compaction did not come to these steps"
+    return report
+
+
+@pytest.mark.parametrize("step", ["page-read", "page-resolved", "page-healed"])
+def test_a_region_that_splits_under_a_compaction_is_passed_over_whole(
+    world: World, regions: Regions, step: str
+) -> None:
+    """The pass is over the rows that the region had: those of both parts."""
+    troubled = Troubled.write(world, [])
+    report = compact_while(world, {(step, 2): lambda: regions.split(ROWS[25])})
+    assert report.rows_read == len(ROWS)
+    assert report.cells_healed == len(troubled.committed)
+    troubled.check_compacted()
+
+
+@pytest.mark.parametrize(("step", "count"), [("page-read", 2), ("page-resolved", 4)])
+def test_regions_that_merge_under_a_compaction_are_passed_over_whole(
+    world: World, regions: Regions, step: str, count: int
+) -> None:
+    """Once while it is in the first of them, once while it is in the second."""
+    troubled = Troubled.write(world, [ROWS[30]])
+    report = compact_while(world, {(step, count): regions.merge})
+    assert report.rows_read == len(ROWS)
+    assert report.cells_healed == len(troubled.committed)
+    troubled.check_compacted()
+
+
+def test_regions_cut_otherwise_between_their_listing_and_the_claims_leave_no_hole(
+    world: World, regions: Regions
+) -> None:
+    """No region of the first listing exists any more when the claims are counted."""
+    troubled = Troubled.write(world, [ROWS[30]])
+    compact_while(
+        world,
+        {
+            ("before-claim", 1): lambda: regions.split(ROWS[40]),
+            ("before-claim", 2): regions.merge,
+        },
+    )
+    assert regions.boundaries() == [ROWS[40]]
+    troubled.check_compacted()
+    # The regions of today are other than those that were claimed; the next run claims them.
+    world.set_low_watermark(LOW_WATERMARK + 10)
+    assert world.compact().horizon == LOW_WATERMARK + 10
+
+
+def test_a_compaction_finishes_while_every_table_moves_to_the_other_server(
+    world: World, regions: Regions
+) -> None:
+    """Also the tables of the commits and of the claims, at every kind of step."""
+    troubled = Troubled.write(world, [ROWS[30]])
+    compact_while(
+        world,
+        {
+            ("page-read", 2): regions.move,
+            ("page-resolved", 3): lambda: regions.move(COMMIT_TABLE),
+            ("before-claim", 1): lambda: regions.move(CONTROL_TABLE),
+            ("page-healed", 4): regions.move,
+            ("ranges-passed", 1): lambda: regions.move(CONTROL_TABLE),
+            ("horizon-raised", 1): lambda: regions.move(COMMIT_TABLE),
+        },
+    )
+    troubled.check_compacted()
