@@ -5,15 +5,24 @@ Writers and what they are held to: `tests.machines.pairs`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
+from omidpy.model import Column, FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.testing.contract import in_threads
 from tests.machines.hbase import RunningHBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.pairs import Load, writers
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
+
+BATCH_ROWS = 40_000
+"""A second or two of work, so that a kill comes into the middle of it."""
 
 
 @pytest.fixture
@@ -59,3 +68,36 @@ def test_commits_go_on_after_all_of_hbase_was_down(hbase_cluster: RunningHBase, 
         hbase_cluster.start_all()
         load.wait_for(20)
     load.check()
+
+
+@pytest.mark.parametrize("name", ["thrift2-1", "thrift2-2"])
+def test_a_scan_and_a_batch_go_on_without_a_gateway_that_was_killed(
+    hbase_cluster: RunningHBase, name: str
+) -> None:
+    """Whichever of the two a call had: the rows that are there are all of them, each once."""
+    column, rows = Column(b"cf", b"q"), [b"%06d" % number for number in range(BATCH_ROWS)]
+    with (
+        empty_hbase(hbase_cluster) as url,
+        closing(Thrift2Store(url)) as store,
+        closing(Thrift2Store(url)) as onlooker,
+    ):
+        store.create_table(TableSchema("t", [FamilySchema(b"cf")]), splits=[rows[BATCH_ROWS // 2]])
+        is_written = threading.Event()
+
+        def write() -> None:
+            store.write({"t": [RowMutation(row, (Put(*column, 1, row),)) for row in rows]})
+            is_written.set()
+
+        def kill() -> None:
+            while not onlooker.get("t", rows[:1])[0]:
+                continue
+            assert not is_written.is_set()
+            hbase_cluster.crash(name)
+
+        in_threads([write, kill])
+        hbase_cluster.start_process(name)
+        pages = store.scan("t", page_rows=100)
+        seen = [cells[0].value for _ in range(3) for cells in next(pages)]
+        hbase_cluster.crash(name)
+        seen += [cells[0].value for page in pages for cells in page]
+        assert seen == rows
