@@ -201,7 +201,7 @@ class _Round:
     def _work(self, until_s: float) -> None:
         for _ in range(self._plan.client_count):
             self._start_client(until_s)
-        kills = self._kills()
+        kills = self._kills(until_s - time.monotonic())
         pause = threading.Event()
         for after_s, victim in kills:
             if time.monotonic() + after_s >= until_s:
@@ -216,15 +216,21 @@ class _Round:
                 self._kill_client(until_s)
         self._join(until_s)
 
-    def _kills(self) -> Iterator[tuple[float, str]]:
-        """Yield (seconds after the one before, what to kill) for ever; nothing if nobody dies."""
+    def _kills(self, duration_s: float) -> Iterator[tuple[float, str]]:
+        """Yield (seconds after the one before, what to kill) for ever; nothing if nobody dies.
+
+        Each victim has its turn within the first half of `duration_s`, before chance takes over, so
+        that a short run kills them all.  Clients come first: an oracle may take as long to come
+        back, on a busy machine, as a short run lasts.
+        """
         lives = {"clients": _CLIENT_LIFE_S, "oracle": _ORACLE_LIFE_S}
         rates = {victim: 1 / lives[victim] for victim in sorted(self._plan.kill)}
-        # Each has its turn before chance takes over, so that a short run kills them all.
-        following = self._rng.sample(list(rates), len(rates))
+        for victim in rates:
+            pause_s = self._rng.expovariate(sum(rates.values()))
+            yield min(pause_s, duration_s / (2 * len(rates))), victim
         while rates:
-            following += self._rng.choices(list(rates), list(rates.values()))
-            yield self._rng.expovariate(sum(rates.values())), following.pop(0)
+            victim = self._rng.choices(list(rates), list(rates.values()))[0]
+            yield self._rng.expovariate(sum(rates.values())), victim
 
     def _start_client(self, until_s: float) -> None:
         self._last_number += 1
