@@ -5,6 +5,9 @@ entry is then invisible, and goes at the next compaction.  So a table is read wh
 marked.  A family is marked if it was marked already, or if it holds shadow cells; every family of
 an empty table is.  Beside such families one of plain data stays unmarked.  In a table of nothing
 else, all its families are marked, once their cells have shadow cells (`conversion.py`).
+
+Omid's clients agree on how conflicts are detected by their settings alone, ours by an attribute of
+the table.  So adopting records it: what the operator says, else what Omid does by default.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ import msgspec
 
 from compactor.conversion import convert, objection, plain_versions
 from compactor.ownership import ignored_tables, is_owned, set_ignored, unknown_tables
+from omidpy.catalog import CONFLICT_LEVELS
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
+    CONFLICT_LEVEL_ATTRIBUTE,
     OMID_ENABLED,
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
@@ -36,6 +41,9 @@ from omidpy.storage.base import Store
 from omidpy.visibility import sort_row
 
 PAGE_ROWS: Final = 500
+
+OMIDS_CONFLICT_LEVEL: Final = "cell"
+"""What Omid's `conflictAnalysisLevel` is where nobody set it."""
 
 
 class FamilyCensus(msgspec.Struct):
@@ -68,6 +76,10 @@ class AdoptionPlan:
     """Those of them that hold plain data, whose cells get shadow cells first."""
     altered: frozenset[bytes] = frozenset()
     """Those of them whose limits of versions or age are taken away."""
+    conflict_level: str = OMIDS_CONFLICT_LEVEL
+    """What every client of the table must detect conflicts by."""
+    is_level_chosen: bool = False
+    """Whether an operator has said so, or the table did; else it is Omid's default."""
     census: Mapping[bytes, FamilyCensus] = field(default_factory=dict)
 
     def undecided_cells(self) -> int:
@@ -81,7 +93,12 @@ class AdoptionPlan:
 
 
 def plan_adoption(
-    store: Store, table: str, commit_table: str, *, may_alter: bool = False
+    store: Store,
+    table: str,
+    commit_table: str,
+    *,
+    may_alter: bool = False,
+    conflict_level: str | None = None,
 ) -> AdoptionPlan:
     """Read a table and decide which of its families can be ours.
 
@@ -91,11 +108,13 @@ def plan_adoption(
         commit_table: Whose transactions it shall have.
         may_alter: Plan to take away the limits of families, instead of refusing those that have
             some.
+        conflict_level: What its clients detect conflicts by, `cell` or `row`.  None: what the table
+            says, else what Omid's clients do by default.
 
     Raises:
-        UsageError: no such table, a system table, one of another commit table, one of plain data
-            that transactions would misread, or one whose old versions or acknowledged writes
-            HBase drops.
+        UsageError: no such level or table, a system table, one of another commit table, one of
+            plain data that transactions would misread, or one whose old versions or acknowledged
+            writes HBase drops.
 
     Cost: reads the whole table, 1 commit table get a page; plain data is read twice.
     """
@@ -103,6 +122,10 @@ def plan_adoption(
         raise UsageError(
             f"{store.url} cannot scan all versions of a table or change its attributes, which "
             "adopting needs; open the store through hbase+thrift2://"
+        )
+    if conflict_level not in (None, *CONFLICT_LEVELS):
+        raise UsageError(
+            f"the conflict level {conflict_level!r} is none of {', '.join(CONFLICT_LEVELS)}"
         )
     schema = users_schema(store, table)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
@@ -124,7 +147,17 @@ def plan_adoption(
         raise UsageError(f"{complaint}, or add --alter-families")
     if plain:
         _check_convertible(store, table, plain)
-    return AdoptionPlan(table, is_owned(schema, commit_table), families, plain, altered, census)
+    chosen = conflict_level or schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE)
+    return AdoptionPlan(
+        table,
+        is_owned(schema, commit_table),
+        families,
+        plain,
+        altered,
+        conflict_level=chosen or OMIDS_CONFLICT_LEVEL,
+        is_level_chosen=chosen is not None,
+        census=census,
+    )
 
 
 def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
@@ -144,7 +177,11 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
         converted = convert(store, plan.table, plan.plain, plain_versions(store))
     for family in sorted(plan.families):
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
-    store.set_table_attributes(plan.table, {COMMIT_TABLE_ATTRIBUTE: commit_table})
+    attributes = {
+        CONFLICT_LEVEL_ATTRIBUTE: plan.conflict_level,
+        COMMIT_TABLE_ATTRIBUTE: commit_table,
+    }
+    store.set_table_attributes(plan.table, attributes)
     control = ControlTable(store)
     if plan.table in ignored_tables(control):
         set_ignored(control, plan.table, is_ignored=False)

@@ -79,6 +79,16 @@ def adopt(
             help="Let HBase keep all versions, for ever, in families that have VERSIONS or a TTL.",
         ),
     ] = False,
+    conflict_level: Annotated[
+        str | None,
+        typer.Option(
+            "--conflict-level",
+            metavar="cell|row",
+            help="What every client of the table detects conflicts by: `conflict_level` of ours, "
+            "`conflictAnalysisLevel` of Omid's.  Default: what the table says, else cell.  Stop "
+            "its clients before changing it.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a table of Java's, or one of plain data, for ours.  Reads it whole first.
@@ -91,7 +101,13 @@ def adopt(
     from compactor.adoption import plan_adoption  # noqa: PLC0415 - application
 
     with opened(store) as open_store:
-        plan = plan_adoption(open_store, name, COMMIT_TABLE, may_alter=alter_families)
+        plan = plan_adoption(
+            open_store,
+            name,
+            COMMIT_TABLE,
+            may_alter=alter_families,
+            conflict_level=conflict_level,
+        )
         undecided, converted = plan.undecided_cells(), plan.plain_cells()
         warning = ""
         if undecided and not (accept_undecided or plan.is_owned):
@@ -118,6 +134,7 @@ def adopt(
                 "cells_converted": converted,
                 "families_altered": sorted(one.decode(errors="replace") for one in plan.altered),
                 "cells_by_family": census,
+                "conflict_level": plan.conflict_level,
             }
         )
         return
@@ -135,6 +152,10 @@ def adopt(
             f"{converted} cells of plain data {'got' if apply else 'would get'} shadow cells of "
             "their own version"
         )
+    hint = ""
+    if not (apply or plan.is_level_chosen):
+        hint = "; add --conflict-level row if its clients in Java have conflictAnalysisLevel ROW"
+    typer.echo(f"conflicts are detected by {plan.conflict_level}{hint}")
     if warning:
         typer.echo(warning)
     if not apply:

@@ -13,7 +13,7 @@ from compactor.local import compact
 from omidpy.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
 from omidpy.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.control import ControlTable
-from omidpy.errors import UsageError
+from omidpy.errors import ConfigError, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import Cell, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
@@ -248,3 +248,33 @@ def test_limits_are_taken_away_where_that_is_allowed(store: MemoryStore) -> None
         {"BLOCKSIZE": "1024", "OMID_ENABLED": "true"},
         {"OMID_ENABLED": "true"},
     ]
+
+
+@pytest.mark.parametrize("level", ["cell", "row"])
+def test_an_adopted_table_says_how_conflicts_are_detected(store: MemoryStore, level: str) -> None:
+    """Two clients that differ would lose each other's updates without a word."""
+    other = {"cell": "row", "row": "cell"}[level]
+    oracle = EmbeddedOracle(store)
+    plan = plan_adoption(store, "t", COMMIT_TABLE, conflict_level=level)
+    assert plan.is_level_chosen
+    adopt(store, plan, COMMIT_TABLE)
+    TransactionManager(store, oracle, conflict_level=level).begin().table("t")
+    with TransactionManager(store, oracle, conflict_level=other) as tm:
+        with pytest.raises(ConfigError, match=f"detects conflicts by {level}"):
+            tm.begin().table("t")
+        # A second adoption keeps what the table says, unless it is told otherwise.
+        again = plan_adoption(store, "t", COMMIT_TABLE)
+        assert (again.conflict_level, again.is_level_chosen) == (level, True)
+        adopt(store, plan_adoption(store, "t", COMMIT_TABLE, conflict_level=other), COMMIT_TABLE)
+        assert store.schema("t").attributes["OMIDPY_CONFLICT_LEVEL"] == other
+
+
+def test_a_table_whose_conflict_level_nobody_named_has_that_of_omid(store: MemoryStore) -> None:
+    """Java's tables do not say; `cell` is what its clients do unless they are told otherwise."""
+    EmbeddedOracle(store).close()
+    plan = plan_adoption(store, "t", COMMIT_TABLE)
+    assert (plan.conflict_level, plan.is_level_chosen) == ("cell", False)
+    adopt(store, plan, COMMIT_TABLE)
+    assert store.schema("t").attributes["OMIDPY_CONFLICT_LEVEL"] == "cell"
+    with pytest.raises(UsageError, match="'table' is none of cell, row"):
+        plan_adoption(store, "t", COMMIT_TABLE, conflict_level="table")
