@@ -273,6 +273,48 @@ def test_threads_never_get_each_others_answers(gateway: FakeGateway, pools: Pool
     assert gateway.connection_count <= 3
 
 
+def test_a_call_that_waits_has_the_regions_looked_up(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HBase's client may be on the wrong track for minutes, and a look-up puts it right."""
+    monkeypatch.setattr("omidpy.storage.hbase.gateway.SILENCE_S", 0.02)
+    looked_up = threading.Event()
+
+    def look_up(table: bytes) -> list[Any]:
+        assert table == b"t"
+        looked_up.set()
+        return []
+
+    def misled(table: bytes, get: Any) -> Any:
+        assert looked_up.wait(PATIENCE_S)
+        return echo(table, get)
+
+    with FakeGateway({"get": misled, "getAllRegionLocations": look_up}) as gateway:
+        assert read(pools(gateway.url()), b"row") == b"row"
+        assert gateway.calls == {"get": 1, "getAllRegionLocations": 1}
+
+
+def test_a_silent_gateway_is_given_up_in_time_whatever_a_look_up_does(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HBase may be down, and then the look-up has no answer either."""
+    monkeypatch.setattr("omidpy.storage.hbase.gateway.SILENCE_S", 0.02)
+    is_over = threading.Event()
+
+    def silent(*_: Any) -> Any:
+        assert is_over.wait(PATIENCE_S)
+        return []
+
+    with FakeGateway({"get": silent, "getAllRegionLocations": silent, "put": silent}) as gateway:
+        pool = pools(gateway.url("timeout_s=0.2", "retry_s=0"))
+        pool.call("getThriftServerType", is_idempotent=True)
+        with pytest.raises(StorageUnavailable, match=r"no answer within 0\.2 s"):
+            put(pool)
+        is_over.set()
+        assert gateway.calls["put"] == 1
+        assert gateway.calls["getAllRegionLocations"] == 1
+
+
 def test_a_fork_leaves_both_sides_with_connections_of_their_own(
     gateway: FakeGateway, pools: Pools
 ) -> None:

@@ -24,6 +24,8 @@ from omidpy.storage.hbase.address import Api
 from omidpy.storage.hbase.idl import service, thrift2
 
 PATIENCE_S: Final = 30.0
+SILENCE: Final = object()
+"""A step of a script: the answer lets itself be waited for."""
 
 
 class FakeGateway:
@@ -151,13 +153,20 @@ class ScriptedClient:
         self.has_died = False
         self.is_closed = False
 
-    def call(self, method: str, *args: Any) -> Any:
-        """Return or raise the next step."""
+    def call(
+        self, method: str, *args: Any, while_silent: Callable[[], object] | None = None
+    ) -> Any:
+        """Return or raise the next step.  `SILENCE` is noticed, and followed by another."""
+        del args
         if self.is_closed:
             # No `assert`: the pool would take it for a broken connection, and go on to the next.
             pytest.fail("a discarded connection is used again")
         self._log.append(method)
         step = self._steps.popleft()
+        if step is SILENCE:
+            if while_silent is not None:
+                while_silent()
+            step = self._steps.popleft()
         if isinstance(step, BaseException):
             raise step
         return step

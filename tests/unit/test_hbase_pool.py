@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import ssl
 import threading
@@ -21,12 +22,13 @@ from omidpy.errors import (
     StorageUnavailable,
     UsageError,
 )
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.address import Gateway, parse_address
 from omidpy.storage.hbase.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS
 from omidpy.storage.hbase.gateway import CallNotSent
 from omidpy.storage.hbase.idl import thrift2
+from omidpy.storage.hbase.places import Places
 from omidpy.storage.hbase.pool import COOL_DOWN_S, LOOK_AFTER_S, GatewayPool
-from tests.machines.gateways import ScriptedGateways
+from tests.machines.gateways import SILENCE, ScriptedGateways
 
 TIMEOUT: Final = TimeoutError("timed out")
 CLOSED: Final = TTransportException(TTransportException.END_OF_FILE, "TSocket read 0 bytes")
@@ -42,6 +44,18 @@ def busy() -> Exception:
     return error
 
 
+class RecordedPlaces(Places):
+    """Looks up nothing, and keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_address("hbase+thrift2://nowhere"), None, ManualClock().monotonic_s)
+        self.asked: list[tuple[str, str | None]] = []
+
+    def look_up(self, gateway: Gateway, table: str | None) -> None:
+        """Note it."""
+        self.asked.append((gateway[0], table))
+
+
 class World:
     """A pool over scripted gateways, its clock, and the pauses that it made."""
 
@@ -49,10 +63,12 @@ class World:
         self.clock = ManualClock()
         self.pauses: list[float] = []
         self.gateways = ScriptedGateways(*steps, down=down)
+        self.places = RecordedPlaces()
         self.pool = GatewayPool(
             parse_address(url),
             self.gateways.open,
             clock=self.clock,
+            places=self.places,
             pause=self._paused,
             rng=random.Random(1),
         )
@@ -210,6 +226,50 @@ def test_an_interrupt_discards_the_connection_and_passes_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         world.read()
     assert world.gateways.clients[0].is_closed
+
+
+# -- where regions are -----------------------------------------------------------------------------
+
+
+def test_a_gateway_that_says_nothing_looks_up_the_regions_meanwhile() -> None:
+    """It may be following two servers to and fro, each of which takes the region for the other's.
+
+    A call that may not be made twice is helped too: nothing of it is repeated.
+    """
+    world = met(SILENCE, "answer", SILENCE, "done")
+    assert world.read() == "answer"
+    assert world.change() == "done"
+    assert world.places.asked == [("gw1", "t")] * 2
+    assert world.pauses == []
+
+
+@pytest.mark.parametrize("failure", [TIMEOUT, busy()])
+def test_a_gateway_looks_up_the_regions_before_it_is_asked_again(failure: Exception) -> None:
+    """Its own client gave up without reading the catalogue, and would again."""
+    world = met(failure, "answer")
+    assert world.read() == "answer"
+    assert world.places.asked == [("gw1", "t")]
+
+
+@pytest.mark.parametrize("failure", [CLOSED, thrift2.TIOError(message="t", canRetry=False)])
+def test_what_is_no_matter_of_regions_makes_nobody_look_them_up(failure: Exception) -> None:
+    """A look-up reads a row of the catalogue for each region."""
+    world = met(failure, "answer")
+    with contextlib.suppress(NoSuchTable):
+        world.read()
+    assert world.places.asked == []
+
+
+def test_regions_are_looked_up_before_a_scan_of_thrift1_is_begun_again() -> None:
+    """Its calls own a connection, and are repeated by whoever makes them."""
+    world = met(busy(), busy())
+    for is_idempotent in (True, False):
+        with (
+            pytest.raises(StorageUnavailable),
+            world.pool.owned(table="t", is_idempotent=is_idempotent) as client,
+        ):
+            client.call("scannerGetList")
+        assert world.places.asked == [("gw1", "t")]
 
 
 # -- which gateway ---------------------------------------------------------------------------------

@@ -191,3 +191,19 @@ def test_a_missing_gateway_lists_those_that_were_tried() -> None:
     address = parse_address("hbase+thrift2://gw1,gw2:9191")
     found = meant(ConnectionRefusedError(), address=address, gateway=None)
     assert "gw1:9090, gw2:9191" in str(found)
+
+
+def test_of_many_attempts_the_last_is_told() -> None:
+    """The first line of what HBase's own client says of them is how many there were."""
+    attempt = (
+        "2026-05-01T06:41:0{0}.431Z, RpcRetryingCaller{{globalStartTime=2026-05-01T06:40:37.638Z, "
+        "pause=20, maxAttempts=2}}, org.apache.hadoop.hbase.{1}\n"
+    )
+    text = "Failed after attempts=2, exceptions:\n"
+    text += attempt.format(1, "NotServingRegionException: t,,1. is not online\n\tat a.b(C.java:1)")
+    text += attempt.format(2, "exceptions.RegionMovedException: Region moved to: hostname=rs2")
+    found = meant(said(text, can_retry=True))
+    assert isinstance(found, StorageUnavailable)
+    assert found.retryable
+    assert "attempts=2, the last: org.apache.hadoop.hbase.exceptions.RegionMoved" in str(found)
+    assert "Region moved to: hostname=rs2" in str(found)

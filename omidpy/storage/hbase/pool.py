@@ -10,6 +10,8 @@ A call borrows a connection, has it for itself, and gives it back.  Kept here:
 * retries are bounded in number and time, with full jitter in between, and go to another gateway
   where there is one; a pool that no gateway ever answered tries each once, so that a wrong address
   is reported at once
+* a gateway that may look for a region in the wrong place is made to look it up (`places.py`): while
+  a call waits, and before one that failed is made again
 
 Gateways close a connection that was idle for a minute.  One that was idle for a second is looked at
 before use, one that was idle for `max_idle_s` is replaced.
@@ -28,6 +30,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from thriftpy2.thrift import TException
@@ -38,6 +41,7 @@ from omidpy.storage import forking
 from omidpy.storage.hbase.address import Gateway, HBaseAddress
 from omidpy.storage.hbase.attempts import Attempts, NoGateway, is_argument
 from omidpy.storage.hbase.gateway import CallNotSent, Client, open_client
+from omidpy.storage.hbase.places import Places, may_be_misled
 from omidpy.storage.hbase.translate import is_declared
 
 LOOK_AFTER_S: Final = 1.0
@@ -68,6 +72,7 @@ class GatewayPool:
         open_client: Callable[[str, int], Client] | None = None,
         *,
         clock: Clock | None = None,
+        places: Places | None = None,
         pause: Callable[[float], object] = time.sleep,
         rng: random.Random | None = None,
     ) -> None:
@@ -87,6 +92,7 @@ class GatewayPool:
         self._next_gateway = self._rng.randrange(len(address.gateways))
         self._down_until_s: dict[Gateway, float] = {}
         self._answered: set[Gateway] = set()
+        self._places = places or Places(address, open_client, self._now_s)
         forking.register(self)
 
     # -- calls -------------------------------------------------------------------------------------
@@ -105,7 +111,7 @@ class GatewayPool:
             method: Its name in the interface.
             *args: Its arguments, in the interface's order.
             is_idempotent: Making the call twice has the effect of making it once.
-            table: The table that the call is about, for errors.
+            table: The table that the call is about, for errors, and to look up its regions.
             what: The call in words, for errors; its name by default.
 
         Raises:
@@ -120,7 +126,8 @@ class GatewayPool:
             connection: _Connection | None = None
             try:
                 connection = self._borrow(is_looked_at=not is_idempotent)
-                answer = connection.client.call(method, *args)
+                look_up = partial(self._places.look_up, connection.gateway, table)
+                answer = connection.client.call(method, *args, while_silent=look_up)
             except Exception as error:  # noqa: BLE001 - sorted below; none is swallowed
                 if connection is not None:
                     self._after_failure(connection, error)
@@ -128,6 +135,7 @@ class GatewayPool:
                     what or method, table, is_idempotent=is_idempotent
                 )
                 attempts.pause_or_raise(connection.gateway if connection else None, error)
+                self._after_misleading(connection, table, error)
             except BaseException:
                 if connection is not None:
                     self._discard(connection)
@@ -159,6 +167,8 @@ class GatewayPool:
             yield connection.client
         except (TException, CallNotSent, OSError, EOFError) as error:
             self._after_failure(connection, error, is_kept=False)
+            if is_idempotent:
+                self._after_misleading(connection, table, error)
             attempts.give_up(connection.gateway, error)
         except BaseException:
             self._discard(connection)
@@ -314,6 +324,13 @@ class GatewayPool:
                 self._idle.remove(one)
         for one in others:
             self._discard(one)
+
+    def _after_misleading(
+        self, connection: _Connection | None, table: str | None, error: Exception
+    ) -> None:
+        """Help a gateway that may have looked in the wrong place, before it is asked again."""
+        if connection is not None and may_be_misled(error):
+            self._places.look_up(connection.gateway, table)
 
     def _mark_down(self, gateway: Gateway) -> None:
         self._down_until_s[gateway] = self._now_s() + COOL_DOWN_S

@@ -2,7 +2,7 @@
 
 Pure: an error, and what was being done, in; one of `omidpy.errors` out.  Nothing of Thrift leaves
 the package.  A message names the gateway, the call, the table and the remedy, and the first line of
-what HBase said.
+what HBase said, or the last of what its client tried.
 
 A gateway sends the text of a Java exception, whose class is mostly in the text alone: behind a
 count (`Failed 1 action: nope: 1 time`), before a stack, or missing altogether (a table that does
@@ -96,6 +96,8 @@ _TRANSIENT: Final = frozenset(
 """HBase itself is about to mend it: a region moves, a server starts, a queue drains."""
 
 _JAVA_CLASS: Final = re.compile(r"\b(?:[a-z]\w*\.)*([A-Z]\w*Exception)\b")
+_RETRIED: Final = re.compile(r"^\S+, RpcRetryingCaller\{[^}]*\}, (.*)$", re.MULTILINE)
+"""A line for each attempt of HBase's own client, behind one that says how many there were."""
 _FAILED_ACTIONS: Final = re.compile(r"Failed \d+ actions?: (.*?): \d+ times?", re.DOTALL)
 
 
@@ -193,7 +195,7 @@ def _refused_by_gateway(
 
 def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> OmidError:
     text = text_of(error)
-    quoted = text.partition("\n")[0][:_LONGEST_QUOTE]
+    quoted = _gist(text)
     classes = _JAVA_CLASS.findall(text)
     for name, (kind, remedy) in _PERMANENT.items():
         if name in classes:
@@ -218,6 +220,15 @@ def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> 
             retryable=True,
         )
     return StorageUnavailable(f"{subject}: HBase failed; see the logs of its servers ({quoted})")
+
+
+def _gist(text: str) -> str:
+    """Return the first line of what HBase said; of many attempts, how the last one failed."""
+    first = text.partition("\n")[0]
+    retried = _RETRIED.findall(text)
+    if retried:
+        first = f"{first.removesuffix(', exceptions:')}, the last: {retried[-1]}"
+    return first[:_LONGEST_QUOTE]
 
 
 def _broken(
