@@ -3,6 +3,19 @@ cimport cython
 
 cdef unsigned long long _MASK
 cdef unsigned long long _MULTIPLIER
+cdef unsigned long long _MAX_SIGNED
+cdef unsigned long long _MAX_KEY
+cdef unsigned long long _TIMESTAMP
+cdef unsigned long long _COMMIT
+cdef unsigned long long _HANDSHAKE
+cdef unsigned long long _FENCE
+cdef unsigned long long _INVALIDATE
+cdef unsigned long long _START
+cdef unsigned long long _IS_RETRY
+cdef unsigned long long _CELL
+cdef unsigned long long _CELLS
+cdef unsigned long long _TABLE
+cdef unsigned long long _TABLES
 
 
 cdef class OldestFirstMap:
@@ -64,3 +77,41 @@ cdef class Engine:
 
     @cython.locals(cell=cython.longlong)
     cpdef list conflicts(self, long long start_ts, cell_ids)
+
+
+cdef class _Fields:
+    cdef unsigned long long number
+    cdef Py_ssize_t first
+    cdef Py_ssize_t last
+    cdef const unsigned char[::1] _data
+    cdef Py_ssize_t _end
+    cdef Py_ssize_t _position
+
+    @cython.locals(key=cython.ulonglong, length=cython.ulonglong, left=cython.ulonglong, wire_type=int)
+    cdef unsigned long long next(self) except? 0
+
+    cdef void unpack(self, list into) except *
+
+    @cython.locals(value=cython.ulonglong, bits=cython.ulonglong, byte=cython.uchar, shift=int)
+    cdef unsigned long long _varint(self, Py_ssize_t end) except? 0
+
+
+@cython.locals(
+    envelope=_Fields, body=_Fields, parts=list, cell_ids=list, table_ids=list,
+    field=cython.ulonglong, start_ts=cython.longlong, has_others=bint, has_start=bint, is_retry=bint,
+)
+cpdef tuple read_commit(bytes payload)
+
+@cython.locals(body=bytearray)
+cpdef bytes timestamp_frame(long long start_ts, low_watermark)
+
+@cython.locals(body=bytearray)
+cpdef bytes commit_frame(long long start_ts, long long commit_ts)
+
+cdef long long _signed(unsigned long long value)
+
+@cython.locals(rest=cython.ulonglong)
+cdef void _put(bytearray out, long long value) except *
+
+@cython.locals(size=Py_ssize_t)
+cdef bytes _framed(unsigned long long kind, bytearray body)

@@ -1,7 +1,10 @@
-"""Decide whether a write set may commit, and at which timestamp.
+"""Decide whether a write set may commit, and when; read the request and write the answer.
 
 The oracle's arithmetic: timestamps, the newest commit of each cell, fences and the low watermark.
 No clock, no socket, no store, no lock; `machine.py` owns the one instance and says what time it is.
+Besides, the messages of which there are as many as transactions, or as long as their write sets.
+`omidpy/wire/frames.py` is the definition of their format, and what is read and written here is the
+same for every byte.
 
 Memory is bounded.  Forgetting is allowed, lying is not:
 
@@ -25,6 +28,8 @@ import heapq
 from array import array
 from typing import TYPE_CHECKING, Final
 
+from omidpy.errors import RemoteProtocolError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -41,6 +46,21 @@ _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
 _FIRST_SLOTS: Final = 1024
 _MAX_CAPACITY: Final = 2**30
+
+# Fields as they stand on the wire: number << 3 | wire type; 0 is a number, 2 a length and bytes.
+_TIMESTAMP: Final = 1 << 3 | 2
+_COMMIT: Final = 2 << 3 | 2
+_HANDSHAKE: Final = 3 << 3 | 2
+_FENCE: Final = 4 << 3 | 2
+_INVALIDATE: Final = 1001 << 3 | 2
+_START: Final = 1 << 3
+_IS_RETRY: Final = 2 << 3
+_CELL: Final = 3 << 3
+_CELLS: Final = 3 << 3 | 2
+_TABLE: Final = 4 << 3
+_TABLES: Final = 4 << 3 | 2
+_MAX_KEY: Final = 2**32 - 1
+_MAX_SIGNED: Final = 2**63 - 1
 
 
 def is_compiled() -> bool:
@@ -303,6 +323,166 @@ class Engine:
             fence_ts, table_id = heapq.heappop(self._fences_by_age)
             if self._fences[table_id] == fence_ts:
                 del self._fences[table_id]
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def read_commit(payload: bytes) -> tuple[int, bool, tuple[int, ...], tuple[int, ...]] | None:
+    """Return (start_ts, is_retry, cell ids, table ids) of a commit request.
+
+    None if the payload is another request, or holds several.
+
+    Raises:
+        RemoteProtocolError: `decode_request` refuses it as well.
+
+    Cost: O(bytes), whatever they are.
+    """
+    envelope = _Fields(payload)
+    parts: list[bytes] = []
+    has_others = False
+    while field := envelope.next():
+        if field == _COMMIT:
+            parts.append(payload[envelope.first : envelope.last])
+        elif field in (_TIMESTAMP, _HANDSHAKE, _FENCE, _INVALIDATE):
+            has_others = True
+    if has_others or not parts:
+        return None
+    # Two occurrences of a message are read as one, as every protobuf parser does.
+    body = _Fields(parts[0] if len(parts) == 1 else b"".join(parts))
+    has_start = is_retry = False
+    start_ts = 0
+    cell_ids: list[int] = []
+    table_ids: list[int] = []
+    while field := body.next():
+        if field == _CELL:
+            cell_ids.append(_signed(body.number))
+        elif field == _CELLS:
+            body.unpack(cell_ids)
+        elif field == _START:
+            start_ts = _signed(body.number)
+            has_start = True
+        elif field == _TABLE:
+            table_ids.append(_signed(body.number))
+        elif field == _TABLES:
+            body.unpack(table_ids)
+        elif field == _IS_RETRY:
+            is_retry = body.number != 0
+    if not has_start:
+        raise RemoteProtocolError("the message lacks a start_ts")
+    return start_ts, is_retry, tuple(cell_ids), tuple(table_ids)
+
+
+def timestamp_frame(start_ts: int, low_watermark: int | None) -> bytes:
+    """Return the frame of a `TimestampResponse`."""
+    body = bytearray()
+    body.append(_START)
+    _put(body, start_ts)
+    if low_watermark is not None:
+        body += b"\xc8\x3e"  # field 1001, a number
+        _put(body, low_watermark)
+    return _framed(_TIMESTAMP, body)
+
+
+def commit_frame(start_ts: int, commit_ts: int) -> bytes:
+    """Return the frame of a `CommitResponse` that says committed."""
+    body = bytearray(b"\x08\x00\x10")  # field 1: not aborted; field 2
+    _put(body, start_ts)
+    body.append(3 << 3)
+    _put(body, commit_ts)
+    return _framed(_COMMIT, body)
+
+
+class _Fields:
+    """The fields of a message, one after another."""
+
+    def __init__(self, data: bytes) -> None:
+        self.number = 0
+        """The value of a field that is a number, without its sign."""
+        self.first = 0
+        self.last = 0
+        """Where the bytes of a field that has a length begin, and end."""
+        self._data = data
+        self._end = len(data)
+        self._position = 0
+
+    def next(self) -> int:
+        """Go to the next field; return its key, or 0 at the end.
+
+        Raises:
+            RemoteProtocolError: the bytes end inside a field, or hold what is no field.
+        """
+        while self._position < self._end:
+            key = self._varint(self._end)
+            if not 8 <= key <= _MAX_KEY:
+                raise RemoteProtocolError(f"{key} is no protobuf field key")
+            wire_type = key & 7
+            if wire_type == 0:
+                self.number = self._varint(self._end)
+                return key
+            if wire_type == 2:
+                length = self._varint(self._end)
+                left = self._end - self._position
+                if length > left:
+                    raise RemoteProtocolError(
+                        f"field {key >> 3} claims {length} bytes where {left} are left"
+                    )
+                self.first = self._position
+                self.last = self._position = self._position + length
+                return key
+            if wire_type not in (1, 5):
+                raise RemoteProtocolError(f"field {key >> 3} has the wire type {wire_type}")
+            self._position += 8 if wire_type == 1 else 4
+            if self._position > self._end:
+                raise RemoteProtocolError(f"the message ends inside field {key >> 3}")
+        return 0
+
+    def unpack(self, into: list[int]) -> None:
+        """Append the numbers that the field's bytes are.
+
+        Raises:
+            RemoteProtocolError: they end inside a number.
+        """
+        self._position = self.first
+        while self._position < self.last:
+            into.append(_signed(self._varint(self.last)))
+
+    def _varint(self, end: int) -> int:
+        """Return the number at the position, and go behind it; it must end before `end`."""
+        value = 0
+        shift = 0
+        while self._position < end:
+            byte = self._data[self._position]
+            self._position += 1
+            if shift == 63 and byte > 1:
+                raise RemoteProtocolError("a number has more than 64 bits")
+            # The compiled form has 64 bits: what is shifted must have them, too.
+            bits = byte & 0x7F
+            value |= bits << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise RemoteProtocolError("the message ends inside a number")
+
+
+def _signed(value: int) -> int:
+    """Return the signed number that stands for an unsigned one of 64 bits."""
+    return ~(value ^ _MASK) if value > _MAX_SIGNED else value
+
+
+def _put(out: bytearray, value: int) -> None:
+    """Append a signed number, seven bits a byte, lowest first."""
+    rest = value & _MASK
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def _framed(kind: int, body: bytearray) -> bytes:
+    """Return the frame of a message of less than 128 bytes."""
+    size = len(body)
+    return bytes((0, 0, 0, size + 2, kind, size)) + body
 
 
 def _resized(old: array[int], typecode: str, length: int) -> array[int]:

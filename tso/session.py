@@ -5,6 +5,9 @@ which of our extensions it is shown, so that Java hears exactly what its own ora
 
 Whatever else arrives ends the connection, with a reason: there is no error message in the protocol.
 
+What a client can make us do is bounded by what it sends: commit requests are long and are read by
+the compiled `engine.py`; any other request is short.
+
 Source: Omid's TSOChannelHandler, which closes the channel of a client that skips the handshake, and
 executes its request all the same.
 """
@@ -13,27 +16,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum, auto
+from typing import Final, cast
 
 from omidpy.errors import RemoteProtocolError
+from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.frames import (
     MAX_REQUEST_FRAME_BYTES,
     FrameReader,
     decode_request,
+    encode_request,
     encode_response,
     frame,
 )
 from omidpy.wire.messages import (
     ALL_FEATURES,
     Capabilities,
+    CommitRequest,
     CommitResponse,
     Feature,
     HandshakeRequest,
     HandshakeResponse,
     InvalidateRequest,
+    Request,
     TimestampRequest,
     TimestampResponse,
 )
+from tso.engine import commit_frame, read_commit, timestamp_frame
 from tso.events import Answer, Question
+
+MAX_SHORT_REQUEST_BYTES: Final = 4096
+"""Longest request that is no commit; the longest valid one takes less than 100."""
+
+_BEGIN: Final = TimestampRequest()
+_BEGIN_PAYLOAD: Final = encode_request(_BEGIN)
 
 
 class _Phase(Enum):
@@ -55,6 +70,7 @@ class Session:
         self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
         self._phase = _Phase.NEW
         self._features = Feature.NONE
+        self._shows_watermark = False
 
     @property
     def is_open(self) -> bool:
@@ -78,7 +94,7 @@ class Session:
         reply = b""
         questions: list[Question] = []
         for payload in self._reader.feed(data):
-            request = decode_request(payload)
+            request = _request(payload)
             if self._phase is _Phase.REFUSED:
                 raise RemoteProtocolError("a request follows a handshake that was refused")
             if isinstance(request, HandshakeRequest):
@@ -92,14 +108,13 @@ class Session:
     def encode(self, answer: Answer) -> bytes:
         """Return the frame of an answer, without what this client did not announce."""
         if isinstance(answer, TimestampResponse):
-            if not self._features & Feature.BEGIN_EXTRAS:
-                answer = TimestampResponse(answer.start_ts)
-        elif (
-            isinstance(answer, CommitResponse)
-            and answer.commit_ts is None
-            and not self._features & Feature.ABORT_DETAILS
-        ):
-            answer = CommitResponse(answer.start_ts, None)
+            low_watermark = answer.low_watermark if self._shows_watermark else None
+            return timestamp_frame(answer.start_ts, low_watermark)
+        if isinstance(answer, CommitResponse):
+            if answer.commit_ts is not None:
+                return commit_frame(answer.start_ts, answer.commit_ts)
+            if not self._features & Feature.ABORT_DETAILS:
+                answer = CommitResponse(answer.start_ts, None)
         return frame(encode_response(answer))
 
     def _shake_hands(self, request: HandshakeRequest) -> bytes:
@@ -110,6 +125,7 @@ class Session:
             return frame(encode_response(HandshakeResponse(is_compatible=False, capabilities=None)))
         self._phase = _Phase.OPEN
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
+        self._shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
         ours = Capabilities()
         if self._features:
             ours = replace(self._capabilities, features=int(ALL_FEATURES))
@@ -124,3 +140,28 @@ class Session:
             if request.hold_ms <= 0:
                 raise RemoteProtocolError(f"a hold of {request.hold_ms} ms")
         return request
+
+
+def _request(payload: bytes) -> Request:
+    """Return the request in a payload: what `decode_request` makes of it, in bounded time.
+
+    Raises:
+        RemoteProtocolError: if it holds anything but exactly one complete request.
+    """
+    if payload == _BEGIN_PAYLOAD:
+        return _BEGIN
+    commit = read_commit(payload)
+    if commit is not None:
+        start_ts, is_retry, cell_ids, table_ids = commit
+        return CommitRequest(
+            Timestamp(start_ts),
+            cast("tuple[CellId, ...]", cell_ids),
+            cast("tuple[TableId, ...]", table_ids),
+            is_retry,
+        )
+    if len(payload) > MAX_SHORT_REQUEST_BYTES:
+        raise RemoteProtocolError(
+            f"a request of {len(payload)} bytes that is no commit, where at most "
+            f"{MAX_SHORT_REQUEST_BYTES} are allowed"
+        )
+    return decode_request(payload)

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omidpy.errors import RemoteProtocolError
-from omidpy.model import CellId, Timestamp
-from omidpy.wire.frames import decode_response, frame_request
+from omidpy.model import CellId, TableId, Timestamp
+from omidpy.wire.frames import decode_response, frame, frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
     Capabilities,
+    CommitRequest,
     CommitResponse,
     Feature,
     HandshakeRequest,
@@ -20,7 +21,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.session import Session
+from tso.session import MAX_SHORT_REQUEST_BYTES, Session
 
 OURS = Capabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
 
@@ -81,6 +82,20 @@ def test_nothing_is_executed_before_the_handshake_or_after_a_refusal() -> None:
     with pytest.raises(RemoteProtocolError, match="refused"):
         refused.receive(frame_request(TimestampRequest()))
     assert not refused.is_open
+
+
+def test_only_a_commit_may_be_long() -> None:
+    """Only commits are read by compiled code: ten megabytes of anything else would take seconds."""
+    session = opened(ALL_FEATURES)
+    unknown_fields = b"\x28\x00" * (MAX_SHORT_REQUEST_BYTES // 2 - 2)
+    longest = b"\x0a" + b"\xfc\x1f" + unknown_fields
+    assert len(longest) < MAX_SHORT_REQUEST_BYTES
+    assert session.receive(frame(longest)) == (b"", [TimestampRequest()])
+    with pytest.raises(RemoteProtocolError, match="4099 bytes that is no commit"):
+        session.receive(frame(longest + b"\x28\x00" * 2))
+    cells = tuple(CellId(-cell) for cell in range(1, 2000))
+    commit = CommitRequest(Timestamp(50), cells, (TableId(-7),), is_retry=True)
+    assert session.receive(frame_request(commit)) == (b"", [commit])
 
 
 @given(data=st.binary(max_size=200), is_open=st.booleans())
