@@ -53,6 +53,7 @@ def restore(
 def _embedded(url: str) -> str:
     if not url.startswith("sqlite:"):
         raise ConfigError(
-            f"{url!r} is no embedded store (sqlite:///file.db); use the means of its own database"
+            f"{url!r} is no embedded store (sqlite:///file.db); on HBase take snapshots, in the "
+            "order that the guide to backups gives"
         )
     return sqlite_path(url)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
+from omidpy import __version__
 from omidpy.cli import (
     backup,
     commit_table,
@@ -25,6 +26,26 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if is_asked:
+        typer.echo(f"omidpy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def omidpy(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version."),
+    ] = False,
+) -> None:
+    """Transactions for HBase and for one file: look after a store."""
+    del version
+
+
 app.command("init")(init.init)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)

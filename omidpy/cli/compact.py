@@ -25,7 +25,10 @@ from omidpy.cli.common import (
 from omidpy.control import ControlTable
 from omidpy.errors import UsageError
 
-app: Final = typer.Typer(help="Heal, drop and prune.", no_args_is_help=True)
+app: Final = typer.Typer(
+    help="Heal, drop and prune.  `omidpy compact OPTIONS` is short for `compact run OPTIONS`.",
+    no_args_is_help=True,
+)
 
 
 @app.callback()

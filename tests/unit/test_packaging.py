@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import pytest
 
+from omidpy.cli import main
+
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
@@ -38,6 +40,14 @@ def tracked_texts() -> dict[str, str]:
 def test_installed_version_is_the_projects() -> None:
     """An editable install that went stale would test other metadata than is shipped."""
     assert version("omidpy") == PROJECT["project"]["version"]
+
+
+def test_the_command_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first thing that a report of a defect needs."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"omidpy {PROJECT['project']['version']}\n"
 
 
 @pytest.mark.parametrize(
