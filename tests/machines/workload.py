@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -338,10 +339,10 @@ class Auditor:
         return len(journal)
 
 
-def leftovers(store: Store) -> list[Cell]:
+def leftovers(store: Store, tables: Iterable[str]) -> list[Cell]:
     """Return data cells without a shadow cell, and shadow cells without a data cell."""
     found: list[Cell] = []
-    for table in (ACCOUNTS, JOURNAL):
+    for table in tables:
         for page in store.scan(table):
             for cells in page:
                 row = sort_row(cells)
@@ -357,7 +358,7 @@ def leftovers(store: Store) -> list[Cell]:
     return found
 
 
-def check_clean(store: Store) -> Timestamp:
+def check_clean(store: Store, tables: Iterable[str] = (ACCOUNTS, JOURNAL)) -> Timestamp:
     """Compact once, and check that nothing of the dead is left below the horizon.
 
     Every client must be gone, and the oracle begun anew since, so that its low watermark is above
@@ -367,7 +368,7 @@ def check_clean(store: Store) -> Timestamp:
     assert not report.laggards, report.laggards
     entries = [row for page in CommitTable(store).scan(below=report.horizon + 1) for row in page]
     assert entries == [], f"commit entries at or below the horizon {report.horizon}"
-    assert leftovers(store) == []
+    assert leftovers(store, tables) == []
     return Timestamp(report.horizon)
 
 

@@ -1,0 +1,135 @@
+"""Clients are killed at every step of every kind of transaction, on a file and on a real HBase.
+
+Everything is done once for a store; each test judges one scenario of it.  What the clients do,
+where they end and who looks: `tests/machines/crashes/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from omidpy.model import Aborted, Committed, Forgotten, Outcome, Timestamp, Undecided
+from tests.machines.crashes.aftermath import Case, Observer, Seen, early
+from tests.machines.crashes.mortal import Ending
+from tests.machines.crashes.scenarios import BEFORE, LEVELS, SCENARIOS, Scenario
+from tests.machines.hbase_store import one_region_store
+
+pytestmark = pytest.mark.integration
+
+Cases = dict[str, list[Case]]
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
+def cases(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cases]:
+    """Return what was seen of each client, by scenario."""
+    if request.param == "sqlite":
+        yield observed(f"sqlite:///{tmp_path_factory.mktemp('crashes')}/store.db")
+        return
+    with one_region_store(request.getfixturevalue("hbase")) as store:
+        yield observed(store.url)
+
+
+def observed(url: str) -> Cases:
+    """Let the clients live and end; return what was seen of each, by scenario."""
+    with closing(Observer(url)) as observer:
+        seen = observer.observe()
+    return {name: [case for case in seen if case.task.scenario == name] for name in SCENARIOS}
+
+
+@pytest.fixture(params=SCENARIOS)
+def scenario(request: pytest.FixtureRequest) -> str:
+    """Return the name of a scenario."""
+    name: str = request.param
+    return name
+
+
+def test_a_reader_of_before_sees_nothing_of_it(cases: Cases, scenario: str) -> None:
+    """Neither at once nor once the compactor has healed and dropped: its snapshot stays."""
+    for case in cases[scenario]:
+        if case.task.moment is not None:
+            expected = of_level(BEFORE, case.scenario)
+            assert [seen.image for seen in case.before] == [expected] * 2, case
+
+
+def test_a_reader_of_after_sees_all_or_nothing(cases: Cases, scenario: str) -> None:
+    """All of it if the client ended behind the decision, and then with one commit timestamp."""
+    for case in cases[scenario]:
+        assert len(case.after) == (1 if case.is_left else 4)
+        for seen in case.after:
+            assert is_seen(case, seen) in (True, False), f"{case}: torn: {seen}"
+            if case.is_decided is not None:
+                assert is_seen(case, seen) is case.is_decided, case
+
+
+def test_nobody_sees_more_or_less_of_it_later(cases: Cases, scenario: str) -> None:
+    """Once its outcome was asked for: whoever begins after that, in whichever epoch."""
+    for case in early(cases[scenario]):
+        _, *settled = (is_seen(case, seen) for seen in case.after)
+        assert len(set(settled)) == 1, case
+
+
+def test_its_outcome_is_what_readers_see(cases: Cases, scenario: str) -> None:
+    """Asked for at once and after the compaction, and by the commit table's record alone."""
+    for case in cases[scenario]:
+        seen = case.after[-1]
+        assert len(case.outcomes) == (1 if case.is_left else 2)
+        for outcome in case.outcomes:
+            assert agrees(outcome, case, seen), f"{case}: {outcome}, but {seen}"
+        if not case.is_left:
+            record = case.recorded
+            assert isinstance(record, Undecided) or agrees(record, case, seen), f"{case}"
+            assert not isinstance(case.outcomes[0], Forgotten), case
+
+
+def test_a_client_that_lives_on_is_told_what_readers_see(cases: Cases, scenario: str) -> None:
+    """It was told that a step failed, once; and never stays in doubt."""
+    lived_on = [case for case in cases[scenario] if case.task.ending is Ending.FAILED]
+    assert lived_on
+    for case in lived_on:
+        told = case.told
+        assert told.status in ("committed", "rolled_back", "running"), f"{case}: {told}"
+        assert (told.status == "committed") is is_seen(case, case.after[0]), f"{case}: {told}"
+        if told.commit_ts is not None:
+            assert case.outcomes[0] == Committed(Timestamp(told.commit_ts)), case
+
+
+def test_a_compaction_leaves_nothing_of_what_did_not_commit(cases: Cases, scenario: str) -> None:
+    """And of what did commit every cell with its shadow cell, which is checked there."""
+    for case in cases[scenario]:
+        assert bool(case.rest) is is_seen(case, case.after[-1]), f"{case}: {case.rest}"
+
+
+def of_level(image: dict[tuple[str, bytes], dict[bytes, bytes]], scenario: Scenario) -> object:
+    """Return the part of an image that lies in the tables of a scenario's clients."""
+    return {place: of for place, of in image.items() if LEVELS[place[0]] == scenario.level}
+
+
+def is_seen(case: Case, seen: Seen) -> bool | None:
+    """Say whether all of a transaction was seen, or none of it; None if neither."""
+    scenario = case.scenario
+    if seen.image == of_level(scenario.nothing, scenario):
+        return False
+    is_whole = seen.image == of_level(scenario.everything, scenario)
+    return True if is_whole and len(commit_timestamps(case, seen)) <= 1 else None
+
+
+def commit_timestamps(case: Case, seen: Seen) -> set[int]:
+    """Return the commit timestamps of the values that were seen of the transaction."""
+    return {
+        seen.times[place][name]
+        for place, columns in case.scenario.changes.items()
+        for name, value in columns.items()
+        if value is not None
+    }
+
+
+def agrees(outcome: Outcome | None, case: Case, seen: Seen) -> bool:
+    """Say whether an outcome is that of a transaction of which this was seen."""
+    if not is_seen(case, seen):
+        return isinstance(outcome, Aborted | Forgotten)
+    return isinstance(outcome, Committed) and {outcome.commit_ts} == commit_timestamps(case, seen)

@@ -1,0 +1,235 @@
+"""A client whose process ends between, or in the middle of, any two things that it does.
+
+What a client does to the world is a list of *effects*: a write to its store, a question to its
+oracle that changes something.  A `Moment` is a place in that list: after so many effects, and a
+part of the next one.  There are no other places to die at, as far as anybody else can tell, so that
+dying at each moment of a list is dying everywhere.
+
+A batch of rows has parts: each half without the other, which is what a store leaves that had sent
+the batch to two regions, or whose other region does not serve.  So has a commit: the request has
+left, and nobody waits for the answer.
+
+In place of dying a client can also be told that the effect failed, and live on.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeVar
+
+from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
+from omidpy.model import CellId, Column, TableId, Timestamp
+from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict, InvalidationVerdict, Oracle
+from omidpy.oracle.tcp import parse_address
+from omidpy.storage.base import RowMutation, Store
+from omidpy.testing.faults import FaultyStore, kill
+from omidpy.wire.connection import ClientConnection
+from omidpy.wire.frames import frame_request
+from omidpy.wire.messages import CommitRequest
+
+T = TypeVar("T")
+
+COMMIT: Final = "commit"
+"""The effect that decides."""
+
+
+class Ending(StrEnum):
+    """What happens at the moment."""
+
+    KILLED = "killed"
+    FAILED = "failed"
+
+
+class Part(StrEnum):
+    """How much of an effect happens."""
+
+    ONE_HALF = "one half"
+    OTHER_HALF = "other half"
+    SENT = "sent"
+    """It happens, or may: its process does not wait for that."""
+    ALL = "all"
+    """It happens, and only the answer is lost."""
+
+
+class Effect(NamedTuple):
+    """One thing that a client does to the world."""
+
+    name: str
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """After `count` effects, and `part` of the next one."""
+
+    count: int
+    part: Part | None = None
+
+
+def moments(effects: Sequence[Effect], ending: Ending) -> list[Moment]:
+    """Return every moment of a client's life at which it can end so."""
+    found = []
+    for count, effect in enumerate(effects):
+        found.append(Moment(count))
+        if ending is Ending.FAILED:
+            found += [Moment(count, part) for part in effect.parts if part is not Part.SENT]
+            found.append(Moment(count, Part.ALL))
+        else:
+            found += [Moment(count, part) for part in effect.parts]
+    return found
+
+
+@dataclass
+class Fate:
+    """When a client ends, and its effects so far."""
+
+    moment: Moment | None = None
+    ending: Ending = Ending.KILLED
+    effects: list[Effect] = field(default_factory=list)
+
+    def perform(
+        self,
+        name: str,
+        whole: Callable[[], T],
+        failure: Callable[[str], OmidError],
+        parts: Mapping[Part, Callable[[], object]],
+    ) -> T:
+        """Do an effect, if its moment is not now."""
+        count = len(self.effects)
+        self.effects.append(Effect(name, tuple(parts)))
+        if self.moment is None or self.moment.count != count:
+            return whole()
+        if self.moment.part is Part.ALL:
+            whole()
+        elif self.moment.part is not None:
+            parts[self.moment.part]()
+        if self.ending is Ending.KILLED:
+            kill()
+        raise failure(f"{name} failed at {self.moment}")
+
+
+class MortalStore(FaultyStore):
+    """A store whose writes are effects."""
+
+    def __init__(self, store: Store, fate: Fate) -> None:
+        super().__init__(store)
+        self._fate = fate
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Write all of it, or as much as there is time for."""
+
+        def writing(part: Mapping[str, Sequence[RowMutation]]) -> Callable[[], None]:
+            return lambda: self.store.write(part, durable=durable)
+
+        rows = [(table, row) for table, mutations in batch.items() for row in mutations]
+        parts: dict[Part, Callable[[], object]] = {}
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            parts[Part.ONE_HALF] = writing(_by_table(rows[:middle]))
+            parts[Part.OTHER_HALF] = writing(_by_table(rows[middle:]))
+        name = f"write {', '.join(batch)}"
+        self._fate.perform(name, writing(batch), StorageUnavailable, parts)
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Apply it, if there is time."""
+
+        def whole() -> bool:
+            return self.store.check_and_mutate(
+                table, row, column, expected, mutation, durable=durable
+            )
+
+        return self._fate.perform(f"change {table}", whole, StorageUnavailable, {})
+
+
+def _by_table(rows: Sequence[tuple[str, RowMutation]]) -> dict[str, list[RowMutation]]:
+    batch: dict[str, list[RowMutation]] = {}
+    for table, mutation in rows:
+        batch.setdefault(table, []).append(mutation)
+    return batch
+
+
+class MortalOracle:
+    """An oracle at an address, of which commits and invalidations are effects."""
+
+    def __init__(self, oracle: Oracle, fate: Fate, address: str) -> None:
+        self.oracle = oracle
+        self._fate = fate
+        self._address = address
+
+    @property
+    def store_id(self) -> str | None:
+        """The id of the store behind."""
+        return self.oracle.store_id
+
+    @property
+    def can_invalidate(self) -> bool:
+        """Whether the oracle behind can."""
+        return self.oracle.can_invalidate
+
+    @property
+    def max_transaction_age_s(self) -> float | None:
+        """The age limit of the oracle behind."""
+        return self.oracle.max_transaction_age_s
+
+    def begin(self, *, hold_s: float | None = None) -> Begun:
+        """Pass on."""
+        return self.oracle.begin(hold_s=hold_s)
+
+    def commit(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        *,
+        is_retry: bool = False,
+    ) -> CommitVerdict:
+        """Ask, if there is time, and hear the answer, if there is."""
+        request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
+        return self._fate.perform(
+            COMMIT,
+            lambda: self.oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry),
+            _no_answer,
+            {Part.SENT: lambda: send_commits(self._address, [request])},
+        )
+
+    def fence(self, table_id: TableId) -> Timestamp:
+        """Pass on."""
+        return self.oracle.fence(table_id)
+
+    def invalidate(self, start_ts: Timestamp) -> CommitGranted | InvalidationVerdict:
+        """Ask, if there is time."""
+        return self._fate.perform(
+            "invalidate", lambda: self.oracle.invalidate(start_ts), OracleUnavailable, {}
+        )
+
+    def close(self) -> None:
+        """Pass on."""
+        self.oracle.close()
+
+
+def _no_answer(message: str) -> OracleUnavailable:
+    return OracleUnavailable(message, retryable=False)
+
+
+def send_commits(address: str, requests: Sequence[CommitRequest]) -> socket.socket:
+    """Send commit requests in one packet, for answers that nobody waits for.
+
+    Returns:
+        The connection; what was sent arrives also if its process dies at once.
+    """
+    connection = socket.create_connection(parse_address(address), timeout=30)
+    hello = ClientConnection[object](after_ts=Timestamp(0)).handshake()
+    connection.sendall(hello + b"".join(frame_request(request) for request in requests))
+    return connection
