@@ -21,7 +21,13 @@ import pytest
 
 from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable, UsageError
 from omidpy.storage.hbase.address import parse_address
-from omidpy.storage.hbase.gateway import BUFFER_BYTES, CallNotSent, OutOfStep, open_client
+from omidpy.storage.hbase.gateway import (
+    BUFFER_BYTES,
+    CallNotSent,
+    OutOfStep,
+    Unanswered,
+    open_client,
+)
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.pool import GatewayPool
 from tests.machines.gateways import PATIENCE_S, FakeGateway
@@ -186,6 +192,32 @@ def test_a_silent_gateway_is_left_after_the_time_limit(pools: Pools) -> None:
         assert read(pool, b"next") == b"next"
         silent.set()
         assert [read(pool, b"%d" % n) for n in range(20)] == [b"%d" % n for n in range(20)]
+
+
+def test_a_call_without_patience_is_left_long_before_the_time_limit(pools: Pools) -> None:
+    """A page of a scan is asked for in smaller parts then; those are waited for as ever."""
+    is_over = threading.Event()
+
+    def silent_for_one(table: bytes, get: Any) -> Any:
+        if get.row == b"endless":
+            is_over.wait(PATIENCE_S)
+        return echo(table, get)
+
+    with FakeGateway({"get": silent_for_one}) as gateway:
+        pool = pools(gateway.url("timeout_s=20"))
+        began_s = time.monotonic()
+        with pytest.raises(Unanswered, match="get"):
+            pool.call("get", b"t", thrift2.TGet(row=b"endless"), is_idempotent=True, patience_s=0.1)
+        assert time.monotonic() - began_s < 10
+        assert read(pool, b"next") == b"next"
+        result = pool.call(
+            "get", b"t", thrift2.TGet(row=b"soon"), is_idempotent=True, patience_s=20.0
+        )
+        assert result.row == b"soon"
+        assert read(pool, b"again") == b"again"
+        is_over.set()
+        assert gateway.calls["get"] == 4
+        assert gateway.connection_count == 2
 
 
 def test_a_write_that_was_answered_too_late_is_in_doubt_and_made_once(pools: Pools) -> None:

@@ -154,10 +154,14 @@ class ScriptedClient:
         self.is_closed = False
 
     def call(
-        self, method: str, *args: Any, while_silent: Callable[[], object] | None = None
+        self,
+        method: str,
+        *args: Any,
+        while_silent: Callable[[], object] | None = None,
+        patience_s: float | None = None,
     ) -> Any:
         """Return or raise the next step.  `SILENCE` is noticed, and followed by another."""
-        del args
+        del args, patience_s
         if self.is_closed:
             # No `assert`: the pool would take it for a broken connection, and go on to the next.
             pytest.fail("a discarded connection is used again")

@@ -24,7 +24,7 @@ from omidpy.errors import (
 )
 from omidpy.storage.hbase.address import Gateway, parse_address
 from omidpy.storage.hbase.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS
-from omidpy.storage.hbase.gateway import CallNotSent
+from omidpy.storage.hbase.gateway import CallNotSent, Unanswered
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.places import Places
 from omidpy.storage.hbase.pool import COOL_DOWN_S, LOOK_AFTER_S, GatewayPool
@@ -229,6 +229,18 @@ def test_an_interrupt_discards_the_connection_and_passes_through() -> None:
 
 
 # -- where regions are -----------------------------------------------------------------------------
+
+
+def test_a_call_that_outlasts_its_patience_is_left_and_not_made_again() -> None:
+    """It goes on in the gateway, which is well: others still use it, and are not disturbed."""
+    world = met(Unanswered("get"), "answer")
+    with pytest.raises(Unanswered):
+        world.pool.call("get", is_idempotent=True, table="t", patience_s=1.0)
+    assert world.gateways.clients[0].is_closed, "the late answer would be taken for another's"
+    assert world.calls == ["get"]
+    assert world.pauses == []
+    assert world.read() == "answer"
+    assert len(world.gateways.clients) == 2
 
 
 def test_a_gateway_that_says_nothing_looks_up_the_regions_meanwhile() -> None:

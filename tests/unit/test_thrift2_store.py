@@ -42,6 +42,7 @@ class ScriptedPool(GatewayPool):
         is_idempotent: bool,
         table: str | None = None,
         what: str = "",
+        patience_s: float | None = None,
     ) -> Any:
         """Note the call and answer it."""
         self.calls.append(Called(method, args, is_idempotent))

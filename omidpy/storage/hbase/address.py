@@ -35,6 +35,9 @@ EXAMPLE: Final = "hbase+thrift2://gateway1:9090,gateway2:9090?transport=framed"
 GATEWAY_IDLE_LIMIT_S: Final = 60.0
 """A gateway closes a connection that says nothing for this long, unless it is configured so."""
 
+LONGEST_PATIENCE_S: Final = 5.0
+"""How long a page of a scan is waited for, before it is read in shorter stretches."""
+
 FRAMED_BATCH_BYTES: Final = 1024 * 1024
 """Bytes of one write over the framed transport, unless one row has more.
 
@@ -78,6 +81,11 @@ class HBaseAddress:
     """Second part, where it is not the host that is connected to."""
     sasl_qop: Protection = "auth"
     """The gateway's `hbase.thrift.security.qop`."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for an answer that can be had in smaller parts."""
+        return min(LONGEST_PATIENCE_S, self.timeout_s / 4)
 
 
 def gateway_text(gateway: Gateway) -> str:

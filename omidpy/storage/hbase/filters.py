@@ -26,6 +26,11 @@ def first_cell() -> bytes:
     return _filter(b"FirstKeyOnlyFilter", b"")
 
 
+def keys_only() -> bytes:
+    """Return the filter that takes the values out of cells."""
+    return _filter(b"KeyOnlyFilter", bytes((1 << 3, 0)))
+
+
 def random_rows(chance: float) -> bytes:
     """Return the filter that lets a row through with probability `chance`."""
     return _filter(b"RandomRowFilter", bytes((1 << 3 | 5,)) + struct.pack("<f", chance))

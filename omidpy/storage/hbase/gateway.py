@@ -53,6 +53,10 @@ class CallNotSent(Exception):
     """The gateway has certainly not executed the call; `__cause__` says why it was not sent."""
 
 
+class Unanswered(Exception):
+    """No answer came within the patience of the caller; the call may go on for long."""
+
+
 class OutOfStep(TException):
     """The answer is to another call than the one that was sent."""
 
@@ -68,9 +72,17 @@ class Client(Protocol):
     """What the pool needs of a connection."""
 
     def call(
-        self, method: str, *args: Any, while_silent: Callable[[], object] | None = None
+        self,
+        method: str,
+        *args: Any,
+        while_silent: Callable[[], object] | None = None,
+        patience_s: float | None = None,
     ) -> Any:
-        """Call a method of the gateway and return its answer."""
+        """Call a method of the gateway and return its answer.
+
+        Raises:
+            Unanswered: it took longer than `patience_s`; the connection is of no more use.
+        """
         ...
 
     def is_dead(self) -> bool:
@@ -100,7 +112,11 @@ class GatewayClient:
         self._poll.register(connected, select.POLLIN)
 
     def call(
-        self, method: str, *args: Any, while_silent: Callable[[], object] | None = None
+        self,
+        method: str,
+        *args: Any,
+        while_silent: Callable[[], object] | None = None,
+        patience_s: float | None = None,
     ) -> Any:
         """Call a method of the gateway; arguments come in the order of the interface.
 
@@ -109,8 +125,10 @@ class GatewayClient:
             *args: Its arguments.
             while_silent: Called whenever the answer has let itself be waited for, from `SILENCE_S`
                 on; the wait goes on when it returns, and ends no later than without it.
+            patience_s: How long to wait for the answer's first bytes; None is the time limit.
 
         Raises:
+            Unanswered: they did not come within `patience_s`.
             CallNotSent: an argument does not fit, or the connection broke before all was written.
             TException: a declared exception, or one of thriftpy2's.
             OSError: the connection broke, or no bytes of an answer came within the time limit.
@@ -128,9 +146,17 @@ class GatewayClient:
             # A gateway executes whole messages only, and this one has no end.
             raise CallNotSent(f"{method}: {error}") from error
         self._transport.flush()
-        if while_silent is not None:
-            self._await_answer(while_silent)
-        name, kind, answered = protocol.read_message_begin()
+        if patience_s is None:
+            name, kind, answered = self._begin_answer(while_silent)
+        else:
+            limit_s = self._socket.gettimeout()
+            self._socket.settimeout(patience_s)
+            try:
+                name, kind, answered = self._begin_answer(while_silent)
+            except TimeoutError as error:
+                raise Unanswered(method) from error
+            finally:
+                self._socket.settimeout(limit_s)
         if answered != sequence or name != method:
             raise OutOfStep(f"{method} {sequence}", f"{name} {answered}")
         if kind == TMessageType.EXCEPTION:
@@ -151,6 +177,11 @@ class GatewayClient:
         if "success" in fields:
             raise TApplicationException(TApplicationException.MISSING_RESULT, "an empty answer")
         return None
+
+    def _begin_answer(self, while_silent: Callable[[], object] | None) -> Any:
+        if while_silent is not None:
+            self._await_answer(while_silent)
+        return self._protocol.read_message_begin()
 
     def _await_answer(self, while_silent: Callable[[], object]) -> None:
         """Wait for the first bytes of an answer, no longer than the socket would.  Cost: 1 poll."""

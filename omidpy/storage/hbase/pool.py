@@ -40,7 +40,7 @@ from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
 from omidpy.storage.hbase.address import Gateway, HBaseAddress
 from omidpy.storage.hbase.attempts import Attempts, NoGateway, is_argument
-from omidpy.storage.hbase.gateway import CallNotSent, Client, open_client
+from omidpy.storage.hbase.gateway import CallNotSent, Client, Unanswered, open_client
 from omidpy.storage.hbase.places import Places, may_be_misled
 from omidpy.storage.hbase.translate import is_declared
 
@@ -104,6 +104,7 @@ class GatewayPool:
         is_idempotent: bool,
         table: str | None = None,
         what: str = "",
+        patience_s: float | None = None,
     ) -> Any:
         """Call a method of a gateway and return its answer.
 
@@ -113,11 +114,14 @@ class GatewayPool:
             is_idempotent: Making the call twice has the effect of making it once.
             table: The table that the call is about, for errors, and to look up its regions.
             what: The call in words, for errors; its name by default.
+            patience_s: How long to wait for an answer that can be had in smaller parts; None is
+                `timeout_s` of the address.
 
         Raises:
             NoSuchTable, NoSuchFamily, TableExists, UsageError: HBase refused; nothing was done.
             StorageUnavailable: no gateway, or HBase behind it, could do it.  Unless the message
                 says that it is not known, a call that is not idempotent was not applied.
+            Unanswered: it took longer than `patience_s`, goes on, and is not made again.
 
         Cost: 1 RPC; more only after failures.
         """
@@ -127,7 +131,14 @@ class GatewayPool:
             try:
                 connection = self._borrow(is_looked_at=not is_idempotent)
                 look_up = partial(self._places.look_up, connection.gateway, table)
-                answer = connection.client.call(method, *args, while_silent=look_up)
+                answer = connection.client.call(
+                    method, *args, while_silent=look_up, patience_s=patience_s
+                )
+            except Unanswered:
+                # The gateway is well, and so may be everything behind it.
+                assert connection is not None, "the call was made"
+                self._discard(connection)
+                raise
             except Exception as error:  # noqa: BLE001 - sorted below; none is swallowed
                 if connection is not None:
                     self._after_failure(connection, error)

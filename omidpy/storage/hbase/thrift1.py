@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from omidpy.errors import (
@@ -53,6 +52,7 @@ from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.pool import GatewayPool
 from omidpy.storage.hbase.thrift1_calls import Thrift1Calls
+from omidpy.storage.hbase.thrift1_pages import Thrift1Reader
 
 T = TypeVar("T")
 
@@ -98,6 +98,7 @@ class Thrift1Store(Thrift1Calls):
             )
         super().__init__(address, GatewayPool(address) if pool is None else pool)
         self._store_id: str | None = None
+        self._sizes = paging.RowSizes()
         logger.warning("opened %s: %s", self.url, LACKS)
 
     @property
@@ -242,10 +243,14 @@ class Thrift1Store(Thrift1Calls):
             return [[] for _ in rows]
         newest: dict[bytes, Row] = {}
         wanted = list(dict.fromkeys(rows))
-        for start in range(0, len(wanted), GET_BATCH_ROWS):
-            batch = wanted[start : start + GET_BATCH_ROWS]
-            for result in self._newest(table, batch, specs, max_version):
-                newest[result.row] = convert1.row_of(result, min_version)
+        count, start = self._sizes.first_count(table, GET_BATCH_ROWS), 0
+        while start < len(wanted):
+            batch = wanted[start : start + count]
+            start += len(batch)
+            results = self._newest(table, batch, specs, max_version)
+            read = [convert1.row_of(result, min_version) for result in results]
+            newest.update((cells[0].row, cells) for cells in read if cells)
+            count = self._sizes.next_count(table, read, count, GET_BATCH_ROWS)
         if max_versions != 1 and max_version - min_version > 1:
             limit = convert1.ALL if max_versions is None else max_versions
             for key, cells in newest.items():
@@ -306,28 +311,37 @@ class Thrift1Store(Thrift1Calls):
             )
         if specs == [] or min_version >= max_version:
             return iter(())
-        read = partial(
+        reader = Thrift1Reader(
             self._page,
+            self._address.patience_s,
             table,
-            idl.TScan(timestamp=max_version, columns=specs, reversed=reverse or None),
+            specs,
             min_version,
+            max_version,
+            is_reversed=reverse,
         )
         in_order = paging.pages_backwards if reverse else paging.pages
-        return in_order(read, key_range, page_rows)
+        return in_order(reader, key_range, page_rows, table=table, sizes=self._sizes)
 
     def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
         """Return some cell whose qualifier starts with `prefix`, or None.
 
-        Cost: the region servers read the table until they find one, which they must do within
-        `timeout_s` of the address.
+        Cost: the region servers read the table until they find one; 3 RPCs, or as many for each
+        stretch of it (`paging.py`).
         """
         self._checked(table, lambda _: None)
-        scan = idl.TScan(startRow=b"", stopRow=b"", timestamp=MAX_VERSION, caching=1)
-        if prefix:
-            quoted = prefix.replace(b"'", b"''")
-            scan.filterString = b"ColumnPrefixFilter('" + quoted + b"')"
-        rows = self._scanned(table, scan, 0, 1)
-        return rows[0][0] if rows else None
+        sought = b"ColumnPrefixFilter('" + prefix.replace(b"'", b"''") + b"')"
+        reader = Thrift1Reader(
+            self._page,
+            self._address.patience_s,
+            table,
+            None,
+            0,
+            MAX_VERSION,
+            filter_text=sought if prefix else None,
+        )
+        pages = paging.pages(reader, WHOLE_TABLE, 1, table=table, sizes=self._sizes)
+        return next((cell for page in pages for row in page for cell in row), None)
 
     def _specs(self, table: str, columns: Sequence[ColumnSpec] | None) -> list[bytes] | None:
         """Return the names of the selected columns without overlap; None is everything."""

@@ -17,7 +17,6 @@ from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.storage.base import Row
 from omidpy.storage.hbase import convert1
 from omidpy.storage.hbase.address import HBaseAddress
-from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.pool import GatewayPool
 
 T = TypeVar("T")
@@ -100,14 +99,26 @@ class Thrift1Calls:
             raise
 
     def _page(
-        self, table: str, wanted: Any, min_version: int, start: bytes, stop: bytes, count: int
+        self,
+        table: str,
+        scan: Any,
+        min_version: int,
+        count: int,
+        *,
+        patience_s: float | None = None,
+        attributes: Mapping[bytes, bytes] | None = None,
     ) -> list[Row]:
-        scan = idl.TScan(**{**wanted.__dict__, "startRow": start, "stopRow": stop})
-        scan.caching = count
+        """Read the first rows of a scan that have cells from a version on.
+
+        Raises:
+            Unanswered: a call took longer than `patience_s`.
+
+        Cost: 3 RPCs.
+        """
         deadline_s = time.monotonic() + self._address.retry_s
         for attempt in itertools.count(1):
             try:
-                return self._scanned(table, scan, min_version, count)
+                return self._scanned(table, scan, min_version, count, patience_s, attributes or {})
             except StorageUnavailable as error:
                 # The scanner died with its gateway; nothing of the page was given to anybody.
                 is_last = attempt == PAGE_ATTEMPTS or time.monotonic() >= deadline_s
@@ -115,16 +126,24 @@ class Thrift1Calls:
                     raise
         raise AssertionError("unreachable")
 
-    def _scanned(self, table: str, scan: Any, min_version: int, count: int) -> list[Row]:
+    def _scanned(
+        self,
+        table: str,
+        scan: Any,
+        min_version: int,
+        count: int,
+        patience_s: float | None,
+        attributes: Mapping[bytes, bytes],
+    ) -> list[Row]:
         self._check_open()
         page: list[Row] = []
         # A scanner is known to one gateway only, so its calls share a connection.
         owned = self._pool.owned(table=table, what="a scan", is_idempotent=True)
         with self._forgetting(table), owned as client:
-            scanner = client.call("scannerOpenWithScan", table.encode(), scan, {})
+            scanner = client.call("scannerOpenWithScan", table.encode(), scan, attributes)
             while len(page) < count:
                 asked = count - len(page)
-                results = client.call("scannerGetList", scanner, asked)
+                results = client.call("scannerGetList", scanner, asked, patience_s=patience_s)
                 rows = (convert1.row_of(result, min_version) for result in results)
                 page.extend(filter(None, rows))
                 if len(results) < asked:

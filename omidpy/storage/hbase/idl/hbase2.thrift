@@ -136,6 +136,7 @@ struct TScan {
   6: optional TTimeRange timeRange
   7: optional binary filterString
   8: optional i32 batchSize
+  9: optional map<binary, binary> attributes
   11: optional bool reversed
   12: optional bool cacheBlocks
   14: optional TReadType readType
