@@ -12,6 +12,8 @@ from contextlib import closing
 import pytest
 
 from omidpy.model import Aborted, Committed, Forgotten, Outcome, Timestamp, Undecided
+from omidpy.oracle.base import CommitRefused
+from omidpy.wire.messages import CommitRequest
 from tests.machines.crashes.aftermath import Case, Observer, Seen, early
 from tests.machines.crashes.mortal import Ending
 from tests.machines.crashes.scenarios import BEFORE, LEVELS, SCENARIOS, Scenario
@@ -84,6 +86,14 @@ def test_its_outcome_is_what_readers_see(cases: Cases, scenario: str) -> None:
             record = case.recorded
             assert isinstance(record, Undecided) or agrees(record, case, seen), f"{case}"
             assert not isinstance(case.outcomes[0], Forgotten), case
+
+
+def test_a_request_that_arrives_too_late_is_refused(cases: Cases, scenario: str) -> None:
+    """Somebody asked for the outcome meanwhile, and was told of none; or an epoch has ended."""
+    late = [case for case in cases[scenario] if isinstance(case.told.held_up, CommitRequest)]
+    for case in late:
+        assert isinstance(case.late, CommitRefused), f"{case}: {case.late}"
+    assert len(late) == (0 if scenario in ("rolled-back", "taken-back") else 2)
 
 
 def test_a_client_that_lives_on_is_told_what_readers_see(cases: Cases, scenario: str) -> None:

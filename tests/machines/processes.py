@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,10 +35,11 @@ class ServerProcess:
         *options: str,
         listen: str = "127.0.0.1:0",
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("tso.cli",),
     ) -> None:
-        """Start the server; it may not listen yet."""
+        """Start the server, or another module with the same options; it may not listen yet."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tso.cli", "--store", store, "--listen", listen, *options],
+            [sys.executable, "-m", *program, "--store", store, "--listen", listen, *options],
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,

@@ -21,9 +21,11 @@ from omidpy.cells import is_shadow_qualifier
 from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown
 from omidpy.model import Cell, Outcome, base
+from omidpy.oracle.base import CommitVerdict
 from omidpy.transaction import Transaction
+from omidpy.wire.messages import CommitRequest
 from tests.machines.crashes.client import Task, Testament, live_and_die, live_on
-from tests.machines.crashes.mortal import COMMIT, Ending, Moment, Part, moments
+from tests.machines.crashes.mortal import COMMIT, Ending, Moment, Part, deliver, moments
 from tests.machines.crashes.scenarios import (
     BEFORE,
     FAMILIES,
@@ -74,6 +76,8 @@ class Case:
     """What the commit table alone said after its end."""
     outcomes: list[Outcome] = field(default_factory=list)
     """After its end and after the compaction."""
+    late: CommitVerdict | None = None
+    """The answer to a commit that arrived when nobody waited for it any more."""
     rest: list[Cell] = field(default_factory=list)
     """Every cell of its own that is left in the end."""
 
@@ -138,7 +142,9 @@ class Observer:
             case.told = (live_on if case.task.ending is Ending.FAILED else live_and_die)(case.task)
         self._look_early()
         self._look(readers, doomed, is_before=True)
+        self._deliver(early(self.cases))
         self._begin_an_epoch()
+        self._deliver(case for case in self.cases if case.is_left)
         self._look_afresh(early(self.cases))
         check_clean(self.store, LEVELS)
         self._look_afresh(self.cases)
@@ -165,6 +171,7 @@ class Observer:
         assert effects, f"{healthy} did nothing"
         names = [effect.name for effect in effects]
         decision = names.index(COMMIT) if COMMIT in names else len(names)
+        undecided = (Moment(decision), Moment(decision, Part.HELD_UP))
         for ending in Ending:
             for moment in moments(effects, ending):
                 for is_left in (False, True) if ending is Ending.KILLED else (False,):
@@ -173,7 +180,7 @@ class Observer:
                     case.effect = names[moment.count]
                     if moment == Moment(decision, Part.SENT) and healthy.is_decided:
                         case.is_decided = None
-                    elif moment.count < decision or moment == Moment(decision):
+                    elif moment.count < decision or moment in undecided:
                         case.is_decided = False
                     yield case
 
@@ -185,6 +192,16 @@ class Observer:
                     for (table, side), columns in BEFORE.items():
                         if LEVELS[table] == level == case.scenario.level:
                             tx.table(table).put(side + case.task.key, columns)
+
+    def _deliver(self, cases: Iterable[Case]) -> None:
+        """Let arrive what was held up."""
+        for case in cases:
+            sent = case.told.held_up
+            if isinstance(sent, CommitRequest):
+                oracle = self._managers[case.scenario.level].oracle
+                case.late = oracle.commit(sent.start_ts, sent.cell_ids, sent.table_ids)
+            elif sent is not None:
+                deliver(self.store, sent)
 
     def _begin_an_epoch(self) -> None:
         """Start the oracle anew, above everything that was ever begun."""

@@ -24,6 +24,7 @@ from tests.machines.crashes.mortal import (
     Effect,
     Ending,
     Fate,
+    HeldUp,
     Moment,
     MortalOracle,
     MortalStore,
@@ -63,6 +64,8 @@ class Testament:
     status: str | None = None
     """What the client was told, if it lived to hear it."""
     commit_ts: int | None = None
+    held_up: HeldUp | None = None
+    """What it sent, and what has not arrived yet."""
     error: OmidError | None = None
     problem: str | None = None
     """A mistake of the test, if there was one."""
@@ -76,13 +79,18 @@ def live(task: Task, fate: Fate, tell: Tell) -> None:
     scenario = SCENARIOS[task.scenario]
     store = open_store(task.url)
     oracle = open_oracle(store, task.tso)
+    told = Testament()
+
+    def hold_up(sent: HeldUp) -> None:
+        told.held_up = sent
+        tell(told)
+
     tm = TransactionManager(
-        MortalStore(store, fate),
-        MortalOracle(oracle, fate, task.tso),
+        MortalStore(store, fate, hold_up),
+        MortalOracle(oracle, fate, task.tso, hold_up),
         post_commit=scenario.post_commit,
         conflict_level=scenario.level,
     )
-    told = Testament()
     begun: list[Transaction] = []
 
     def began(tx: Transaction) -> None:

@@ -7,7 +7,8 @@ dying at each moment of a list is dying everywhere.
 
 A batch of rows has parts: each half without the other, which is what a store leaves that had sent
 the batch to two regions, or whose other region does not serve.  So has a commit: the request has
-left, and nobody waits for the answer.
+left, and nobody waits for the answer.  And whatever leaves a process may be held up on its way, and
+arrive when the process is long dead.
 
 In place of dying a client can also be told that the effect failed, and live on.
 """
@@ -18,19 +19,25 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.model import CellId, Column, TableId, Timestamp
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict, InvalidationVerdict, Oracle
 from omidpy.oracle.tcp import parse_address
-from omidpy.storage.base import RowMutation, Store
+from omidpy.storage.base import Condition, GuardedMutation, RowMutation, Store
 from omidpy.testing.faults import FaultyStore, kill
 from omidpy.wire.connection import ClientConnection
 from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import CommitRequest
 
 T = TypeVar("T")
+
+WriteBatch: TypeAlias = Mapping[str, Sequence[RowMutation]]
+HeldUp: TypeAlias = CommitRequest | list[GuardedMutation]
+"""What is on its way to an oracle or to a store."""
+HoldUp: TypeAlias = Callable[[HeldUp], object]
+"""Takes over what is held up."""
 
 COMMIT: Final = "commit"
 """The effect that decides."""
@@ -50,6 +57,8 @@ class Part(StrEnum):
     OTHER_HALF = "other half"
     SENT = "sent"
     """It happens, or may: its process does not wait for that."""
+    HELD_UP = "held up"
+    """It happens long after its process has died, by whoever takes it over."""
     ALL = "all"
     """It happens, and only the answer is lost."""
 
@@ -75,7 +84,8 @@ def moments(effects: Sequence[Effect], ending: Ending) -> list[Moment]:
     for count, effect in enumerate(effects):
         found.append(Moment(count))
         if ending is Ending.FAILED:
-            found += [Moment(count, part) for part in effect.parts if part is not Part.SENT]
+            halves = (Part.ONE_HALF, Part.OTHER_HALF)
+            found += [Moment(count, part) for part in effect.parts if part in halves]
             found.append(Moment(count, Part.ALL))
         else:
             found += [Moment(count, part) for part in effect.parts]
@@ -84,10 +94,12 @@ def moments(effects: Sequence[Effect], ending: Ending) -> list[Moment]:
 
 @dataclass
 class Fate:
-    """When a client ends, and its effects so far."""
+    """When a process ends, and its effects so far."""
 
     moment: Moment | None = None
     ending: Ending = Ending.KILLED
+    is_awake: bool = True
+    """Whether effects count."""
     effects: list[Effect] = field(default_factory=list)
 
     def perform(
@@ -98,6 +110,8 @@ class Fate:
         parts: Mapping[Part, Callable[[], object]],
     ) -> T:
         """Do an effect, if its moment is not now."""
+        if not self.is_awake:
+            return whole()
         count = len(self.effects)
         self.effects.append(Effect(name, tuple(parts)))
         if self.moment is None or self.moment.count != count:
@@ -114,18 +128,20 @@ class Fate:
 class MortalStore(FaultyStore):
     """A store whose writes are effects."""
 
-    def __init__(self, store: Store, fate: Fate) -> None:
+    def __init__(self, store: Store, fate: Fate, hold_up: HoldUp) -> None:
         super().__init__(store)
         self._fate = fate
+        self._hold_up = hold_up
 
-    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+    def write(self, batch: WriteBatch, *, durable: bool = False) -> None:
         """Write all of it, or as much as there is time for."""
 
-        def writing(part: Mapping[str, Sequence[RowMutation]]) -> Callable[[], None]:
+        def writing(part: WriteBatch) -> Callable[[], None]:
             return lambda: self.store.write(part, durable=durable)
 
         rows = [(table, row) for table, mutations in batch.items() for row in mutations]
-        parts: dict[Part, Callable[[], object]] = {}
+        sent = [GuardedMutation(table, row) for table, row in rows]
+        parts: dict[Part, Callable[[], object]] = {Part.HELD_UP: lambda: self._hold_up(sent)}
         if len(rows) > 1:
             middle = len(rows) // 2
             parts[Part.ONE_HALF] = writing(_by_table(rows[:middle]))
@@ -150,7 +166,20 @@ class MortalStore(FaultyStore):
                 table, row, column, expected, mutation, durable=durable
             )
 
-        return self._fate.perform(f"change {table}", whole, StorageUnavailable, {})
+        sent = [GuardedMutation(table, mutation, Condition(table, row, column, expected))]
+        parts = {Part.HELD_UP: lambda: self._hold_up(sent)}
+        return self._fate.perform(f"change {table}", whole, StorageUnavailable, parts)
+
+
+def deliver(store: Store, sent: Sequence[GuardedMutation]) -> None:
+    """Let mutations arrive that were held up."""
+    for table, mutation, condition in sent:
+        if condition is None:
+            store.write({table: [mutation]})
+        else:
+            store.check_and_mutate(
+                table, mutation.row, condition.column, condition.expected, mutation
+            )
 
 
 def _by_table(rows: Sequence[tuple[str, RowMutation]]) -> dict[str, list[RowMutation]]:
@@ -163,10 +192,25 @@ def _by_table(rows: Sequence[tuple[str, RowMutation]]) -> dict[str, list[RowMuta
 class MortalOracle:
     """An oracle at an address, of which commits and invalidations are effects."""
 
-    def __init__(self, oracle: Oracle, fate: Fate, address: str) -> None:
+    def __init__(
+        self,
+        oracle: Oracle,
+        fate: Fate,
+        address: str,
+        hold_up: HoldUp,
+    ) -> None:
+        """Ask `oracle`, which is at `address`, if there is time.
+
+        Args:
+            oracle: Who decides.
+            fate: When there is not.
+            address: HOST:PORT.
+            hold_up: Takes a commit over that is held up.
+        """
         self.oracle = oracle
         self._fate = fate
         self._address = address
+        self._hold_up = hold_up
 
     @property
     def store_id(self) -> str | None:
@@ -201,7 +245,10 @@ class MortalOracle:
             COMMIT,
             lambda: self.oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry),
             _no_answer,
-            {Part.SENT: lambda: send_commits(self._address, [request])},
+            {
+                Part.SENT: lambda: send_commits(self._address, [request]),
+                Part.HELD_UP: lambda: self._hold_up(request),
+            },
         )
 
     def fence(self, table_id: TableId) -> Timestamp:

@@ -1,0 +1,226 @@
+"""Oracles that die at every step of writing commits down, one after the other; clients live on.
+
+Each has a standby, which takes over when it is dead and dies at the next moment.  The dead one was
+asked for a commit alone, by a client that waits for the answer, or for two in one batch, whose
+clients are gone when it is.  Then somebody looks, asks for the outcomes, and looks again: at once,
+when what was held up has arrived, and behind a compaction.
+
+`observe` only looks; `tests/integration/test_oracle_crashes.py` judges.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import omidpy
+from omidpy.cells import cell_id, table_id
+from omidpy.connect import open_store
+from omidpy.errors import CommitOutcomeUnknown, OmidError
+from omidpy.manager import TransactionManager
+from omidpy.model import Outcome, Undecided
+from omidpy.storage.base import Store
+from omidpy.transaction import Transaction
+from omidpy.wire.messages import CommitRequest
+from tests.machines.crashes.mortal import (
+    Effect,
+    Ending,
+    Moment,
+    Part,
+    deliver,
+    moments,
+    send_commits,
+)
+from tests.machines.crashes.server import MortalServer
+from tests.machines.workload import check_clean
+
+TABLES: Final = ("ledger", "journal")
+COLUMN: Final = b"cf:q"
+PLACES: Final = (("ledger", b"a/"), ("ledger", b"z/"), ("journal", b"a/"))
+"""Where every transaction writes its key."""
+DEADLINE_S: Final = 120.0
+KILLED: Final = -9
+
+
+@dataclass
+class Deed:
+    """One transaction, and what was seen of it."""
+
+    key: bytes
+    is_committed: bool
+    """Whether its entry was written, or was to be."""
+    tx: Transaction
+    error: OmidError | None = None
+    """What its client was told, if it waited."""
+    seen: list[dict[tuple[str, bytes], int]] = field(default_factory=list)
+    """Place -> commit timestamp, by reader: at once, after everything that was held up, after the
+    compaction.
+    """
+    outcomes: list[Outcome] = field(default_factory=list)
+    """The same."""
+
+
+@dataclass
+class Death:
+    """One oracle's."""
+
+    moment: Moment
+    effects: Sequence[Effect]
+    deeds: list[Deed] = field(default_factory=list)
+
+    @property
+    def is_together(self) -> bool:
+        """Whether it had two commits in the batch."""
+        return len(self.deeds) > 1
+
+    def __str__(self) -> str:
+        names = [*(effect.name for effect in self.effects), "the end"]
+        batch = "two" if self.is_together else "one"
+        return f"the oracle of {batch} commits, killed at {names[self.moment.count]}, {self.moment}"
+
+
+def deaths_of(effects: Sequence[Effect]) -> Iterator[Moment]:
+    """Return the moments of a flush at which its oracle can die."""
+    yield from moments(effects, Ending.KILLED)
+    yield Moment(len(effects))
+    if len(effects) == 1:
+        # Nothing of the flush is left but the look at the lease.
+        yield Moment(0, Part.ALL)
+
+
+class OracleObserver:
+    """Lets oracles die in one store, and looks."""
+
+    def __init__(self, url: str, *options: str) -> None:
+        """Make the tables of an empty store; `options` are those of its servers."""
+        self._url = url
+        self._options = options
+        self._count = 0
+        self.deaths: list[Death] = []
+        self._stack = ExitStack()
+        self._server = self._start(None)
+        try:
+            assert self._server.address
+            self._tm: TransactionManager = self._stack.enter_context(omidpy.connect(url, "store:"))
+            self._store: Store = open_store(url)
+            self._stack.callback(self._store.close)
+            for table in TABLES:
+                self._tm.create_table(table, ["cf"], splits=[b"m"])
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def close(self) -> None:
+        """Stop everything."""
+        self._stack.close()
+
+    def observe(self) -> list[Death]:
+        """Let oracles die; return what was seen."""
+        alone, together = self._effects()
+        plans = [(moment, alone, 1) for moment in deaths_of(alone)]
+        plans += [(moment, together, 2) for moment in deaths_of(together)]
+        self._replace(plans[0][0])
+        for number, (moment, effects, count) in enumerate(plans):
+            death = Death(moment, effects)
+            death.deeds = [self._deed(death, nth) for nth in range(count)]
+            self.deaths.append(death)
+            following = plans[number + 1][0] if number + 1 < len(plans) else None
+            self._die(death, self._start(following))
+        self._replace(None)
+        check_clean(self._store, TABLES)
+        for death in self.deaths:
+            self._look(death)
+            self._ask(death)
+        return self.deaths
+
+    # -- servers -------------------------------------------------------------------------------
+
+    def _start(self, moment: Moment | None) -> MortalServer:
+        server = MortalServer(self._url, *self._options, moment=moment)
+        self._stack.callback(server.close)
+        return server
+
+    def _replace(self, moment: Moment | None) -> None:
+        """End the server as it ends when it is told to, and start the next."""
+        assert self._server.terminate() == 0
+        self._server = self._start(moment)
+        assert self._server.address
+
+    def _effects(self) -> tuple[list[Effect], list[Effect]]:
+        """Return what a flush of one commit does to the commit table, and one of two."""
+        death = Death(Moment(0), ())
+        with self._deed(death, 0).tx as tx:
+            assert tx.is_running
+        requests = [self._request(self._deed(death, nth)) for nth in range(2)]
+        with send_commits(self._server.address, requests):
+            return self._server.effects(1), self._server.effects(2)
+
+    def _die(self, death: Death, standby: MortalServer) -> None:
+        """Let the server die of what it is asked, and the standby take over."""
+        standby.wait_for("^standby ")
+        if death.is_together:
+            requests = [self._request(deed) for deed in death.deeds]
+            with send_commits(self._server.address, requests):
+                code = self._server.wait()
+        else:
+            (deed,) = death.deeds
+            try:
+                deed.tx.commit()
+            except OmidError as error:
+                deed.error = error
+            code = self._server.wait()
+        assert code == KILLED, f"{death}: {self._server.log}"
+        held_up = self._server.held_up()
+        self._server = standby
+        assert standby.address
+        self._look(death)
+        self._ask(death)
+        deliver(self._store, held_up)
+        self._look(death)
+        self._ask(death)
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def _deed(self, death: Death, nth: int) -> Deed:
+        """Begin a transaction and write its cells, of which all are in the store."""
+        key = b"%04d" % self._count
+        self._count += 1
+        tx = self._tm.begin()
+        for table, side in PLACES:
+            tx.table(table).put(side + key, {COLUMN: key})
+        tx.flush()
+        moment = death.moment
+        is_committed = moment.count > 0 or moment.part in (
+            Part.ALL,
+            (Part.ONE_HALF, Part.OTHER_HALF)[nth],
+        )
+        return Deed(key, is_committed, tx)
+
+    def _request(self, deed: Deed) -> CommitRequest:
+        cells = tuple(cell_id(table, side + deed.key, b"cf", b"q") for table, side in PLACES)
+        return CommitRequest(deed.tx.start_ts, cells, tuple(map(table_id, TABLES)))
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def _look(self, death: Death) -> None:
+        with self._tm.begin(read_only=True) as reader:
+            for deed in death.deeds:
+                seen = {}
+                for table, side in PLACES:
+                    row = reader.table(table).row(side + deed.key, include_timestamp=True)
+                    for value, commit_ts in row.values():
+                        assert value == deed.key
+                        seen[table, side] = commit_ts
+                deed.seen.append(seen)
+
+    def _ask(self, death: Death) -> None:
+        for deed in death.deeds:
+            error = CommitOutcomeUnknown(start_ts=deed.tx.start_ts, witness=deed.tx.witness())
+            deadline_s = time.monotonic() + DEADLINE_S
+            outcome: Outcome = Undecided()
+            while isinstance(outcome, Undecided) and time.monotonic() < deadline_s:
+                outcome = self._tm.outcome(error)
+            deed.outcomes.append(outcome)

@@ -1,0 +1,156 @@
+"""A `tso-server` that dies while it writes commits down: `python -m tests.machines.crashes.server`.
+
+    MOMENT --store URL --listen HOST:PORT ...      the rest are the server's own options
+
+MOMENT counts what one flush that has commits in it does to the commit table, in JSON; `null` dies
+never, and says on stderr what those effects were.  What is held up is said there too, so that it
+can be delivered when this process is dead.
+
+What this lacks: the look at the lease is no effect, since now and then it is a renewal.  It comes
+after the entries are written and before the flush ends, and there is a moment on either side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+from unittest import mock
+
+import msgspec
+
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.connect import open_store
+from omidpy.errors import StorageUnavailable
+from omidpy.model import MAX_VERSION, Column, ColumnSpec
+from omidpy.storage.base import Condition, GuardedMutation, Row, RowMutation, Store
+from omidpy.testing.faults import kill
+from tests.machines.crashes.mortal import Effect, Fate, HeldUp, Moment, MortalStore, WriteBatch
+from tests.machines.processes import ServerProcess
+from tso.cli import main
+from tso.events import Batch, FlushResult, Ticket
+from tso.persist import StorePersistence
+
+_EFFECTS: Final = "effects "
+_HELD_UP: Final = "held-up "
+
+
+class MortalServer(ServerProcess):
+    """Such a server, watched by the process that started it."""
+
+    def __init__(self, store: str, *options: str, moment: Moment | None) -> None:
+        """Start it; `moment` None lives on."""
+        program = ("tests.machines.crashes.server", msgspec.json.encode(moment).decode())
+        super().__init__(store, *options, program=program)
+
+    def effects(self, nth: int) -> list[Effect]:
+        """Return what its nth flush with commits did, from 1, of a server that lives on."""
+        said = self.wait_for(f"^{_EFFECTS}{nth} ")
+        return msgspec.json.decode(said.removeprefix(f"{_EFFECTS}{nth} "), type=list[Effect])
+
+    def held_up(self) -> list[GuardedMutation]:
+        """Return what it held up before it died; empty where that was nothing."""
+        for line in self.lines:
+            if line.startswith(_HELD_UP):
+                return msgspec.json.decode(line.removeprefix(_HELD_UP), type=list[GuardedMutation])
+        return []
+
+
+class ServerStore(MortalStore):
+    """A store of which only what becomes of the commit table is an effect."""
+
+    def write(self, batch: WriteBatch, *, durable: bool = False) -> None:
+        """Write, or as much as there is time for."""
+        if COMMIT_TABLE in batch:
+            super().write(batch, durable=durable)
+        else:
+            self.store.write(batch, durable=durable)
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Apply it, if there is time."""
+        change = super().check_and_mutate if table == COMMIT_TABLE else self.store.check_and_mutate
+        return change(table, row, column, expected, mutation, durable=durable)
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Apply them all at once, if there is time."""
+        whole = partial(self.store.write_guarded, mutations, guard=guard, durable=durable)
+        return self._fate.perform("write all at once", whole, StorageUnavailable, {})
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read, if there is time."""
+        whole = partial(
+            self.store.get,
+            table,
+            rows,
+            columns=columns,
+            min_version=min_version,
+            max_version=max_version,
+            max_versions=max_versions,
+        )
+        if table != COMMIT_TABLE:
+            return whole()
+        return self._fate.perform(f"read {table}", whole, StorageUnavailable, {})
+
+
+def _say(kind: str, what: object) -> None:
+    print(kind + msgspec.json.encode(what).decode(), file=sys.stderr, flush=True)
+
+
+def run(moment: Moment | None, options: Sequence[str]) -> int:
+    """Be a server until its moment has come."""
+    fate = Fate(moment, is_awake=False)
+    counter = itertools.count(1)
+    flush = StorePersistence.flush
+
+    def hold_up(sent: HeldUp) -> None:
+        _say(_HELD_UP, sent)
+
+    def opened(url: str) -> Store:
+        return ServerStore(open_store(url), fate, hold_up)
+
+    def flush_and_die(self: StorePersistence, batch: Batch[Ticket]) -> FlushResult:
+        fate.is_awake = bool(batch.commits)
+        result = flush(self, batch)
+        if batch.commits:
+            fate.is_awake = False
+            if moment == Moment(len(fate.effects)):
+                kill()
+            _say(f"{_EFFECTS}{next(counter)} ", fate.effects)
+            fate.effects.clear()
+        return result
+
+    with (
+        mock.patch("omidpy.connect.open_store", opened),
+        mock.patch.object(StorePersistence, "flush", flush_and_die),
+    ):
+        return main(options)
+
+
+if __name__ == "__main__":
+    sys.exit(run(msgspec.json.decode(sys.argv[1], type=Moment | None), sys.argv[2:]))
