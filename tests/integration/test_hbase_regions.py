@@ -1,8 +1,8 @@
-"""Regions split, merge and move under compactions.
+"""Regions split, merge and move under scans and compactions, and region servers die under them.
 
-A cluster of two region servers, so that a region that moves does change its server.  A compaction
-reads page by page and remembers nothing but a key, and what it claims is a range of keys: none of
-it may depend on regions staying what they were when the work began.
+A cluster of two region servers, so that a region that moves does change its server.  Both read page
+by page and remember nothing but a key, and what a compaction claims is a range of keys: none of it
+may depend on regions staying what they were when the work began.
 
 Open transactions under a change of regions: `test_java_regions.py`.
 """
@@ -10,32 +10,46 @@ Open transactions under a change of regions: `test_java_regions.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Final
 
 import pytest
 
+import omidpy
 from compactor import range_pass
 from compactor.horizon import minimum
 from compactor.plan import STEPS
 from compactor.report import Report
-from omidpy.commit_table import COMMIT_TABLE
+from omidpy.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.control import CONTROL_TABLE
+from omidpy.errors import StorageUnavailable
+from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP, Cell
 from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.watermarks import Watermarks
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
 from tests.machines.hbase import RunningHBase
+from tests.machines.hbase.bare import bare_client
 from tests.machines.hbase_store import one_region_store
 from tests.machines.java import JavaDriver
+from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
 
 TABLE: Final = "t"
 PAGE_ROWS: Final = 10
 ROWS: Final = [b"row%02d" % number for number in range(60)]
+QUARTERS: Final = ROWS[15::15]
 LOW_WATERMARK: Final = 1_000_000
 LOADED_AT, LOADED_COMMIT = 5000, 5050
+PATIENT: Final = "?retry_s=180"
+"""A machine that is busy takes its time to find a server dead, and to replay its log."""
+IMPATIENT: Final = "?timeout_s=2&retry_s=0"
+"""Fails before ZooKeeper takes a server for dead, which is after two thirds of 10 s at least."""
 
 Act = Callable[[], object]
 
@@ -64,10 +78,7 @@ class Regions:
         assert at in self.boundaries()
 
     def merge(self) -> None:
-        """Make one region of the table's first two.
-
-        HBase merges a region that was merged again only after minutes.
-        """
+        """Make one region of the table's first two."""
         before = self.boundaries()
         self._driver.call("admin.merge", table=TABLE)
         assert self.boundaries() == before[1:]
@@ -81,6 +92,97 @@ class Regions:
 def regions(driver: JavaDriver) -> Regions:
     """Return the administrator."""
     return Regions(driver)
+
+
+def server_of(hbase: RunningHBase, row: bytes) -> str:
+    """Return the name of the region server that serves a row of the table."""
+    with bare_client(hbase) as client:
+        place = client.getRegionLocation(TABLE.encode(), row, True)
+    return hbase.at_port(place.serverName.port)
+
+
+# -- scans -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tm(hbase_cluster: RunningHBase) -> Iterator[TransactionManager]:
+    """Return a client of an empty HBase."""
+    with one_region_store(hbase_cluster) as store:
+        create_system_tables(store)
+        with (
+            tso_server(store.url) as server,
+            omidpy.connect(store.url + PATIENT, server.address, post_commit="sync") as manager,
+        ):
+            yield manager
+
+
+class Scans:
+    """A snapshot whose rows all hold their key, read page by page from either end at once."""
+
+    def __init__(self, tm: TransactionManager, *, splits: list[bytes]) -> None:
+        """Fill a table, begin to read, and commit what the snapshot must not show."""
+        tm.create_table(TABLE, families=["cf"], splits=splits)
+        with tm.begin() as tx:
+            for row in ROWS:
+                tx.table(TABLE).put(row, {b"cf:q": row})
+        table = tm.begin(read_only=True).table(TABLE)
+        self.forwards = table.scan(batch_size=PAGE_ROWS)
+        self.backwards = table.scan(batch_size=PAGE_ROWS, reverse=True)
+        self.seen: list[tuple[bytes, dict[bytes, bytes]]] = []
+        self.seen_backwards: list[tuple[bytes, dict[bytes, bytes]]] = []
+        self.read_page()
+        with tm.begin() as tx:
+            for row in ROWS:
+                tx.table(TABLE).put(row, {b"cf:q": b"late"})
+                tx.table(TABLE).put(row + b"-late", {b"cf:q": b"late"})
+        self.late = tm.begin(read_only=True).table(TABLE)
+
+    def read_page(self) -> None:
+        """Go on by a page at either end."""
+        self.seen += islice(self.forwards, PAGE_ROWS)
+        self.seen_backwards += islice(self.backwards, PAGE_ROWS)
+
+    def finish(self) -> None:
+        """Hold the snapshot to have been read once and in order; a later one sees the rest."""
+        self.seen += self.forwards
+        self.seen_backwards += self.backwards
+        expected = [(row, {b"cf:q": row}) for row in ROWS]
+        assert self.seen == expected
+        assert self.seen_backwards == expected[::-1]
+        late = sorted([*ROWS, *(row + b"-late" for row in ROWS)])
+        assert list(self.late.scan()) == [(row, {b"cf:q": b"late"}) for row in late]
+
+
+def test_a_scan_returns_its_snapshot_once_while_regions_split_move_and_merge(
+    tm: TransactionManager, regions: Regions
+) -> None:
+    """Whichever region its next page is in by then: no row is left out, and none comes twice.
+
+    The split is at the row with which a scan goes on, and the merges take away the boundary behind
+    it, and the one before it.  Each moves its regions to the other server first, and those of the
+    last have moved back by then: either server says of them that the other one has them now, and
+    goes on to say so when they are gone.
+    """
+    scans = Scans(tm, splits=[ROWS[30]])
+    regions.split(ROWS[10])
+    scans.read_page()
+    regions.merge()
+    scans.read_page()
+    regions.move()
+    scans.read_page()
+    regions.merge()
+    assert regions.boundaries() == []
+    scans.finish()
+
+
+def test_a_scan_goes_on_where_it_was_when_a_region_server_is_killed(
+    hbase_cluster: RunningHBase, tm: TransactionManager
+) -> None:
+    """Nothing of it was kept on the server; the next page waits until the region is served."""
+    scans = Scans(tm, splits=QUARTERS)
+    scans.read_page()
+    hbase_cluster.crash(server_of(hbase_cluster, ROWS[2 * PAGE_ROWS]))
+    scans.finish()
 
 
 # -- compactions -----------------------------------------------------------------------------------
@@ -164,7 +266,10 @@ class Troubled:
 def world(hbase_cluster: RunningHBase, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Return an empty store whose compactions read short pages."""
     monkeypatch.setattr(range_pass, "PAGE_ROWS", PAGE_ROWS)
-    with one_region_store(hbase_cluster) as store:
+    with (
+        one_region_store(hbase_cluster) as once,
+        closing(Thrift2Store(once.url + PATIENT)) as store,
+    ):
         yield World(store, low_watermark=LOW_WATERMARK)
 
 
@@ -250,4 +355,37 @@ def test_a_compaction_finishes_while_every_table_moves_to_the_other_server(
             ("horizon-raised", 1): lambda: regions.move(COMMIT_TABLE),
         },
     )
+    troubled.check_compacted()
+
+
+def test_a_compaction_goes_on_when_all_region_servers_were_killed_and_are_back(
+    hbase_cluster: RunningHBase, world: World
+) -> None:
+    """What it healed and claimed was acknowledged, so it is in a log that outlives the server."""
+    troubled = Troubled.write(world, QUARTERS)
+
+    def kill() -> None:
+        hbase_cluster.crash("rs1", "rs2")
+        hbase_cluster.start_all()
+
+    report = compact_while(world, {("page-resolved", 3): kill})
+    assert report.rows_read == len(ROWS)
+    troubled.check_compacted()
+
+
+def test_a_compaction_that_failed_by_a_killed_region_server_is_finished_by_the_next(
+    hbase_cluster: RunningHBase, world: World
+) -> None:
+    """It gives up between healing one page and the next, and says so; nothing is lost by that."""
+    troubled = Troubled.write(world, QUARTERS)
+    patient = world.store
+    with closing(Thrift2Store(hbase_cluster.thrift2_url + IMPATIENT)) as world.store:
+        kill = partial(hbase_cluster.crash, server_of(hbase_cluster, ROWS[PAGE_ROWS]))
+        with pytest.raises(StorageUnavailable) as caught:
+            world.compact(ALL_AT_ONCE, on_step=at({("page-read", 2): kill}))
+    assert caught.value.retryable
+    world.store = patient
+    assert Watermarks(world.control).prune_horizon() == 0, "no more than was passed over"
+    troubled.check_values()
+    world.compact(ALL_AT_ONCE)
     troubled.check_compacted()

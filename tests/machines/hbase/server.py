@@ -205,6 +205,10 @@ class RunningHBase(HBase):
         """Say whether a process has been started and has not ended."""
         return name in self._running and self._running[name].is_running
 
+    def at_port(self, port: int) -> str:
+        """Name of the process that serves on a port."""
+        return next(name for name in self._roles if self._ports.port(name) == port)
+
     def log(self, name: str) -> Path:
         """File that has what a process wrote, all its lives one after the other."""
         return self.directory / "log" / f"{name}.log"

@@ -4,7 +4,11 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import org.apache.hadoop.hbase.Cell;
 import org.apache.hadoop.hbase.CellUtil;
 import org.apache.hadoop.hbase.RegionMetrics;
@@ -170,6 +174,9 @@ final class Administration {
               if (!(error.getCause() instanceof MergeRegionException)) {
                 throw error;
               }
+              // The catalogue keeps what a region was merged from until its janitor has seen that
+              // no file is shared any more; by itself it looks every five minutes.
+              admin.runCatalogJanitor();
             }
             return admin.getRegions(table(request)).size() < before;
           });
@@ -179,17 +186,31 @@ final class Administration {
   }
 
   /** Close every region of a table, and open it on another server, or on the only one. */
-  private Object move(Request request) throws IOException {
+  private Object move(Request request) throws Exception {
     try (Admin admin = admin()) {
       boolean isAlone = admin.getRegionServers().size() == 1;
+      List<Callable<Object>> moves = new ArrayList<>();
       for (RegionInfo region : admin.getRegions(table(request))) {
-        if (isAlone) {
-          // HBase skips a move to where a region is.
-          admin.unassign(region.getRegionName());
-          admin.assign(region.getRegionName());
-        } else {
-          admin.move(region.getEncodedNameAsBytes());
+        moves.add(
+            () -> {
+              if (isAlone) {
+                // HBase skips a move to where a region is.
+                admin.unassign(region.getRegionName());
+                admin.assign(region.getRegionName());
+              } else {
+                admin.move(region.getEncodedNameAsBytes());
+              }
+              return null;
+            });
+      }
+      // A move is a second of waiting, whatever else moves.
+      ExecutorService together = Executors.newFixedThreadPool(Math.max(1, moves.size()));
+      try {
+        for (Future<Object> moved : together.invokeAll(moves)) {
+          moved.get();
         }
+      } finally {
+        together.shutdownNow();
       }
     }
     return null;
