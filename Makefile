@@ -10,6 +10,8 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
+# Half of the time of the tests is spent waiting for servers, so two workers share them.
+SHARED_OUT := -n 2 --dist loadgroup
 NIGHTLY_TIMEOUT_S := 14400
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -32,7 +34,7 @@ lint: setup  ## format check, lint and types
 	@$(BIN)/mypy --no-error-summary
 
 test: lint  ## lint, then every test that takes minutes at most, a real HBase among them
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(SHARED_OUT) $(PYTEST_ARGS)
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
 	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" \

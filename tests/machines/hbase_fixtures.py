@@ -1,5 +1,8 @@
 """Pytest's side of the real HBase: one for all tests, started when the first asks for it.
 
+Where workers share the tests (`make test`), all that need HBase or Java go to one of them, so that
+there still is one HBase; the others go by file.
+
 `hbase` is a standalone one, shared by every test of the session; a test has its own tables in it
 and kills nothing.  `hbase_cluster` is a module's own, with two region servers and two gateways, for
 tests that do kill; before each test whatever the last one left dead is started again.
@@ -23,18 +26,26 @@ ENVIRONMENT = "OMIDPY_TEST_HBASE"
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a real HBase, so that `-m "not hbase"` leaves none of it."""
+    is_shared_out = config.getoption("dist", "no") == "loadgroup"
     for item in items:
         if {"hbase", "_hbase_cluster"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.hbase)
+        if is_shared_out:
+            has_servers = any(item.get_closest_marker(name) for name in ("hbase", "java"))
+            item.add_marker(pytest.mark.xdist_group("servers" if has_servers else item.path.name))
 
 
 @pytest.fixture(scope="session")
 def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
     """Give the HBase of this session."""
     if directory := os.environ.get(ENVIRONMENT):
-        yield HBase.attach(Path(directory))
+        attached = HBase.attach(Path(directory))
+        try:
+            yield attached
+        finally:
+            attached.stop()
         return
     running = HBase.start(tmp_path_factory.mktemp("hbase"), quick=True)
     try:

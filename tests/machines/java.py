@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, Self
 
+from tests.machines.hbase.ports import PortBlock
 from tests.machines.maven import build, java_tool
 from tests.machines.processes import ROOT
 
@@ -228,7 +229,9 @@ class JavaOracle(JavaProcess):
         tuning: Sequence[str] = QUICK_START,
     ) -> None:
         """Start it, with its settings in `directory`, and wait until its port answers."""
-        self.port = free_port() if port is None else port
+        # Not of the kernel's choice: until it listens, seconds later, nobody else may have it.
+        self._ports = PortBlock()
+        self.port = self._ports.port("oracle") if port is None else port
         directory.mkdir(parents=True, exist_ok=True)
         timestamp_store = (
             "timestamp.storage.DefaultHBaseTimestampStorageModule"
@@ -273,6 +276,11 @@ class JavaOracle(JavaProcess):
         """HOST:PORT it listens on."""
         return f"127.0.0.1:{self.port}"
 
+    def close(self) -> None:
+        """End the process, and give its port back."""
+        super().close()
+        self._ports.close()
+
     def _wait_until_it_listens(self) -> None:
         deadline_s = time.monotonic() + LONGEST_START_S
         while True:
@@ -299,11 +307,3 @@ def hbase_settings(zookeeper: str) -> dict[str, str]:
         "hbase.client.operation.timeout": "30000",
         "hbase.client.meta.operation.timeout": "30000",
     }
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
