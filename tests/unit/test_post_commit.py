@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -206,6 +208,32 @@ def test_under_load_transactions_gather_until_somebody_waits_for_them(
     assert store.calls["write"] == before + 2
     assert (shadows(store), entries(store)) == ({50, 150, 250, 350}, set())
     committer.close()
+
+
+@pytest.mark.timeout(60)
+def test_transactions_that_are_enough_wait_for_no_more(store: FaultyStore) -> None:
+    """The longer a commit waits for its shadow cells, the more readers must look it up."""
+    batches: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    class Counting(Completer):
+        def complete(self, batch: Sequence[Completion]) -> None:
+            super().complete(batch)
+            batches.put(len(batch))
+
+    committer = AsyncPostCommitter(
+        Counting(store, CommitTable(store), lambda _: None),
+        Gathering(gather_s=3600.0, under_load_s=3600.0, enough_count=3),
+    )
+    committer.submit(completion(store, 50))
+    assert batches.get(timeout=DEADLINE_S) == 1
+    for start_ts in (150, 250, 350):
+        committer.submit(completion(store, start_ts))
+    assert batches.get(timeout=DEADLINE_S) == 3
+    committer.submit(completion(store, 450))
+    with pytest.raises(queue.Empty):
+        batches.get(timeout=0.2)  # enough of an earlier batch is not enough for the next
+    committer.close()
+    assert entries(store) == set()
 
 
 def test_a_cluster_has_transactions_gather_for_longer() -> None:
