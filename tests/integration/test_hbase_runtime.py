@@ -19,6 +19,7 @@ from thriftpy2.transport import TTransportException
 from tests.integration.test_keeper import wait_for_end
 from tests.machines.hbase import HBase, NotReady, RunningHBase
 from tests.machines.hbase.bare import bare_client, gateway_idl
+from tests.machines.hbase.ports import answers
 from tests.machines.processes import LONGEST_S, ROOT
 
 pytestmark = pytest.mark.integration
@@ -177,6 +178,11 @@ def test_one_for_many_runs_is_found_by_its_folder_and_ends_with_its_command(
                 assert has_no_such_table(client)
             jvms = _processes_with(str(tmp_path / "conf"))
             assert len(jvms) == 2
+            _, port = hbase.gateway("thrift1").split(":")
+            assert answers(int(port)), "a gateway that it lacks is added"
+            hbase.stop()
+            assert not answers(int(port)), "and ends with the one who added it"
+            assert set(_processes_with(str(tmp_path / "conf"))) == set(jvms)
         finally:
             process.send_signal(signal.SIGKILL)
     for pid in jvms:

@@ -9,7 +9,7 @@
 `python -m tests.machines.hbase DIRECTORY` runs one until interrupted, for OMIDPY_TEST_HBASE.
 """
 
-from tests.machines.hbase.server import HBase, NotReady, RunningHBase
+from tests.machines.hbase.server import AttachedHBase, HBase, NotReady, RunningHBase
 from tests.machines.hbase.settings import Mode
 
-__all__ = ["HBase", "Mode", "NotReady", "RunningHBase"]
+__all__ = ["AttachedHBase", "HBase", "Mode", "NotReady", "RunningHBase"]

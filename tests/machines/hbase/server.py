@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.machines import maven
 from tests.machines.hbase import settings
@@ -40,7 +42,7 @@ class NotReady(Exception):
     """A process ended or did not serve in time; the message has the end of its log."""
 
 
-class HBase:
+class HBase(ABC):
     """Addresses of an HBase, which `start` makes our own, or `attach` finds in another process."""
 
     def __init__(
@@ -109,7 +111,7 @@ class HBase:
         return hbase
 
     @classmethod
-    def attach(cls, directory: Path) -> HBase:
+    def attach(cls, directory: Path) -> AttachedHBase:
         """Return the one that another process runs in `directory`.
 
         Raises:
@@ -121,15 +123,7 @@ class HBase:
                 f"no HBase runs in {directory}: `python -m tests.machines.hbase {directory}` "
                 "starts one"
             )
-        found = json.loads(state.read_text())
-        return cls(
-            directory,
-            mode=Mode(found["mode"]),
-            gateways=found["gateways"],
-            zookeeper=found["zookeeper"],
-            conf_dir=directory / "conf",
-            jars=jars(),
-        )
+        return AttachedHBase(directory.resolve(), json.loads(state.read_text()))
 
     @property
     def thrift2_url(self) -> str:
@@ -141,13 +135,58 @@ class HBase:
         """URL of the Thrift1 gateway, which is started when it is first asked for."""
         return f"hbase+thrift1://{self.gateway('thrift1')}"
 
+    @abstractmethod
     def gateway(self, api: str, *options: str) -> str:
         """Return HOST:PORT of a gateway, started if need be: of an API, with options such as `-f`.
 
         Raises:
-            NotReady: The HBase is another process's, and has no such gateway.
+            NotReady: It did not come up; the message has the end of its log.
         """
-        raise NotReady(f"the HBase in {self.directory} was started without {api} {options}")
+
+
+class AttachedHBase(HBase):
+    """Another process's HBase.  Gateways that it lacks are added, and are ours."""
+
+    def __init__(self, directory: Path, found: Mapping[str, Any]) -> None:
+        """Take the addresses from what the other process has written down."""
+        super().__init__(
+            directory,
+            mode=Mode(found["mode"]),
+            gateways=found["gateways"],
+            zookeeper=found["zookeeper"],
+            conf_dir=directory / "conf",
+            jars=jars(),
+        )
+        self._ports: PortBlock | None = None
+        self._added: dict[str, Kept] = {}
+
+    def gateway(self, api: str, *options: str) -> str:
+        """Return HOST:PORT of a gateway of our own, started if need be."""
+        if self._ports is None:
+            self._ports = PortBlock()
+        name = api + "".join(options)
+        port = self._ports.port(name)
+        if name not in self._added:
+            log = self.directory / "log" / f"{name}-{os.getpid()}.log"
+            role = settings.gateway_role(api, port, *options)
+            kept = Kept(_java(role, self.classpath, settings.QUICK_START), log=log)
+            try:
+                deadline = time.monotonic() + LONGEST_START_S
+                _await(name, kept, lambda: answers(port), deadline, log.read_text)
+            except BaseException:
+                kept.kill()
+                raise
+            self._added[name] = kept
+        return f"127.0.0.1:{port}"
+
+    def stop(self) -> None:
+        """Kill what was added.  Harmless when repeated."""
+        for kept in self._added.values():
+            kept.kill()
+        self._added.clear()
+        if self._ports is not None:
+            self._ports.close()
+            self._ports = None
 
 
 class RunningHBase(HBase):
@@ -179,7 +218,7 @@ class RunningHBase(HBase):
             conf_dir=settings.write_configuration(directory, site),
             jars=found,
         )
-        self._options = (*settings.JVM_OPTIONS, *(settings.QUICK_START if quick else ()))
+        self._options = settings.QUICK_START if quick else ()
         self._roles: dict[str, Role] = {}
         if mode is Mode.CLUSTER:
             self._roles["zookeeper"] = settings.zookeeper_role()
@@ -304,22 +343,17 @@ class RunningHBase(HBase):
         log = self.log(name)
         log.parent.mkdir(exist_ok=True)
         self._log_starts[name] = log.stat().st_size if log.exists() else 0
-        command = [maven.java_tool("java"), f"-Xmx{role.heap_mib}m", *self._options]
-        self._running[name] = Kept([*command, "-cp", self.classpath, *role.main], log=log)
+        self._running[name] = Kept(_java(role, self.classpath, self._options), log=log)
 
     def _await_ready(self, name: str, deadline: float) -> None:
         """Wait until a process serves: its port is open, and its log says so where it does."""
-        kept = self._running[name]
-        while not self._is_ready(name):
-            try:
-                code = kept.wait(LOOK_EVERY_S)
-            except subprocess.TimeoutExpired:
-                if time.monotonic() < deadline:
-                    continue
-                problem = "does not serve in time"
-            else:
-                problem = f"ended with code {code} before it served"
-            raise NotReady(f"{name} {problem}; the end of its log:\n{self._log_tail(name)}")
+        _await(
+            name,
+            self._running[name],
+            lambda: self._is_ready(name),
+            deadline,
+            lambda: self._this_life(name),
+        )
 
     def _is_ready(self, name: str) -> bool:
         line = self._roles[name].ready_line
@@ -330,8 +364,36 @@ class RunningHBase(HBase):
             log.seek(self._log_starts[name])
             return log.read().decode(errors="replace")
 
-    def _log_tail(self, name: str) -> str:
-        return "\n".join(self._this_life(name).splitlines()[-LOG_TAIL_LINES:])
+
+def _java(role: Role, classpath: str, options: Sequence[str]) -> list[str]:
+    """Return the command that runs a role."""
+    java = [maven.java_tool("java"), f"-Xmx{role.heap_mib}m", *settings.JVM_OPTIONS, *options]
+    return [*java, "-cp", classpath, *role.main]
+
+
+def _await(
+    name: str,
+    kept: Kept,
+    is_ready: Callable[[], bool],
+    deadline: float,
+    logged: Callable[[], str],
+) -> None:
+    """Wait until a process serves.
+
+    Raises:
+        NotReady: It ended, or did not serve before `deadline`.
+    """
+    while not is_ready():
+        try:
+            code = kept.wait(LOOK_EVERY_S)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() < deadline:
+                continue
+            problem = "does not serve in time"
+        else:
+            problem = f"ended with code {code} before it served"
+        tail = "\n".join(logged().splitlines()[-LOG_TAIL_LINES:])
+        raise NotReady(f"{name} {problem}; the end of its log:\n{tail}")
 
 
 def jars() -> Path:
