@@ -16,6 +16,7 @@ from omidpy.commit_table import create_system_tables
 from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.manager import TransactionManager
+from omidpy.model import TransactionStatus
 from tests.machines.processes import ServerProcess
 
 TABLE = "pairs"
@@ -93,16 +94,22 @@ class Load:
                 self._news.notify_all()
 
     def _write_pair(self, tm: TransactionManager, key: bytes) -> None:
+        tx = None
         try:
             with tm.begin() as tx:
                 table = tx.table(TABLE)
                 table.put(b"a" + key, {COLUMN: key})
                 table.put(b"z" + key, {COLUMN: key})
         except CommitOutcomeUnknown as error:
+            assert tx is not None
+            assert tx.status is TransactionStatus.UNKNOWN
             self.unknown[key] = error
         except OmidError:
+            # Whatever it is called: the transaction must say that it did not commit.
+            assert tx is None or tx.status is TransactionStatus.ROLLED_BACK
             self.refused.add(key)
         else:
+            assert tx.status is TransactionStatus.COMMITTED
             with self._news:
                 self.committed.add(key)
                 self._news.notify_all()

@@ -115,6 +115,42 @@ def test_what_hbase_is_about_to_mend_may_be_tried_again(text: str) -> None:
     assert found.retryable
 
 
+IN_VAIN = " could not be completed in 10000 ms"
+TWICE = " locations.: 2 times, servers with issues: null"
+
+
+@pytest.mark.parametrize(
+    ("text", "can_retry"),
+    [
+        ("Zookeeper LIST" + IN_VAIN, False),
+        ("org.apache.hadoop.hbase.DoNotRetryIOException: Zookeeper GET" + IN_VAIN, False),
+        ("time out before the actionsInProgress changed to zero", True),
+        ("Failed 2 actions: Operation timeout exceeded during resolution of region" + TWICE, True),
+        ("Failed 2 actions: Operation timeout exceeded during re-resolution of" + TWICE, True),
+        ("Failed 5 actions: Backoff time of 2016ms would exceed operation timeout: 5 times", True),
+        ("callTimeout=30000, callDuration=31792: Server rs1,1,2 aborting row '537'", True),
+    ],
+)
+def test_an_outage_of_hbase_may_be_waited_out(text: str, can_retry: bool) -> None:  # noqa: FBT001
+    """What its gateways were heard to say while no region server answered; most name no class.
+
+    Who is told that it passes begins again, and who is told that it does not gives up.
+    """
+    error = said(text, can_retry=can_retry)
+    assert is_transient(error)
+    found = meant(error)
+    assert type(found) is StorageUnavailable
+    assert found.retryable
+    assert "HBase cannot serve it now" in str(found)
+
+
+def test_a_call_that_timed_out_over_a_missing_family_is_refused_for_good() -> None:
+    """What cannot be mended is looked for first."""
+    error = said(f"callTimeout=30000, callDuration=31792: {FAMILY}", can_retry=True)
+    assert not is_transient(error)
+    assert type(meant(error)) is NoSuchFamily
+
+
 def test_a_failure_that_nobody_knows_is_no_reason_to_try_again() -> None:
     """Nor to hide it: the text of HBase comes along."""
     error = said("Something new happened", can_retry=True)
@@ -177,7 +213,10 @@ def test_an_unknown_outcome_is_said() -> None:
     """Whether it happened is the first question after a failure."""
     found = meant(TimeoutError("timed out"), is_outcome_unknown=True)
     assert str(found).endswith("whether it was applied is not known")
-    assert "not known" not in str(meant(said("t"), is_outcome_unknown=True))
+    for text in ("callTimeout=1, callDuration=2: Server rs1 aborting", "Something new happened"):
+        assert str(meant(said(text), is_outcome_unknown=True)).endswith("is not known")
+    for text in ("t", "t is disabled.", FAMILY):
+        assert "not known" not in str(meant(said(text), is_outcome_unknown=True))
 
 
 def test_our_own_errors_pass_unchanged() -> None:

@@ -114,7 +114,6 @@ class Attempts:
         cause = cause_of(error)
         if is_argument(error):
             raise UsageError(f"{self._what}: an argument does not fit: {cause}") from cause
-        is_in_doubt = not is_declared(cause) or is_transient(cause)
         raise translate(
             cause,
             address=self._address,
@@ -122,9 +121,7 @@ class Attempts:
             what=self._what,
             gateway=gateway,
             is_first_contact=not self._has_answered(gateway),
-            is_outcome_unknown=(
-                is_in_doubt and not self._is_idempotent and was_sent(gateway, error)
-            ),
+            is_outcome_unknown=not self._is_idempotent and was_sent(gateway, error),
         ) from cause
 
 

@@ -95,6 +95,18 @@ _TRANSIENT: Final = frozenset(
 )
 """HBase itself is about to mend it: a region moves, a server starts, a queue drains."""
 
+_OUTAGE: Final = re.compile(
+    r"\bcallTimeout=\d+, callDuration=\d+"
+    r"|\b[Oo]peration timeout exceeded during"
+    r"|\bwould exceed operation timeout"
+    r"|\btime out before the actionsInProgress changed to zero"
+    r"|\bZookeeper [A-Z]+ could not be completed in \d+ ms"
+)
+"""The same, in texts that come without a class: the gateway waited for servers as long as it may.
+
+Of the last one HBase says `canRetry=false`, although the next call asks ZooKeeper anew.
+"""
+
 _JAVA_CLASS: Final = re.compile(r"\b(?:[a-z]\w*\.)*([A-Z]\w*Exception)\b")
 _RETRIED: Final = re.compile(r"^\S+, RpcRetryingCaller\{[^}]*\}, (.*)$", re.MULTILINE)
 """A line for each attempt of HBase's own client, behind one that says how many there were."""
@@ -132,9 +144,11 @@ def is_transient(error: BaseException) -> bool:
         return isinstance(error, TException | OSError | EOFError)
     text = text_of(error)
     classes = set(_JAVA_CLASS.findall(text))
-    if classes & _PERMANENT.keys() or getattr(error, "canRetry", None) is False:
+    if classes & _PERMANENT.keys():
         return False
-    return bool(classes & _TRANSIENT)
+    if _OUTAGE.search(text):
+        return True
+    return bool(classes & _TRANSIENT) and getattr(error, "canRetry", None) is not False
 
 
 def translate(
@@ -168,7 +182,9 @@ def translate(
     if isinstance(error, TApplicationException):
         return _refused_by_gateway(error, address, subject, where)
     if is_declared(error):
-        meant = _refused_by_hbase(error, table, subject)
+        if (refusal := _refused_by_hbase(error, table, subject)) is not None:
+            return refusal
+        meant: OmidError = _failed_in_hbase(error, subject)
     else:
         meant = _broken(error, address, subject, where, is_first_contact=is_first_contact)
     if is_outcome_unknown and isinstance(meant, StorageUnavailable):
@@ -193,7 +209,8 @@ def _refused_by_gateway(
     )
 
 
-def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> OmidError:
+def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> OmidError | None:
+    """Return what a refusal means; None if the call may have been done for all we are told."""
     text = text_of(error)
     quoted = _gist(text)
     classes = _JAVA_CLASS.findall(text)
@@ -213,6 +230,11 @@ def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> 
         return TableExists(f"{subject}: {_PERMANENT['TableExistsException'].remedy} ({quoted})")
     if type(error).__name__ in ("TIllegalArgument", "IllegalArgument"):
         return UsageError(f"{subject}: {_PERMANENT['IllegalArgumentException'].remedy} ({quoted})")
+    return None
+
+
+def _failed_in_hbase(error: BaseException, subject: str) -> StorageUnavailable:
+    quoted = _gist(text_of(error))
     if is_transient(error):
         return StorageUnavailable(
             f"{subject}: HBase cannot serve it now; a region may be moving or a server down, see "
