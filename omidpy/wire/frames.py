@@ -73,6 +73,8 @@ _COMMIT: Final = key(2, BYTES)
 _FENCE: Final = key(4, BYTES)
 _INVALIDATE: Final = key(1001, BYTES)
 
+_KINDS: Final = frozenset((_TIMESTAMP, _COMMIT, _HANDSHAKE, _FENCE, _INVALIDATE))
+
 _CAPABILITIES_FEATURES: Final = key(1001, VARINT)
 _CAPABILITIES_STORE_ID: Final = key(1002, BYTES)
 _CAPABILITIES_EPOCH: Final = key(1003, VARINT)
@@ -381,19 +383,21 @@ def _decode_invalidate_response(values: _Fields) -> InvalidateResponse:
 
 def _opened(payload: bytes, *, what: str) -> tuple[int, bytes]:
     """Return the kind and the body of the one message in an envelope of five alternatives."""
-    kinds = (_TIMESTAMP, _COMMIT, _HANDSHAKE, _FENCE, _INVALIDATE)
-    bodies: dict[int, list[bytes]] = {}
-    for field_key, value in fields(payload):
-        if field_key in kinds and isinstance(value, bytes):
-            bodies.setdefault(field_key, []).append(value)
-    if len(bodies) != 1:
+    found = [
+        (field_key, value)
+        for field_key, value in fields(payload)
+        if field_key in _KINDS and isinstance(value, bytes)
+    ]
+    if len(found) == 1:
+        return found[0]
+    kinds = {kind for kind, _ in found}
+    if len(kinds) != 1:
         raise RemoteProtocolError(
-            f"a {what} holds {len(bodies)} messages of kinds that this version knows; expected one"
+            f"a {what} holds {len(kinds)} messages of kinds that this version knows; expected one"
         )
-    ((kind, parts),) = bodies.items()
     # To merge two occurrences of a message, as every protobuf parser does, is to parse the two one
     # after the other.
-    return kind, parts[0] if len(parts) == 1 else b"".join(parts)
+    return kinds.pop(), b"".join(body for _, body in found)
 
 
 def _capabilities(body: bytes, field_key: int) -> Capabilities | None:

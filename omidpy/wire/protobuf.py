@@ -41,10 +41,11 @@ def key(number: int, wire_type: int) -> int:
 
 def put_varint(out: bytearray, value: int) -> None:
     """Append a non-negative number, seven bits a byte, lowest first."""
+    append = out.append
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
+    append(value)
 
 
 def put_uint64(out: bytearray, field_key: int, value: int) -> None:
@@ -118,8 +119,13 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         RemoteProtocolError: if the bytes end inside a field, or hold what is no field.
     """
     position = 0
-    while position < len(data):
-        field_key, position = _varint(data, position)
+    size = len(data)
+    while position < size:
+        field_key = data[position]
+        if field_key < 0x80:  # as nearly all are: no call for them
+            position += 1
+        else:
+            field_key, position = _varint(data, position)
         if not 8 <= field_key <= _MAX_KEY:
             raise RemoteProtocolError(f"{field_key} is no protobuf field key")
         wire_type = field_key & 7
@@ -166,15 +172,16 @@ def signed32(value: int) -> int:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    chunk = data[position : position + _MAX_VARINT_BYTES]
-    value = 0
-    for index, byte in enumerate(chunk):
-        value |= (byte & 0x7F) << (7 * index)
+    value = shift = 0
+    for byte in data[position : position + _MAX_VARINT_BYTES]:
         if byte < 0x80:
+            value |= byte << shift
             if value < 2**64:
-                return value, position + index + 1
+                return value, position + shift // 7 + 1
             break
+        value |= (byte & 0x7F) << shift
+        shift += 7
     else:
-        if len(chunk) < _MAX_VARINT_BYTES:
+        if len(data) - position < _MAX_VARINT_BYTES:
             raise RemoteProtocolError("the message ends inside a number")
     raise RemoteProtocolError("a number has more than 64 bits")
