@@ -60,7 +60,7 @@ class Deed:
     compaction.
     """
     outcomes: list[Outcome] = field(default_factory=list)
-    """The same."""
+    """The same; of the first of two not at once."""
 
 
 @dataclass
@@ -94,10 +94,9 @@ def deaths_of(effects: Sequence[Effect]) -> Iterator[Moment]:
 class OracleObserver:
     """Lets oracles die in one store, and looks."""
 
-    def __init__(self, url: str, *options: str) -> None:
-        """Make the tables of an empty store; `options` are those of its servers."""
+    def __init__(self, url: str) -> None:
+        """Make the tables of an empty store."""
         self._url = url
-        self._options = options
         self._count = 0
         self.deaths: list[Death] = []
         self._stack = ExitStack()
@@ -133,13 +132,13 @@ class OracleObserver:
         check_clean(self._store, TABLES)
         for death in self.deaths:
             self._look(death)
-            self._ask(death)
+            self._ask(death.deeds)
         return self.deaths
 
     # -- servers -------------------------------------------------------------------------------
 
     def _start(self, moment: Moment | None) -> MortalServer:
-        server = MortalServer(self._url, *self._options, moment=moment)
+        server = MortalServer(self._url, moment=moment)
         self._stack.callback(server.close)
         return server
 
@@ -177,10 +176,10 @@ class OracleObserver:
         self._server = standby
         assert standby.address
         self._look(death)
-        self._ask(death)
+        self._ask(death.deeds[-1:])  # of the other one a reader has to do the same
         deliver(self._store, held_up)
         self._look(death)
-        self._ask(death)
+        self._ask(death.deeds)
 
     # -- transactions --------------------------------------------------------------------------
 
@@ -216,8 +215,8 @@ class OracleObserver:
                         seen[table, side] = commit_ts
                 deed.seen.append(seen)
 
-    def _ask(self, death: Death) -> None:
-        for deed in death.deeds:
+    def _ask(self, deeds: Sequence[Deed]) -> None:
+        for deed in deeds:
             error = CommitOutcomeUnknown(start_ts=deed.tx.start_ts, witness=deed.tx.witness())
             deadline_s = time.monotonic() + DEADLINE_S
             outcome: Outcome = Undecided()

@@ -33,6 +33,8 @@ from tso.cli import main
 from tso.events import Batch, FlushResult, Ticket
 from tso.persist import StorePersistence
 
+_PERIOD_S: Final = 2.0
+"""How long a standby waits for a dead server's lease where no lock speaks for it."""
 _EFFECTS: Final = "effects "
 _HELD_UP: Final = "held-up "
 
@@ -40,10 +42,10 @@ _HELD_UP: Final = "held-up "
 class MortalServer(ServerProcess):
     """Such a server, watched by the process that started it."""
 
-    def __init__(self, store: str, *options: str, moment: Moment | None) -> None:
+    def __init__(self, store: str, *, moment: Moment | None) -> None:
         """Start it; `moment` None lives on."""
         program = ("tests.machines.crashes.server", msgspec.json.encode(moment).decode())
-        super().__init__(store, *options, program=program)
+        super().__init__(store, program=program)
 
     def effects(self, nth: int) -> list[Effect]:
         """Return what its nth flush with commits did, from 1, of a server that lives on."""
@@ -146,6 +148,7 @@ def run(moment: Moment | None, options: Sequence[str]) -> int:
         return result
 
     with (
+        mock.patch("tso.cli.DEFAULT_PERIOD_S", _PERIOD_S),
         mock.patch("omidpy.connect.open_store", opened),
         mock.patch.object(StorePersistence, "flush", flush_and_die),
     ):
