@@ -6,6 +6,7 @@ the scripts say, that TLS verifies, that threads and processes never meet each o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thriftpy2.protocol import TBinaryProtocolFactory
+from thriftpy2.thrift import TMessageType
+from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFactory, TSocket
 
 from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable, UsageError
 from omidpy.storage.hbase.address import parse_address
@@ -159,6 +163,77 @@ def test_a_declared_error_leaves_the_connection_in_step(pools: Pools) -> None:
                 put(pool)
             assert read(pool, b"r") == b"r"
         assert gateway.connection_count == 1
+
+
+@pytest.mark.parametrize("transport", ["buffered", "framed"])
+def test_calls_ahead_do_not_wait_for_an_answer(transport: str) -> None:
+    """All are sent before the first is answered, and each answer belongs to its call."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"hbase+thrift2://127.0.0.1:{listener.getsockname()[1]}?transport={transport}"
+        asked: list[bytes] = []
+
+        def answer_at_the_end() -> None:
+            connected, _ = listener.accept()
+            with contextlib.closing(connected):
+                factories: dict[str, Any] = {
+                    "buffered": TBufferedTransportFactory,
+                    "framed": TFramedTransportFactory,
+                }
+                trans = factories[transport]().get_transport(TSocket(sock=connected))
+                spoken = TBinaryProtocolFactory().get_protocol(trans)
+                numbers = []
+                for _ in range(3):
+                    _, _, number = spoken.read_message_begin()
+                    arguments = thrift2.THBaseService.get_args()
+                    arguments.read(spoken)
+                    spoken.read_message_end()
+                    asked.append(arguments.tget.row)
+                    numbers.append(number)
+                for row, number in zip(asked, numbers, strict=True):
+                    spoken.write_message_begin("get", TMessageType.REPLY, number)
+                    result = thrift2.TResult(row=row, columnValues=[])
+                    thrift2.THBaseService.get_result(success=result).write(spoken)
+                    spoken.write_message_end()
+                    trans.flush()
+
+        server = threading.Thread(target=answer_at_the_end)
+        server.start()
+        client = open_client(parse_address(url), "127.0.0.1", listener.getsockname()[1])
+        rows = [b"a", b"b", b"c"]
+        calls = [("get", (b"t", thrift2.TGet(row=row))) for row in rows]
+        found = client.call_ahead(calls, patience_s=PATIENCE_S)
+        client.close()
+        server.join(PATIENCE_S)
+    assert asked == rows
+    assert [result.row for result in found] == rows
+
+
+def test_calls_ahead_that_fail_leave_no_answer_behind(pools: Pools) -> None:
+    """The answers that nobody reads any more must not be taken for those of later calls."""
+    is_over = threading.Event()
+
+    def fails(_table: bytes, _put: Any) -> None:
+        raise thrift2.TIOError(message="region is moving", canRetry=True)
+
+    def silent(table: bytes, get: Any) -> Any:
+        if get.row == b"endless":
+            is_over.wait(PATIENCE_S)
+        return echo(table, get)
+
+    with FakeGateway({"get": silent, "put": fails}) as gateway:
+        pool = pools(gateway.url())
+        cell = thrift2.TColumnValue(family=b"f", qualifier=b"q", value=b"v")
+        change = ("put", (b"t", thrift2.TPut(row=b"r", columnValues=[cell])))
+        look = ("get", (b"t", thrift2.TGet(row=b"r")))
+        endless = ("get", (b"t", thrift2.TGet(row=b"endless")))
+        with pytest.raises(StorageUnavailable), pool.owned(table="t") as client:
+            client.call_ahead([change, look], patience_s=PATIENCE_S)
+        assert read(pool, b"next") == b"next"
+        with pytest.raises(Unanswered, match="get"), pool.owned(table="t") as client:
+            client.call_ahead([look, endless, look], patience_s=0.1)
+        assert read(pool, b"again") == b"again"
+        assert gateway.connection_count == 3
+        is_over.set()
 
 
 # -- gateways that fail ----------------------------------------------------------------------------
@@ -393,13 +468,19 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def secure(certificates: Path) -> Iterator[FakeGateway]:
-    """Give a gateway that speaks TLS and asks its clients for a certificate."""
+def server_side(certificates: Path) -> ssl.SSLContext:
+    """Return the settings of a server that asks its clients for a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
     context.load_verify_locations(certificates / "cert.pem")
     context.verify_mode = ssl.CERT_OPTIONAL
-    with FakeGateway({"get": echo, "put": lambda _table, _put: None}, tls=context) as running:
+    return context
+
+
+@pytest.fixture
+def secure(server_side: ssl.SSLContext) -> Iterator[FakeGateway]:
+    """Give a gateway that speaks TLS."""
+    with FakeGateway({"get": echo, "put": lambda _table, _put: None}, tls=server_side) as running:
         yield running
 
 
@@ -421,6 +502,20 @@ def test_tls_carries_calls_and_sees_a_hang_up(
     wait_until(pool._idle[0].client.is_dead, "the end of the connection")
     put(pool)
     assert secure.calls["put"] == 2
+
+
+def test_a_call_without_patience_is_left_over_tls_too(
+    certificates: Path, server_side: ssl.SSLContext, pools: Pools
+) -> None:
+    """A new connection has bytes of TLS to read before those of an answer."""
+    is_over = threading.Event()
+    silent = {"get": lambda _table, _get: is_over.wait(PATIENCE_S)}
+    with FakeGateway(silent, tls=server_side) as gateway:
+        pem = certificates / "cert.pem"
+        pool = pools(gateway.url("tls=on", f"tls_ca={pem}", "tls_name=gw.example", "timeout_s=20"))
+        with pytest.raises(Unanswered):
+            pool.call("get", b"t", thrift2.TGet(row=b"r"), is_idempotent=True, patience_s=0.1)
+        is_over.set()
 
 
 def test_a_certificate_of_nobody_known_is_refused(secure: FakeGateway, pools: Pools) -> None:
