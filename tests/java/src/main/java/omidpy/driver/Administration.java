@@ -52,6 +52,8 @@ final class Administration {
     commands.put("admin.split", this::split);
     commands.put("admin.merge", this::merge);
     commands.put("admin.move", this::move);
+    commands.put("admin.close", this::close);
+    commands.put("admin.open", this::open);
     commands.put("admin.flush", this::flush);
     commands.put("admin.major_compact", this::majorCompact);
     commands.put("admin.snapshot", this::snapshot);
@@ -183,6 +185,31 @@ final class Administration {
       await("the opening of the whole", () -> admin.isTableAvailable(table(request)));
     }
     return null;
+  }
+
+  /** Let nobody serve the region that holds a key. */
+  private Object close(Request request) throws IOException {
+    try (Admin admin = admin()) {
+      admin.unassign(regionAt(admin, request).getRegionName());
+    }
+    return null;
+  }
+
+  /** Let somebody serve it again. */
+  private Object open(Request request) throws IOException {
+    try (Admin admin = admin()) {
+      admin.assign(regionAt(admin, request).getRegionName());
+    }
+    return null;
+  }
+
+  private RegionInfo regionAt(Admin admin, Request request) throws IOException {
+    for (RegionInfo region : admin.getRegions(table(request))) {
+      if (region.containsRow(request.bytes("at"))) {
+        return region;
+      }
+    }
+    throw new IllegalStateException("the regions of a table hold every key");
   }
 
   /** Close every region of a table, and open it on another server, or on the only one. */
