@@ -53,6 +53,14 @@ def test_a_table_is_looked_up_once_in_a_while_however_many_wait() -> None:
     assert len(world.gateways.hosts) == 4
 
 
+def test_a_look_up_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever asks why calls were slow finds the table, and the gateway that was misled."""
+    caplog.set_level("INFO", logger="omidpy")
+    World([]).places.look_up(ONE, "orders")
+    assert "'orders'" in caplog.text
+    assert "gw1:9090" in caplog.text
+
+
 def test_a_call_without_a_table_looks_up_nothing() -> None:
     """There are no regions to ask for."""
     world = World()

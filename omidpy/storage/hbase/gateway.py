@@ -46,6 +46,7 @@ less of processor time.
 SILENCE_S: Final = 3.0
 """A call that has heard nothing for so long does something about it; later, in twice the time."""
 
+_PROMPT_MS: Final = 100
 _MAX_SEQUENCE: Final = 2**31 - 1
 
 
@@ -185,6 +186,9 @@ class GatewayClient:
 
     def _await_answer(self, while_silent: Callable[[], object]) -> None:
         """Wait for the first bytes of an answer, no longer than the socket would.  Cost: 1 poll."""
+        # Nearly all come at once, and need no reckoning of time: it is half of what this takes.
+        if self._poll.poll(_PROMPT_MS):
+            return
         silence_s = SILENCE_S
         deadline_s = time.monotonic() + (self._socket.gettimeout() or math.inf)
         while True:

@@ -24,6 +24,7 @@ every repetition in the client's cache.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -31,9 +32,11 @@ from typing import Final
 from thriftpy2.thrift import TException
 
 from omidpy.errors import OmidError
-from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.address import Gateway, HBaseAddress, gateway_text
 from omidpy.storage.hbase.gateway import CallNotSent, Client, open_client
 from omidpy.storage.hbase.translate import is_declared, is_transient
+
+_logger = logging.getLogger(__name__)
 
 LONGEST_S: Final = 5.0
 """How long a look-up may take, to connect and to hear of each."""
@@ -76,6 +79,11 @@ class Places:
         if now_s - self._looked_up_s.get((gateway, table), -EVERY_S) < EVERY_S:
             return
         self._looked_up_s[gateway, table] = now_s
+        _logger.info(
+            "a call on table %r waits, or failed: the gateway %s is made to look up its regions",
+            table,
+            gateway_text(gateway),
+        )
         with contextlib.suppress(TException, CallNotSent, OSError, EOFError, OmidError):
             client = self._open_client(*gateway)
             try:
