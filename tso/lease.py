@@ -52,6 +52,11 @@ class AnyLease(Protocol):
         ...
 
     @property
+    def proof(self) -> Condition | None:
+        """What, if it holds, tells as much as `check`; None where only `check` will do."""
+        ...
+
+    @property
     def needs_renewal(self) -> bool:
         """Say whether `renew_if_due` must be called now and then."""
         ...
@@ -136,6 +141,13 @@ class Lease:
     def needs_check(self) -> bool:
         """Never: the record is all there is."""
         return False
+
+    @property
+    def proof(self) -> Condition | None:
+        """The record, while it is ours and not due for its renewal, which `check` sees to."""
+        if self._raw is None or self._is_due(periods=1 / _RENEWALS_PER_PERIOD):
+            return None
+        return self.guard
 
     @property
     def needs_renewal(self) -> bool:

@@ -8,9 +8,10 @@ commit on condition that no invalidation stands.  Elsewhere, on HBase, the commi
 plain write, and what a condition would have said is read behind it: the lease record (not ours, and
 nothing is answered) and the invalidations of the same rows.  That is as good, because an
 invalidation is only planted where no commit is: once the entry is there, either an invalidation
-stands or none ever will, whoever plants them, be it Omid's own clients.  A lone commit is written
-on condition at once, and costs one write and one read.  There entries are as durable as the cells
-that they commit, which live in other logs: a sync of their own would protect nothing.
+stands or none ever will, whoever plants them, be it Omid's own clients.  A few commits are written
+on condition, one by one, and with the read of the lease behind them they cost one round trip where
+the store may be asked ahead.  There entries are as durable as the cells that they commit, which
+live in other logs: a sync of their own would protect nothing.
 
 One batch is written at a time.  On HBase a second one in flight would gain nothing that a larger
 batch does not: the gateway sends a batch to all region servers at once, and four writers for the
@@ -60,9 +61,10 @@ from omidpy.control import (
     encode_document,
     put_value,
 )
-from omidpy.errors import ConfigError, CorruptCell, LeaseLost
+from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailable
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Timestamp
 from omidpy.storage.base import (
+    ChecksBehind,
     Condition,
     DeleteVersion,
     GuardedMutation,
@@ -80,6 +82,14 @@ logger = logging.getLogger(__name__)
 
 MAX_CLOCK_LEAD_MS: Final = 30 * 24 * 3600 * 1000
 """A wall clock further above the stored ceiling is taken for a mistake, at the start."""
+
+MAX_AHEAD_COUNT: Final = 3
+"""Entries that are written one by one, so that nobody waits between them and the lease's read.
+
+The gateway does one after another.  More of them are quicker as one call, and with it two reads:
+beside a gateway with load, 0.4 ms in place of 0.55 for one entry, 0.67 for 0.98 and 0.83 for 1.04
+for two and three, and as much for four.
+"""
 
 ADOPTED_CEILING_FACT: Final = b"adopted-ceiling"
 """The ceiling that Omid's oracle had left when ours first started; absent on a store of ours."""
@@ -123,6 +133,7 @@ class StorePersistence:
         self._control = ControlTable(store)
         self._commit_table = CommitTable(store)
         self._is_guarded = store.capabilities.guarded_batches
+        self._ahead = store if isinstance(store, ChecksBehind) else None
         # Its thread starts when it is first needed, which on a file it never is.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="tso-reader")
         self._ceiling: bytes | None = None
@@ -224,9 +235,9 @@ class StorePersistence:
             LeaseLost: the lease, or the ceiling, is another's; nothing may be answered.
             StorageUnavailable: anything may have been written; flush the batch again.
 
-        Cost: 1 guarded write; or 1 write of the commits, then at once 1 get of the lease and, for
-        more than one commit, 1 of their invalidations, and 1 write for each other kind of thing.  1
-        get for the lookups.
+        Cost: 1 guarded write; or 1 round trip for a few commits and the lease; or 1 write of the
+        commits, then at once 1 get of the lease and, for more than one commit, 1 of their
+        invalidations.  1 write for each other kind of thing, and 1 get for the lookups.
         """
         entries: dict[int, CommitEntry] = {}
         if self._is_guarded:
@@ -290,13 +301,27 @@ class StorePersistence:
         )
 
     def _write_plain(self, batch: Batch[Ticket], entries: dict[int, CommitEntry]) -> frozenset[int]:
-        """Write a batch step by step, then make sure that it was ours to write.
+        """Write a batch without a transaction, and make sure that it was ours to write.
 
         Returns:
             The commits that an invalidation forbade.
         """
         if batch.ceiling is not None:
             self._raise_ceiling(batch.ceiling)
+        refused = self._write_ahead(batch)
+        if refused is None:
+            refused = self._write_in_steps(batch, entries)
+        if facts := self._facts_of(batch, with_low_watermark=False):
+            self._store.write({CONTROL_TABLE: facts}, durable=True)
+        if batch.low_watermark is not None:
+            self._control.raise_number(LOW_WATERMARK_FACT, batch.low_watermark)
+            self._low_watermark = max(self._low_watermark, batch.low_watermark)
+        return refused
+
+    def _write_in_steps(
+        self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
+    ) -> frozenset[int]:
+        """Write entries and invalidations, then look at the lease; return the forbidden commits."""
         refused: frozenset[int] = frozenset()
         if len(batch.commits) == 1:
             refused = self._write_commit(*batch.commits[0])
@@ -310,12 +335,40 @@ class StorePersistence:
             refused = self._check_with_invalidations(batch)
         elif _needs_check(batch):
             self._lease.check()
-        if facts := self._facts_of(batch, with_low_watermark=False):
-            self._store.write({CONTROL_TABLE: facts}, durable=True)
-        if batch.low_watermark is not None:
-            self._control.raise_number(LOW_WATERMARK_FACT, batch.low_watermark)
-            self._low_watermark = max(self._low_watermark, batch.low_watermark)
         return refused
+
+    def _write_ahead(self, batch: Batch[Ticket]) -> frozenset[int] | None:
+        """Write a few entries and look at the lease, without a wait in between.
+
+        Returns:
+            The commits that an invalidation forbade; None if it was not done, or not surely, so
+            that the batch must be written step by step.
+
+        Raises:
+            LeaseLost: the entries may be written, and nothing may be answered.
+        """
+        proof = self._lease.proof
+        if (
+            self._ahead is None
+            or proof is None
+            or batch.invalidations
+            or not 0 < len(batch.commits) <= MAX_AHEAD_COUNT
+        ):
+            return None
+        changes = [_commit(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
+        try:
+            applied, is_ours = self._ahead.write_then_check(changes, proof)
+        except StorageUnavailable as error:
+            # A broken connection, or a region that moves: the calls for one thing wait and repeat.
+            logger.info("a batch is written step by step: %s", error)
+            return None
+        if not is_ours:
+            raise self._lease.lost()
+        return frozenset(
+            start_ts
+            for (start_ts, _), was_applied in zip(batch.commits, applied, strict=True)
+            if not was_applied
+        )
 
     def _write_commit(self, start_ts: int, commit_ts: int) -> frozenset[int]:
         """Write a lone commit entry, unless an invalidation stands."""

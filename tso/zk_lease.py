@@ -88,6 +88,11 @@ class ZooKeeperLease:
         return True
 
     @property
+    def proof(self) -> None:
+        """None: the store knows nothing of the znode."""
+        return None
+
+    @property
     def needs_renewal(self) -> bool:
         """Always: ZooKeeper knows nothing of our process."""
         return True

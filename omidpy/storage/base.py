@@ -132,6 +132,34 @@ class PairsCells(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksBehind(Protocol):
+    """A store that may be asked the next thing before it has answered the one before.
+
+    An option: on a store without it, each call follows the answer to the last one.
+    """
+
+    def write_then_check(
+        self, changes: Sequence[GuardedMutation], check: Condition
+    ) -> tuple[list[bool], bool]:
+        """Change rows, each on its condition, and then look at another one, in one round trip.
+
+        It is `check_and_mutate` for each and then a `get`: in this order, each begun after the one
+        before has ended, and nothing atomic about the whole.
+
+        Args:
+            changes: Each has a condition, on its own row.
+            check: What to look at behind them.
+
+        Returns:
+            Which changes were applied, and whether `check` held.
+
+        Raises:
+            StorageUnavailable: any of it may have been done; it was tried once, and not for long.
+        """
+        ...
+
+
 class Store(Protocol):
     """Cells, tables and regions.  Safe to share among threads.
 

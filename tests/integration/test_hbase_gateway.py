@@ -232,6 +232,8 @@ def test_calls_ahead_that_fail_leave_no_answer_behind(pools: Pools) -> None:
         with pytest.raises(Unanswered, match="get"), pool.owned(table="t") as client:
             client.call_ahead([look, endless, look], patience_s=0.1)
         assert read(pool, b"again") == b"again"
+        with pytest.raises(StorageUnavailable, match="not known"), pool.owned(table="t") as client:
+            client.call_ahead([change, ("get", ("no bytes", 1))], patience_s=PATIENCE_S)
         assert gateway.connection_count == 3
         is_over.set()
 

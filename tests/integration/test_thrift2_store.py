@@ -21,10 +21,10 @@ from omidpy.commit_table import (
     create_system_tables,
 )
 from omidpy.control import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE, OMID_ENABLED
-from omidpy.errors import ConfigError, NotTransactional, UsageError
-from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema, Timestamp
+from omidpy.errors import ConfigError, NotTransactional, StorageUnavailable, UsageError
+from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage import rules
-from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.storage.base import Condition, DeleteVersion, GuardedMutation, Put, RowMutation
 from omidpy.storage.hbase import search, thrift2
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.contract import in_threads
@@ -57,6 +57,51 @@ def store(url: str, hbase: HBase) -> Iterator[Thrift2Store]:
 def put(row: bytes, version: int = 1, qualifier: bytes = b"q") -> RowMutation:
     """Return a mutation that writes one cell."""
     return RowMutation(row, [Put(b"cf", qualifier, version, b"v")])
+
+
+# -- calls ahead -----------------------------------------------------------------------------------
+
+
+def test_changes_and_a_look_behind_them_are_done_in_order(store: Thrift2Store) -> None:
+    """What the oracle relies on: the look sees the changes, and each has its own condition."""
+    condition = Condition("t", b"a", Column(b"cf", b"forbidden"), None)
+    changes = [
+        GuardedMutation("t", put(b"a", version=1), condition),
+        GuardedMutation("t", put(b"b", version=1), condition._replace(row=b"b")),
+        GuardedMutation("t", put(b"a", version=2), condition._replace(expected=b"v")),
+    ]
+    store.write({"t": [put(b"b", qualifier=b"forbidden")]})
+    seen = Condition("t", b"a", Column(b"cf", b"q"), b"v")
+    for _ in range(20):
+        assert store.write_then_check(changes, seen) == ([True, False, False], True)
+        assert store.write_then_check(changes[1:], seen._replace(row=b"b")) == (
+            [False, False],
+            False,
+        )
+    absent = Condition("t", b"none", Column(b"cf", b"q"), None)
+    assert store.write_then_check(changes[:1], absent) == ([True], True)
+    (cells,) = store.get("t", [b"a"])
+    assert [cell.version for cell in cells] == [1]
+
+
+def test_a_look_behind_changes_sees_them_every_time(store: Thrift2Store) -> None:
+    """A gateway does one call of a connection after another, however soon the next one comes."""
+    column = Column(b"cf", b"q")
+    for number in range(200):
+        value = b"%d" % number
+        row = b"row %d" % (number % 7)
+        mutation = RowMutation(row, [Put(*column, number + 1, value)])
+        change = GuardedMutation("t", mutation, Condition("t", row, Column(b"cf", b"x"), None))
+        look = Condition("t", row, column, value)
+        assert store.write_then_check([change], look) == ([True], True)
+
+
+def test_an_error_of_one_of_the_calls_ahead_is_that_of_the_whole(store: Thrift2Store) -> None:
+    """What was done before it stays done, so that nothing certain can be said."""
+    change = GuardedMutation("t", put(b"a"), Condition("t", b"a", Column(b"cf", b"x"), None))
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
+        store.write_then_check([change], Condition("none", b"a", Column(b"cf", b"q"), None))
+    assert store.get("t", [b"a"])[0], "what was sent before was done"
 
 
 # -- set up ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import pytest
@@ -174,6 +174,13 @@ class ScriptedClient:
         if isinstance(step, BaseException):
             raise step
         return step
+
+    def call_ahead(
+        self, calls: Sequence[tuple[str, Sequence[Any]]], *, patience_s: float
+    ) -> list[Any]:
+        """Take a step for each call."""
+        del patience_s
+        return [self.call(method, *args) for method, args in calls]
 
     def is_dead(self) -> bool:
         """Say what the test said."""

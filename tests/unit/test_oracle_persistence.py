@@ -28,13 +28,20 @@ from omidpy.control import ControlTable
 from omidpy.errors import ConfigError, LeaseLost, StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.discovery import LEASE_FACT
-from omidpy.storage.base import Capabilities, GuardedMutation, Put, RowMutation
+from omidpy.storage.base import (
+    Capabilities,
+    ChecksBehind,
+    Condition,
+    GuardedMutation,
+    Put,
+    RowMutation,
+)
 from omidpy.storage.memory import MemoryStore
 from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Sample, Watermarks
 from omidpy.wire.messages import TimestampResponse
 from tso.events import Batch, Deferred, Now, Recall
 from tso.lease import Lease
-from tso.persist import NoPersistence, StorePersistence
+from tso.persist import MAX_AHEAD_COUNT, NoPersistence, StorePersistence
 from tso.settings import Inherited, Settings
 
 INCREMENTAL = Settings(timestamps="incremental")
@@ -76,6 +83,29 @@ class PlainStore(MemoryStore):
         return super().get(table, rows, **options)
 
 
+class AheadStore(PlainStore):
+    """A store that may be asked ahead, as HBase's Thrift2 gateway; it notes that it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Callable[[], None] = lambda: None
+        """Called behind the changes of a call ahead, before what is checked."""
+
+    def write_then_check(
+        self, changes: Sequence[GuardedMutation], check: Condition
+    ) -> tuple[list[bool], bool]:
+        """Do one thing after another."""
+        self.log.append("ahead")
+        applied = []
+        for table, mutation, condition in changes:
+            assert condition is not None
+            place = (table, mutation.row, condition.column, condition.expected)
+            applied.append(self.check_and_mutate(*place, mutation))
+        self.failure()
+        (row,) = self.get(check.table, [check.row], columns=(check.column,), max_versions=1)
+        return applied, (row[0].value if row else None) == check.expected
+
+
 class Oracle:
     """A lease, its persistence and what they inherited."""
 
@@ -108,9 +138,9 @@ class Oracle:
         return self.inherited
 
 
-@pytest.fixture(params=[MemoryStore, PlainStore])
+@pytest.fixture(params=[MemoryStore, PlainStore, AheadStore])
 def store(request: pytest.FixtureRequest) -> MemoryStore:
-    """Return a store with guarded batches, and one without."""
+    """Return a store with guarded batches, and two without."""
     found: MemoryStore = request.param()
     return found
 
@@ -464,6 +494,98 @@ def bare(store: PlainStore) -> MemoryStore:
     view = MemoryStore()
     view.__dict__ = store.__dict__
     return view
+
+
+# -- without a wait in between ---------------------------------------------------------------------
+
+
+def commits_of(count: int) -> list[tuple[int, int]]:
+    """Return that many commits."""
+    return [(100 * number, 100 * number + 50) for number in range(1, count + 1)]
+
+
+def test_a_few_entries_and_the_look_at_the_lease_are_asked_for_at_once() -> None:
+    """A round trip less for whoever commits; more of them are quicker as one call."""
+    store = AheadStore()
+    assert isinstance(store, ChecksBehind)
+    assert not isinstance(PlainStore(), ChecksBehind)
+    oracle = Oracle(store)
+    for count in range(1, MAX_AHEAD_COUNT + 1):
+        store.log.clear()
+        oracle.persistence.flush(Batch(commits=commits_of(count), low_watermark=count * 50))
+        assert store.log[:-2] == [
+            "ahead",
+            *[f"swap {COMMIT_TABLE}"] * count,
+            f"read {LEASE_FACT!r}",
+        ]
+        assert store.log[-1] == "swap OMIDPY_COMPACTION", "the watermark comes last"
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=commits_of(MAX_AHEAD_COUNT + 1)))
+    assert "ahead" not in store.log
+    starts = [Timestamp(start_ts) for start_ts, _ in commits_of(MAX_AHEAD_COUNT + 1)]
+    assert dict(CommitTable(store).read(starts)) == dict(commits_of(MAX_AHEAD_COUNT + 1))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_lease_that_was_lost_under_calls_ahead_answers_nothing(count: int) -> None:
+    """The record is read behind the entries (I8); and no watermark is raised (I4)."""
+    store = AheadStore()
+    oracle = Oracle(store)
+    store.failure = lambda: steal(store)
+    with pytest.raises(LeaseLost, match="process 7 on h"):
+        oracle.persistence.flush(Batch(commits=commits_of(count), low_watermark=50))
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 0
+
+
+def test_calls_ahead_that_failed_are_made_again_one_by_one() -> None:
+    """They may have been applied, which does no harm; those in steps wait and repeat."""
+    store = AheadStore()
+    oracle = Oracle(store)
+
+    def fail() -> None:
+        raise StorageUnavailable("broken")
+
+    store.failure = fail
+    CommitTable(store).invalidate(Timestamp(200))
+    store.log.clear()
+    assert oracle.persistence.flush(Batch(commits=commits_of(2))).refused == {200}
+    assert store.log.index("ahead") < store.log.index(f"write {COMMIT_TABLE}")
+    assert CommitTable(store).read([Timestamp(100), Timestamp(200)]) == {100: 150, 200: INVALID}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_lease_that_was_lost_while_calls_ahead_failed_is_noticed(count: int) -> None:
+    """The second attempt looks as well."""
+    store = AheadStore()
+    oracle = Oracle(store)
+
+    def fail() -> None:
+        steal(store)
+        raise StorageUnavailable("broken")
+
+    store.failure = fail
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=commits_of(count)))
+
+
+def test_what_must_come_between_the_entries_and_the_look_is_written_step_by_step() -> None:
+    """The record is read behind everything that it speaks for; or renewed, where that is due."""
+    store, clock = AheadStore(), ManualClock()
+    oracle = Oracle(store, clock=clock)
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(100, 200)], invalidations=[300]))
+    assert store.log == [f"swap {COMMIT_TABLE}"] * 2 + [f"read {LEASE_FACT!r}"]
+    store.log.clear()
+    clock.advance(2.5)
+    oracle.persistence.flush(Batch(commits=[(150, 250)]))
+    assert store.log == [f"swap {COMMIT_TABLE}", "swap OMIDPY_COMPACTION"]
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(400, 450)]))
+    assert store.log[0] == "ahead"
+    oracle.lease.release()
+    assert oracle.lease.proof is None
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=[(500, 550)]))
 
 
 def test_the_low_watermark_never_falls_where_it_is_written_by_itself() -> None:

@@ -20,7 +20,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from thriftpy2.protocol import TBinaryProtocolFactory, TCompactProtocolFactory
@@ -86,6 +86,12 @@ class Client(Protocol):
         """
         ...
 
+    def call_ahead(
+        self, calls: Sequence[tuple[str, Sequence[Any]]], *, patience_s: float
+    ) -> list[Any]:
+        """Make calls one after another without waiting for an answer in between."""
+        ...
+
     def is_dead(self) -> bool:
         """Say whether an idle connection was closed by the other side, or is out of step."""
         ...
@@ -136,6 +142,35 @@ class GatewayClient:
 
         Cost: 1 RPC.
         """
+        return self._receive(method, self._send(method, args), while_silent, patience_s)
+
+    def call_ahead(
+        self, calls: Sequence[tuple[str, Sequence[Any]]], *, patience_s: float
+    ) -> list[Any]:
+        """Make calls without waiting for an answer in between; return all answers.
+
+        A gateway executes the calls of one connection one after another: none begins before the one
+        before has ended.  After any error the connection is of no more use.
+
+        Args:
+            calls: The name and the arguments of each.
+            patience_s: How long to wait for the first bytes of each answer.
+
+        Raises:
+            Unanswered: they did not come within `patience_s`.  Else as `call`.
+        """
+        sent: list[tuple[str, int]] = []
+        for method, args in calls:
+            try:
+                sent.append((method, self._send(method, args)))
+            except CallNotSent as error:
+                if sent:  # so it is not certain that nothing was executed
+                    raise ConnectionError(f"{error}, behind {len(sent)} others") from error
+                raise
+        return [self._receive(method, sequence, None, patience_s) for method, sequence in sent]
+
+    def _send(self, method: str, args: Sequence[Any]) -> int:
+        """Send a call; return the number that its answer will have."""
         protocol = self._protocol
         self._sequence = sequence = self._sequence % _MAX_SEQUENCE + 1
         try:
@@ -147,6 +182,17 @@ class GatewayClient:
             # A gateway executes whole messages only, and this one has no end.
             raise CallNotSent(f"{method}: {error}") from error
         self._transport.flush()
+        return sequence
+
+    def _receive(
+        self,
+        method: str,
+        sequence: int,
+        while_silent: Callable[[], object] | None,
+        patience_s: float | None,
+    ) -> Any:
+        """Return, or raise, the answer to the oldest call that has none yet."""
+        protocol = self._protocol
         if patience_s is None:
             name, kind, answered = self._begin_answer(while_silent)
         else:

@@ -57,6 +57,7 @@ from omidpy.storage.base import (
 from omidpy.storage.hbase import convert, described, identity, paging, search
 from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
+from omidpy.storage.hbase.gateway import SILENCE_S, Unanswered
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.pool import GatewayPool
@@ -411,37 +412,70 @@ class Thrift2Store:
         Raises:
             StorageUnavailable: also if the answer was lost; then it may have been applied.
         """
+        call = self._change_on(Condition(table, row, column, expected), mutation, durable=durable)
+        if call is None:
+            (cells,) = self.get(table, [row], columns=[column], max_versions=1)
+            return (cells[0].value if cells else None) == expected
+        method, arguments = call
+        return bool(self._call(table, method, *arguments, is_idempotent=False))
+
+    def write_then_check(
+        self, changes: Sequence[GuardedMutation], check: Condition
+    ) -> tuple[list[bool], bool]:
+        """Change rows, and then look at another one; see `ChecksBehind`.
+
+        Cost: 1 RPC for each, sent all at once.
+        """
+        calls: list[tuple[str, Sequence[Any]]] = []
+        for table, mutation, condition in changes:
+            assert condition is not None, "each change has a condition"
+            assert condition.table == table, "which is on its own row"
+            call = self._change_on(condition, mutation, durable=False)
+            assert call is not None, "each change changes something"
+            calls.append(call)
+        wanted = idl.TGet(row=check.row, columns=[idl.TColumn(*check.column)], maxVersions=1)
+        calls.append(("get", (check.table.encode(), wanted)))
+        what, patience_s = "a change and a look behind it", min(SILENCE_S, self._address.timeout_s)
+        self._check_open()
+        try:
+            with self._pool.owned(table=changes[0].table, what=what) as client:
+                *applied, found = client.call_ahead(calls, patience_s=patience_s)
+        except Unanswered as error:
+            raise StorageUnavailable(
+                f"{what}, in {changes[0].table!r} and {check.table!r}: no answer of {self.url} "
+                f"within {patience_s:g} s",
+                retryable=True,
+            ) from error
+        cells = convert.row_of(found)
+        value = cells[0].value if cells else None
+        return [bool(one) for one in applied], value == check.expected
+
+    def _change_on(
+        self, condition: Condition, mutation: RowMutation, *, durable: bool
+    ) -> tuple[str, Sequence[Any]] | None:
+        """Return the call that applies `mutation` if a condition holds; None if it does nothing."""
+        table, row, column, expected = condition
         rules.check_same_row(row, mutation)
 
         def check(families: frozenset[bytes]) -> rules.Effects:
             effects: rules.Effects = {}
             rules.add_effects(effects, table, mutation, families)
-            rules.check_condition(Condition(table, row, column, expected), families)
+            rules.check_condition(condition, families)
             check_findable(table, row)
             return effects
 
         effects = self._checked(table, check)
         if not effects:
-            (cells,) = self.get(table, [row], columns=[column], max_versions=1)
-            return (cells[0].value if cells else None) == expected
+            return None
         (write,) = convert.row_writes(effects)
         durability = convert.FSYNC_WAL if durable else self._durability
         place = (table.encode(), row, column.family, column.qualifier)
         if not write.deletes:
             # The gateway does it in 0.36 ms where `checkAndMutate` takes 0.59 ms, and a lone
             # commit of a transaction waits for it.
-            arguments = (*place, expected, write.put(durability))
-            return bool(self._call(table, "checkAndPut", *arguments, is_idempotent=False))
-        was_applied = self._call(
-            table,
-            "checkAndMutate",
-            *place,
-            _EQUAL,
-            b"" if expected is None else expected,
-            write.mutations(durability),
-            is_idempotent=False,
-        )
-        return bool(was_applied)
+            return "checkAndPut", (*place, expected, write.put(durability))
+        value = b"" if expected is None else expected
+        return "checkAndMutate", (*place, _EQUAL, value, write.mutations(durability))
 
     def write_guarded(
         self,
