@@ -10,11 +10,14 @@ import sys
 from typing import Final
 
 _PLAIN: Final = re.compile(r"[\w.:/@+-]+")
+_IS_EVENT: Final = "is_event"
+"""Attribute of records that `log_event` made; all others are sentences."""
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **values: object) -> None:
     """Log one event of the daemon with its values."""
-    logger.log(level, "%s", " ".join([event, *(f"{k}={_text(v)}" for k, v in values.items())]))
+    text = " ".join([event, *(f"{k}={_text(v)}" for k, v in values.items())])
+    logger.log(level, "%s", text, extra={_IS_EVENT: True})
 
 
 def configure_logging() -> None:
@@ -25,13 +28,13 @@ def configure_logging() -> None:
 
 
 class _EventFormatter(logging.Formatter):
-    """Put time and level behind the event; what libraries log becomes the event `log`."""
+    """Put time and level behind the event; a sentence becomes the event `log`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = dt.datetime.fromtimestamp(record.created, dt.UTC)
         stamp = moment.isoformat(timespec="milliseconds")
         message = record.getMessage()
-        if record.name.partition(".")[0] == "tso" and record.exc_info is None:
+        if hasattr(record, _IS_EVENT) and record.exc_info is None:
             event, _, values = message.partition(" ")
         else:
             event, values = "log", f"logger={record.name} message={_text(message)}"

@@ -226,9 +226,14 @@ class JavaOracle(JavaProcess):
         namespace: str = "omid",
         commit_table: str = "OMID_COMMIT_TABLE",
         keeps_timestamps: bool = True,
+        timestamp_namespace: str | None = None,
         tuning: Sequence[str] = QUICK_START,
     ) -> None:
-        """Start it, with its settings in `directory`, and wait until its port answers."""
+        """Start it, with its settings in `directory`, and wait until its port answers.
+
+        Its timestamps are in HBase; in memory where it does not keep them; or in ZooKeeper, below a
+        namespace.
+        """
         # Not of the kernel's choice: until it listens, seconds later, nobody else may have it.
         self._ports = PortBlock()
         self.port = self._ports.port("oracle") if port is None else port
@@ -237,7 +242,12 @@ class JavaOracle(JavaProcess):
             "timestamp.storage.DefaultHBaseTimestampStorageModule"
             if keeps_timestamps
             else "tso.InMemoryTimestampStorageModule"
-        )
+        ) + " [ ]"
+        if timestamp_namespace is not None:
+            timestamp_store = (
+                "timestamp.storage.DefaultZKTimestampStorageModule "
+                f'{{zkCluster: "{zookeeper}", namespace: "{timestamp_namespace}"}}'
+            )
         lease = "!!org.apache.omid.tso.VoidLeaseManagementModule [ ]"
         if has_lease:
             lease = (
@@ -254,7 +264,7 @@ class JavaOracle(JavaProcess):
             f"lowLatency: {str(is_low_latency).lower()}\n"
             "commitTableStoreModule: !!org.apache.omid.committable.hbase"
             f".DefaultHBaseCommitTableStorageModule {{tableName: {commit_table}}}\n"
-            f"timestampStoreModule: !!org.apache.omid.{timestamp_store} [ ]\n"
+            f"timestampStoreModule: !!org.apache.omid.{timestamp_store}\n"
             f"leaseModule: {lease}\n"
         )
         properties = "".join(
