@@ -3,7 +3,8 @@
 Everybody lives once to the end, so that the moments are known.  Then, for each of them:
 
 * a client is killed there, and whoever comes next looks at its rows and asks for its outcome;
-* another one is killed there, and nobody looks before the compactor does;
+* another one is killed there, and nobody looks before the compactor does; what it had held up
+  arrives behind that, and before another compaction;
 * a third one is told there that what it did failed, and says how it ended.
 
 An `Observer` only looks; `tests/integration/test_crashes.py` judges.
@@ -19,7 +20,7 @@ from typing import Final
 import omidpy
 from omidpy.cells import is_shadow_qualifier
 from omidpy.connect import open_store
-from omidpy.errors import CommitOutcomeUnknown
+from omidpy.errors import CommitOutcomeUnknown, OracleUnavailable
 from omidpy.model import Cell, Outcome, base
 from omidpy.oracle.base import CommitVerdict
 from omidpy.transaction import Transaction
@@ -69,14 +70,14 @@ class Case:
     before: list[Seen] = field(default_factory=list)
     """By one reader that began before it, after its end and after the compaction."""
     after: list[Seen] = field(default_factory=list)
-    """By readers that began after its end: two at once, one of the next epoch, and one behind the
-    compaction.
+    """By readers that began after its end: two at once, one of the next epoch, and one behind each
+    of two compactions.
     """
     recorded: Outcome | None = None
     """What the commit table alone said after its end."""
     outcomes: list[Outcome] = field(default_factory=list)
     """After its end and after the compaction."""
-    late: CommitVerdict | None = None
+    late: CommitVerdict | OracleUnavailable | None = None
     """The answer to a commit that arrived when nobody waited for it any more."""
     rest: list[Cell] = field(default_factory=list)
     """Every cell of its own that is left in the end."""
@@ -144,8 +145,10 @@ class Observer:
         self._look(readers, doomed, is_before=True)
         self._deliver(early(self.cases))
         self._begin_an_epoch()
-        self._deliver(case for case in self.cases if case.is_left)
         self._look_afresh(early(self.cases))
+        check_clean(self.store, LEVELS)
+        self._deliver(case for case in self.cases if case.is_left)
+        self._look_afresh(self.cases)
         check_clean(self.store, LEVELS)
         self._look_afresh(self.cases)
         self._look(readers, doomed, is_before=True)
@@ -199,7 +202,10 @@ class Observer:
             sent = case.told.held_up
             if isinstance(sent, CommitRequest):
                 oracle = self._managers[case.scenario.level].oracle
-                case.late = oracle.commit(sent.start_ts, sent.cell_ids, sent.table_ids)
+                try:
+                    case.late = oracle.commit(sent.start_ts, sent.cell_ids, sent.table_ids)
+                except OracleUnavailable as error:
+                    case.late = error
             elif sent is not None:
                 deliver(self.store, sent)
 

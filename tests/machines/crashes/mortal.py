@@ -8,7 +8,7 @@ dying at each moment of a list is dying everywhere.
 A batch of rows has parts: each half without the other, which is what a store leaves that had sent
 the batch to two regions, or whose other region does not serve.  So has a commit: the request has
 left, and nobody waits for the answer.  And whatever leaves a process may be held up on its way, and
-arrive when the process is long dead.
+arrive when the process has long gone on, or is dead.
 
 In place of dying a client can also be told that the effect failed, and live on.
 """
@@ -58,7 +58,7 @@ class Part(StrEnum):
     SENT = "sent"
     """It happens, or may: its process does not wait for that."""
     HELD_UP = "held up"
-    """It happens long after its process has died, by whoever takes it over."""
+    """It happens when all is over, by whoever takes it over."""
     ALL = "all"
     """It happens, and only the answer is lost."""
 
@@ -84,8 +84,8 @@ def moments(effects: Sequence[Effect], ending: Ending) -> list[Moment]:
     for count, effect in enumerate(effects):
         found.append(Moment(count))
         if ending is Ending.FAILED:
-            halves = (Part.ONE_HALF, Part.OTHER_HALF)
-            found += [Moment(count, part) for part in effect.parts if part in halves]
+            # Who lives on waits for the answer, and is told that there is none.
+            found += [Moment(count, part) for part in effect.parts if part is not Part.SENT]
             found.append(Moment(count, Part.ALL))
         else:
             found += [Moment(count, part) for part in effect.parts]
