@@ -21,7 +21,7 @@ from omidpy.model import Timestamp, TransactionStatus
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver, JavaError, JavaOracle
-from tests.machines.java_client import JavaManager
+from tests.machines.java_client import JavaManager, JavaTransaction
 from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
@@ -127,6 +127,44 @@ def test_nothing_is_left_in_the_commit_table(
     assert shadows(store, table, row) == {
         (b"a", theirs.start_ts): theirs.commit_ts,
         (b"b", tx.start_ts): tx.commit_ts,
+    }
+
+
+def test_both_leave_the_same_bytes(
+    ours: TransactionManager, java: JavaManager, table: str, row: bytes, store: Store
+) -> None:
+    """Values, deletes and shadow cells; for a family Java has a marker, we delete its columns."""
+    with java.begin() as before:
+        for key in (row + b"j", row + b"o"):
+            before.put(table, key, {b"cg:c": b"3"})
+    with java.begin() as theirs:
+        theirs.put(table, row + b"j", {b"cf:a": b"1"})
+        theirs.delete(table, row + b"j", [b"cf:b", b"cg"])
+    with ours.begin() as mine:
+        mine.table(table).put(row + b"o", {b"cf:a": b"1"})
+        mine.table(table).delete(row + b"o", columns=[b"cf:b", b"cg"])
+    by_java, by_us = (
+        {cell[1:] for cell in cells if cell.version > before.start_ts}
+        for cells in store.get(table, [row + b"j", row + b"o"])
+    )
+    both = {(b"cf", b"a"): b"1", (b"cf", b"b"): b""}
+    hidden = (b"cg", b"c", theirs.start_ts, b"")
+    # Java writes a shadow cell for each column that its marker hides, though no cell is there.
+    assert by_java | {hidden} == left_by(theirs, {**both, (b"cg", b""): b"", (b"cg", b"c"): b""})
+    assert hidden not in by_java
+    assert by_us == left_by(mine, {**both, (b"cg", b"c"): b""})
+
+
+def left_by(
+    tx: JavaTransaction | omidpy.Transaction, values: dict[tuple[bytes, bytes], bytes]
+) -> set[tuple[bytes, bytes, int, bytes]]:
+    """Return what a transaction leaves of its values in a row."""
+    assert tx.commit_ts is not None
+    commit_ts = tx.commit_ts.to_bytes(8, "big")
+    cells = {(*column, int(tx.start_ts), value) for column, value in values.items()}
+    return cells | {
+        (family, b"\x00\xc2\x80" + qualifier + b"\xc2\x80", int(tx.start_ts), commit_ts)
+        for family, qualifier in values
     }
 
 
