@@ -28,6 +28,7 @@ from typing import Final
 from omidpy.clock import Clock, SystemClock
 from omidpy.commit_table import create_system_tables
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
+from omidpy.metrics import NO_METRICS, Metrics
 from omidpy.model import Timestamp
 from omidpy.oracle.tcp import address_text
 from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper
@@ -117,7 +118,7 @@ class _Service:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._clock: Clock = SystemClock()
-        self._metrics = PrometheusMetrics()
+        self._metrics: Metrics = NO_METRICS
         self._stop = asyncio.Event()
         self._server: OracleServer | None = None
         # The one thread that touches store and lease; SQLite and the lease want no more.
@@ -247,7 +248,8 @@ class _Service:
     async def _start_http(self) -> HttpEndpoint | None:
         if self._config.metrics is None:
             return None
-        endpoint = HttpEndpoint(self._metrics, self._is_answering)
+        self._metrics = metrics = PrometheusMetrics()
+        endpoint = HttpEndpoint(metrics, self._is_answering)
         try:
             address = await endpoint.start(*self._config.metrics)
         except OSError as error:
