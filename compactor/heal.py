@@ -8,13 +8,17 @@ only, never ranges of them, so that a writer who was faster loses nothing.
     H, the drop horizon       H <= L; no snapshot below H is read any more; 0 collects nothing
     the first timestamp       a cell below it was not written under this oracle: foreign, left alone
 
-What goes, and in which of four writes, each acknowledged before the next begins:
+What is written, and in which of five writes, each acknowledged before the next begins:
 
-    0  shadow cells for committed cells without one; cells of transactions that never committed
-    1  committed versions that no snapshot at or above H can see
-    2  the top of a column that shows nothing at H, a tombstone or a cell below a family marker, and
-       every family marker but the newest
-    3  the newest family marker, once nothing that it hides is left
+    0  shadow cells for committed cells without one
+    1  gone: cells of transactions that never committed
+    2  gone: committed versions that no snapshot at or above H can see
+    3  gone: the top of a column that shows nothing at H, a tombstone or a cell below a family
+       marker, and every family marker but the newest
+    4  gone: the newest family marker, once nothing that it hides is left
+
+None both puts and deletes: HBase takes the rows of a page in one call then, and not each in its
+own.  The first two need no order, since nobody sees what never committed.
 
 Per column the newest version committed below H stays, and also the newest by commit, because
 conflict-free writes overlap: the two may be different cells.  For the same reason a top stays while
@@ -45,8 +49,10 @@ from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.visibility import SortedRow, is_hidden, shadow_column, sort_row
 
-PHASE_COUNT: Final = 4
+PHASE_COUNT: Final = 5
 """Writes of one row, in order; see the module's docstring."""
+DURABLE_PHASES: Final = 2
+"""So many of them a claim rests on: what they write is healed or gone for good."""
 
 
 class Scope(NamedTuple):
@@ -155,14 +161,11 @@ class RowPlan(NamedTuple):
 
     def phases(self) -> list[RowMutation | None]:
         """Return the writes in order, None where a phase leaves the row alone."""
-        removals = (self.garbage, self.superseded, self.tops, self.markers)
-        mutations: list[RowMutation | None] = []
-        for phase, cells in enumerate(removals):
-            puts = self.heals if phase == 0 else ()
+        phases = [RowMutation(self.row, puts=self.heals)]
+        for cells in (self.garbage, self.superseded, self.tops, self.markers):
             deletes = [delete for cell in cells for delete in self._deletes(cell)]
-            is_needed = bool(puts or deletes)
-            mutations.append(RowMutation(self.row, puts, deletes) if is_needed else None)
-        return mutations
+            phases.append(RowMutation(self.row, deletes=deletes))
+        return [one if one.puts or one.deletes else None for one in phases]
 
     def _deletes(self, cell: Cell) -> Iterable[DeleteVersion]:
         """Delete exactly one version of a cell, and its shadow cell with it.

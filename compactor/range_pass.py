@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from compactor.heal import (
+    DURABLE_PHASES,
     PHASE_COUNT,
     ExaminedRow,
     Orphan,
@@ -48,6 +49,7 @@ PASS_STEPS: Final = (
     "page-read",
     "page-resolved",
     "page-healed",
+    "page-garbage-dropped",
     "page-superseded-dropped",
     "page-tops-dropped",
     "page-markers-dropped",
@@ -172,7 +174,7 @@ class RangePass:
         """Pass over the range and claim it.
 
         Cost: 1 scan page, 1 commit table get and 1 get per `PAGE_ROWS` rows, 1 durable write
-        for the transactions to invalidate, 1 to 5 writes a page that has something to write, 1
+        for the transactions to invalidate, 1 to 6 writes a page that has something to write, 1
         claim.
         """
         tally = _Tally()
@@ -286,7 +288,7 @@ class RangePass:
         for phase, step in enumerate(_PHASE_STEPS):
             mutations = [one for plan in phases if (one := plan[phase]) is not None]
             if mutations:
-                self.write(mutations, durable=phase == 0 and has_many_logs)
+                self.write(mutations, durable=phase < DURABLE_PHASES and has_many_logs)
                 self.on_step(step)
 
     def _confirmed_orphans(self, plans: Sequence[RowPlan]) -> dict[bytes, list[Orphan]]:

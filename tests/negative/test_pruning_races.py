@@ -460,7 +460,7 @@ def commit_arrives_while_garbage_is_dropped(stage: Stage) -> None:
     accepted: list[bool] = []
     stage.compact(
         NO_PRUNING_OF_INVALIDATIONS,
-        on_step=at("page-healed", lambda: accepted.append(stage.commit_late(900, 950))),
+        on_step=at("page-garbage-dropped", lambda: accepted.append(stage.commit_late(900, 950))),
     )
     assert stage.shows(b"a") or accepted == [False]
 
