@@ -20,6 +20,7 @@ from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
+from tests.machines.hbase.bare import bare_client, gateway_idl
 from tests.machines.java import JavaDriver, JavaError, JavaOracle
 from tests.machines.java_client import JavaManager, JavaTransaction
 from tests.machines.java_world import shared_store
@@ -301,6 +302,31 @@ def test_at_row_level_they_do(hbase: HBase, address: str, driver: JavaDriver, ro
         assert java.begin().row(table, row) == {b"cf:a": b"java", b"cf:b": b"early"}
         ours.drop_table(table)
     java.close()
+
+
+def test_tables_of_a_namespace_are_the_same_to_both(
+    hbase: HBase, ours: TransactionManager, java: JavaManager
+) -> None:
+    """Its name is part of the ids by which conflicts are found, and of a fence."""
+    name = f"shop{next(_numbers)}"
+    with bare_client(hbase) as gateway:
+        gateway.createNamespace(gateway_idl(hbase).TNamespaceDescriptor(name=name))
+        table = f"{name}:stock"
+        ours.create_table(table, families=["cf"])
+        theirs, mine, late = java.begin(), ours.begin(), ours.begin()
+        theirs.put(table, b"apple", {b"cf:count": b"1"})
+        mine.table(table).put(b"apple", {b"cf:count": b"2"})
+        theirs.commit()
+        with pytest.raises(WriteConflict):
+            mine.commit()
+        assert dict(ours.begin().table(table).scan()) == dict(java.begin().scan(table))
+        late.table(table).put(b"pear", {b"cf:count": b"3"})
+        java.fence(table)
+        with pytest.raises(TransactionAborted):
+            late.commit()
+        assert table in ours.tables()
+        ours.drop_table(table)
+        gateway.deleteNamespace(name)
 
 
 def test_a_delete_conflicts_like_a_write(
