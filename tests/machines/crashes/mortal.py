@@ -19,6 +19,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
@@ -135,19 +136,25 @@ class MortalStore(FaultyStore):
 
     def write(self, batch: WriteBatch, *, durable: bool = False) -> None:
         """Write all of it, or as much as there is time for."""
+        sent = [GuardedMutation(table, row) for table, rows in batch.items() for row in rows]
+        parts = self._parts(
+            sent, lambda part: lambda: self.store.write(_by_table(part), durable=durable)
+        )
+        whole = partial(self.store.write, batch, durable=durable)
+        self._fate.perform(f"write {', '.join(batch)}", whole, StorageUnavailable, parts)
 
-        def writing(part: WriteBatch) -> Callable[[], None]:
-            return lambda: self.store.write(part, durable=durable)
-
-        rows = [(table, row) for table, mutations in batch.items() for row in mutations]
-        sent = [GuardedMutation(table, row) for table, row in rows]
-        parts: dict[Part, Callable[[], object]] = {Part.HELD_UP: lambda: self._hold_up(sent)}
-        if len(rows) > 1:
-            middle = len(rows) // 2
-            parts[Part.ONE_HALF] = writing(_by_table(rows[:middle]))
-            parts[Part.OTHER_HALF] = writing(_by_table(rows[middle:]))
-        name = f"write {', '.join(batch)}"
-        self._fate.perform(name, writing(batch), StorageUnavailable, parts)
+    def _parts(
+        self,
+        sent: Sequence[GuardedMutation],
+        applying: Callable[[Sequence[GuardedMutation]], Callable[[], object]],
+    ) -> dict[Part, Callable[[], object]]:
+        """Return what can happen of a batch; `applying` returns what applies some of it."""
+        parts: dict[Part, Callable[[], object]] = {Part.HELD_UP: lambda: self._hold_up(list(sent))}
+        if len(sent) > 1:
+            middle = len(sent) // 2
+            parts[Part.ONE_HALF] = applying(sent[:middle])
+            parts[Part.OTHER_HALF] = applying(sent[middle:])
+        return parts
 
     def check_and_mutate(
         self,
@@ -166,8 +173,8 @@ class MortalStore(FaultyStore):
                 table, row, column, expected, mutation, durable=durable
             )
 
-        sent = [GuardedMutation(table, mutation, Condition(table, row, column, expected))]
-        parts = {Part.HELD_UP: lambda: self._hold_up(sent)}
+        change = GuardedMutation(table, mutation, Condition(table, row, column, expected))
+        parts = {Part.HELD_UP: lambda: self._hold_up([change])}
         return self._fate.perform(f"change {table}", whole, StorageUnavailable, parts)
 
 
@@ -182,9 +189,9 @@ def deliver(store: Store, sent: Sequence[GuardedMutation]) -> None:
             )
 
 
-def _by_table(rows: Sequence[tuple[str, RowMutation]]) -> dict[str, list[RowMutation]]:
+def _by_table(sent: Sequence[GuardedMutation]) -> dict[str, list[RowMutation]]:
     batch: dict[str, list[RowMutation]] = {}
-    for table, mutation in rows:
+    for table, mutation, _ in sent:
         batch.setdefault(table, []).append(mutation)
     return batch
 

@@ -1,7 +1,7 @@
 """Oracles that die at every step of writing commits down, one after the other; clients live on.
 
 Each has a standby, which takes over when it is dead and dies at the next moment.  The dead one was
-asked for a commit alone, by a client that waits for the answer, or for two in one batch, whose
+asked for a commit alone, by a client that waits for the answer, or for several in one batch, whose
 clients are gone when it is.  Then somebody looks, asks for the outcomes, and looks again: at once,
 when what was held up has arrived, and behind a compaction.
 
@@ -10,18 +10,23 @@ when what was held up has arrived, and behind a compaction.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 import omidpy
 from omidpy.cells import cell_id, table_id
 from omidpy.connect import open_store
+from omidpy.control import ControlTable, decode_document, encode_document
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.manager import TransactionManager
 from omidpy.model import Outcome, Undecided
+from omidpy.oracle.discovery import LEASE_FACT, LeaseRecord
 from omidpy.storage.base import Store
 from omidpy.transaction import Transaction
 from omidpy.wire.messages import CommitRequest
@@ -41,6 +46,8 @@ TABLES: Final = ("ledger", "journal")
 COLUMN: Final = b"cf:q"
 PLACES: Final = (("ledger", b"a/"), ("ledger", b"z/"), ("journal", b"a/"))
 """Where every transaction writes its key."""
+BATCHES: Final = (1, 2, 4)
+"""Numbers of commits in a batch: on HBase each of them is written in another way."""
 DEADLINE_S: Final = 120.0
 KILLED: Final = -9
 
@@ -60,7 +67,7 @@ class Deed:
     compaction.
     """
     outcomes: list[Outcome] = field(default_factory=list)
-    """The same; of the first of two not at once."""
+    """The same; at once of the last one of a batch only."""
 
 
 @dataclass
@@ -78,17 +85,18 @@ class Death:
 
     def __str__(self) -> str:
         names = [*(effect.name for effect in self.effects), "the end"]
-        batch = "two" if self.is_together else "one"
-        return f"the oracle of {batch} commits, killed at {names[self.moment.count]}, {self.moment}"
+        where = f"{names[self.moment.count]}, {self.moment}"
+        return f"the oracle of {len(self.deeds)} commits, killed at {where}"
 
 
-def deaths_of(effects: Sequence[Effect]) -> Iterator[Moment]:
-    """Return the moments of a flush at which its oracle can die."""
-    yield from moments(effects, Ending.KILLED)
-    yield Moment(len(effects))
-    if len(effects) == 1:
-        # Nothing of the flush is left but the look at the lease.
-        yield Moment(0, Part.ALL)
+def deaths_of(effects: Sequence[Effect], *, is_alone: bool) -> list[Moment]:
+    """Return the moments of a flush at which its oracle can die.
+
+    Before all of it and behind all of it a batch is as one commit is, and left out.
+    """
+    end = Moment(len(effects))
+    inner = [moment for moment in moments(effects, Ending.KILLED) if moment != Moment(0)]
+    return [Moment(0), *inner, end] if is_alone or not inner else inner
 
 
 class OracleObserver:
@@ -118,13 +126,15 @@ class OracleObserver:
 
     def observe(self) -> list[Death]:
         """Let oracles die; return what was seen."""
-        alone, together = self._effects()
-        plans = [(moment, alone, 1) for moment in deaths_of(alone)]
-        plans += [(moment, together, 2) for moment in deaths_of(together)]
+        plans = [
+            (moment, effects, count)
+            for count, effects in zip(BATCHES, self._effects(), strict=True)
+            for moment in deaths_of(effects, is_alone=count == 1)
+        ]
         self._replace(plans[0][0])
         for number, (moment, effects, count) in enumerate(plans):
             death = Death(moment, effects)
-            death.deeds = [self._deed(death, nth) for nth in range(count)]
+            death.deeds = self._deeds(moment, count)
             self.deaths.append(death)
             following = plans[number + 1][0] if number + 1 < len(plans) else None
             self._die(death, self._start(following))
@@ -148,18 +158,20 @@ class OracleObserver:
         self._server = self._start(moment)
         assert self._server.address
 
-    def _effects(self) -> tuple[list[Effect], list[Effect]]:
-        """Return what a flush of one commit does to the commit table, and one of two."""
-        death = Death(Moment(0), ())
-        with self._deed(death, 0).tx as tx:
-            assert tx.is_running
-        requests = [self._request(self._deed(death, nth)) for nth in range(2)]
-        with send_commits(self._server.address, requests):
-            return self._server.effects(1), self._server.effects(2)
+    def _effects(self) -> list[list[Effect]]:
+        """Return what a flush of each number of commits does to the commit table."""
+        found = []
+        for number, count in enumerate(BATCHES, 1):
+            requests = [self._request(deed) for deed in self._deeds(Moment(0), count)]
+            with send_commits(self._server.address, requests):
+                found.append(self._server.effects(number))
+        return found
 
     def _die(self, death: Death, standby: MortalServer) -> None:
         """Let the server die of what it is asked, and the standby take over."""
         standby.wait_for("^standby ")
+        burial = threading.Thread(target=self._bury, args=(self._server,))
+        burial.start()
         if death.is_together:
             requests = [self._request(deed) for deed in death.deeds]
             with send_commits(self._server.address, requests):
@@ -171,32 +183,46 @@ class OracleObserver:
             except OmidError as error:
                 deed.error = error
             code = self._server.wait()
+        burial.join()
         assert code == KILLED, f"{death}: {self._server.log}"
         held_up = self._server.held_up()
         self._server = standby
         assert standby.address
         self._look(death)
-        self._ask(death.deeds[-1:])  # of the other one a reader has to do the same
+        self._ask(death.deeds[-1:])  # of the others a reader has to do the same
         deliver(self._store, held_up)
         self._look(death)
         self._ask(death.deeds)
 
+    def _bury(self, server: MortalServer) -> None:
+        """Give a server's lease up once it is dead, so that its standby need not wait ten seconds.
+
+        That it would get it without us is tested in `test_hbase_oracle.py`.
+        """
+        server.process.wait()
+        control = ControlTable(self._store)
+        raw = control.read(LEASE_FACT)
+        if raw is not None and not self._store.capabilities.process_locks:
+            record = decode_document(raw, LeaseRecord, row=LEASE_FACT)
+            if record.pid == server.pid:
+                given_up = msgspec.structs.replace(record, holder="", sequence=record.sequence + 1)
+                control.replace(LEASE_FACT, raw, encode_document(given_up))
+
     # -- transactions --------------------------------------------------------------------------
 
-    def _deed(self, death: Death, nth: int) -> Deed:
-        """Begin a transaction and write its cells, of which all are in the store."""
-        key = b"%04d" % self._count
-        self._count += 1
-        tx = self._tm.begin()
-        for table, side in PLACES:
-            tx.table(table).put(side + key, {COLUMN: key})
-        tx.flush()
-        moment = death.moment
-        is_committed = moment.count > 0 or moment.part in (
-            Part.ALL,
-            (Part.ONE_HALF, Part.OTHER_HALF)[nth],
-        )
-        return Deed(key, is_committed, tx)
+    def _deeds(self, moment: Moment, count: int) -> list[Deed]:
+        """Begin transactions and write their cells, of which all are in the store."""
+        deeds = []
+        for nth in range(count):
+            key = b"%04d" % self._count
+            self._count += 1
+            tx = self._tm.begin()
+            for table, side in PLACES:
+                tx.table(table).put(side + key, {COLUMN: key})
+            tx.flush()
+            half = Part.ONE_HALF if nth < count // 2 else Part.OTHER_HALF
+            deeds.append(Deed(key, moment.count > 0 or moment.part is half, tx))
+        return deeds
 
     def _request(self, deed: Deed) -> CommitRequest:
         cells = tuple(cell_id(table, side + deed.key, b"cf", b"q") for table, side in PLACES)

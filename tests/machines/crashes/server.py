@@ -25,16 +25,30 @@ from omidpy.commit_table import COMMIT_TABLE
 from omidpy.connect import open_store
 from omidpy.errors import StorageUnavailable
 from omidpy.model import MAX_VERSION, Column, ColumnSpec
-from omidpy.storage.base import Condition, GuardedMutation, Row, RowMutation, Store
+from omidpy.storage.base import (
+    ChecksBehind,
+    Condition,
+    GuardedMutation,
+    Row,
+    RowMutation,
+    Store,
+)
 from omidpy.testing.faults import kill
-from tests.machines.crashes.mortal import Effect, Fate, HeldUp, Moment, MortalStore, WriteBatch
+from tests.machines.crashes.mortal import (
+    Effect,
+    Fate,
+    HeldUp,
+    HoldUp,
+    Moment,
+    MortalStore,
+    WriteBatch,
+    deliver,
+)
 from tests.machines.processes import ServerProcess
 from tso.cli import main
 from tso.events import Batch, FlushResult, Ticket
 from tso.persist import StorePersistence
 
-_PERIOD_S: Final = 2.0
-"""How long a standby waits for a dead server's lease where no lock speaks for it."""
 _EFFECTS: Final = "effects "
 _HELD_UP: Final = "held-up "
 
@@ -120,6 +134,23 @@ class ServerStore(MortalStore):
         return self._fate.perform(f"read {table}", whole, StorageUnavailable, {})
 
 
+class AheadServerStore(ServerStore):
+    """The same of a store that looks at the lease behind a few entries, without a wait."""
+
+    def __init__(self, store: Store, fate: Fate, hold_up: HoldUp) -> None:
+        super().__init__(store, fate, hold_up)
+        assert isinstance(store, ChecksBehind)
+        self._ahead = store
+
+    def write_then_check(
+        self, changes: Sequence[GuardedMutation], check: Condition
+    ) -> tuple[list[bool], bool]:
+        """Apply them and look, or as much as there is time for."""
+        parts = self._parts(changes, lambda part: lambda: deliver(self.store, part))
+        whole = partial(self._ahead.write_then_check, changes, check)
+        return self._fate.perform("write ahead", whole, StorageUnavailable, parts)
+
+
 def _say(kind: str, what: object) -> None:
     print(kind + msgspec.json.encode(what).decode(), file=sys.stderr, flush=True)
 
@@ -134,7 +165,9 @@ def run(moment: Moment | None, options: Sequence[str]) -> int:
         _say(_HELD_UP, sent)
 
     def opened(url: str) -> Store:
-        return ServerStore(open_store(url), fate, hold_up)
+        store = open_store(url)
+        mortal = AheadServerStore if isinstance(store, ChecksBehind) else ServerStore
+        return mortal(store, fate, hold_up)
 
     def flush_and_die(self: StorePersistence, batch: Batch[Ticket]) -> FlushResult:
         fate.is_awake = bool(batch.commits)
@@ -148,7 +181,6 @@ def run(moment: Moment | None, options: Sequence[str]) -> int:
         return result
 
     with (
-        mock.patch("tso.cli.DEFAULT_PERIOD_S", _PERIOD_S),
         mock.patch("omidpy.connect.open_store", opened),
         mock.patch.object(StorePersistence, "flush", flush_and_die),
     ):
