@@ -9,6 +9,7 @@ Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--j
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["compact"] and (len(words) == 1 or words[1] not in _COMPACT_VERBS):
         words.insert(1, "run")
+    # Each try of kazoo's would be a line before the one that says what failed.
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
         app(args=words, prog_name="omidpy")
     except OmidError as error:

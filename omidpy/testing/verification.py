@@ -149,8 +149,8 @@ def verify(plan: Plan, *, note: Note = lambda _: None) -> Verdict:
     verdict.seconds = round(time.monotonic() - started_s, 3)
     if not client_commits:
         raise OmidError(
-            "no client committed anything, so that nothing was proven; give it a longer "
-            "--duration, or look at the oracle"
+            "no client committed anything, so that nothing was proven: those counted as committed "
+            "wrote the values to begin with; give it a longer --duration, or look at the oracle"
         )
     return verdict
 

@@ -20,6 +20,7 @@ from omidpy.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.control import ControlTable
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import World
+from tests.machines.documents import environment
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -149,6 +150,20 @@ def test_status_fails_if_the_oracle_asked_for_does_not_answer(cli: Cli) -> None:
     code, out, _ = cli("status", "--tso", "127.0.0.1:1")
     assert code == 1
     assert "does not answer" in out
+
+
+def test_a_lost_zookeeper_is_told_in_one_line(url: str) -> None:
+    """In a process of its own: there the tries of the library would be on stderr as well."""
+    asked = ("status", "--store", url, "--tso", "zk://127.0.0.1:1/omid?timeout=500ms")
+    said = subprocess.run(
+        [sys.executable, "-c", "from omidpy.cli import main; main()", *asked],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (said.returncode, said.stderr) == (1, "")
+    assert "ZooKeeper at 127.0.0.1:1 does not answer" in said.stdout
 
 
 def test_compact_checks_the_oracle_it_is_given(cli: Cli, url: str) -> None:
