@@ -6,6 +6,9 @@ marked.  A family is marked if it was marked already, or if it holds shadow cell
 an empty table is.  Beside such families one of plain data stays unmarked.  In a table of nothing
 else, all its families are marked, once their cells have shadow cells (`conversion.py`).
 
+A table that is ours may have been written to since by somebody without transactions.  Adopting it
+once more finds those cells, and gives them shadow cells as the first time.
+
 Omid's clients agree on how conflicts are detected by their settings alone, ours by an attribute of
 the table.  So adopting records it: what the operator says, else what Omid does by default.
 """
@@ -18,7 +21,13 @@ from typing import Final
 
 import msgspec
 
-from compactor.conversion import convert, objection, plain_versions
+from compactor.conversion import (
+    PlainVersions,
+    convert,
+    late_versions,
+    objection,
+    plain_versions,
+)
 from compactor.ownership import ignored_tables, is_owned, set_ignored, unknown_tables
 from omidpy.catalog import CONFLICT_LEVELS
 from omidpy.commit_facts import INVALID
@@ -54,6 +63,8 @@ class FamilyCensus(msgspec.Struct):
     data_cells: int = 0
     undecided_cells: int = 0
     """Data cells with neither a shadow cell nor a commit entry."""
+    late_cells: int = 0
+    """Those of them, in a table of ours, that were written without a transaction."""
     self_committed_cells: int = 0
     """Shadow cells, of those counted, that name their own version: autocommitted, or converted."""
 
@@ -69,11 +80,13 @@ class AdoptionPlan:
 
     table: str
     is_owned: bool
-    """Whether it is ours already; then only missing marks are set."""
+    """Whether it is ours already; then only missing marks are set, and late cells converted."""
     families: frozenset[bytes]
     """The families that will be ours."""
     plain: frozenset[bytes] = frozenset()
     """Those of them that hold plain data, whose cells get shadow cells first."""
+    late: frozenset[bytes] = frozenset()
+    """Those of them that hold plain data written since they became ours."""
     altered: frozenset[bytes] = frozenset()
     """Those of them whose limits of versions or age are taken away."""
     conflict_level: str = OMIDS_CONFLICT_LEVEL
@@ -84,12 +97,13 @@ class AdoptionPlan:
 
     def undecided_cells(self) -> int:
         """Return how many cells the adoption would make invisible and collectable."""
-        transactional = self.families - self.plain
-        return sum(self.census[family].undecided_cells for family in transactional)
+        transactional = [self.census[family] for family in self.families - self.plain]
+        return sum(found.undecided_cells - found.late_cells for found in transactional)
 
     def plain_cells(self) -> int:
         """Return how many cells of plain data get shadow cells."""
-        return sum(self.census[family].undecided_cells for family in self.plain)
+        first = sum(self.census[family].undecided_cells for family in self.plain)
+        return first + sum(self.census[family].late_cells for family in self.late)
 
 
 def plan_adoption(
@@ -136,7 +150,9 @@ def plan_adoption(
         )
     if (complaint := weakness(schema)) is not None:
         raise UsageError(complaint)
-    census = take_census(store, schema, commit_table)
+    owned = is_owned(schema, commit_table)
+    late_ones = late_versions(store) if owned else None
+    census = take_census(store, schema, commit_table, late_ones)
     families = frozenset(name for name, found in census.items() if found.is_transactional)
     plain: frozenset[bytes] = frozenset()
     if not families:
@@ -145,14 +161,18 @@ def plan_adoption(
     altered = limited_families(schema) & families
     if altered and not may_alter and (complaint := forgetfulness(schema, families)) is not None:
         raise UsageError(f"{complaint}, or add --alter-families")
+    late = frozenset(name for name, found in census.items() if found.late_cells)
     if plain:
-        _check_convertible(store, table, plain)
+        _check_convertible(store, table, plain, plain_versions(store))
+    if late and late_ones is not None:
+        _check_convertible(store, table, late, late_ones, among_transactions=True)
     chosen = conflict_level or schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE)
     return AdoptionPlan(
         table,
-        is_owned(schema, commit_table),
+        owned,
         families,
         plain,
+        late,
         altered,
         conflict_level=chosen or OMIDS_CONFLICT_LEVEL,
         is_level_chosen=chosen is not None,
@@ -175,6 +195,9 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
     converted = 0
     if plan.plain:
         converted = convert(store, plan.table, plan.plain, plain_versions(store))
+    if plan.late:
+        versions = late_versions(store)
+        converted += convert(store, plan.table, plan.late, versions, among_transactions=True)
     for family in sorted(plan.families):
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
     attributes = {
@@ -197,15 +220,23 @@ def limited_families(schema: TableSchema) -> frozenset[bytes]:
     )
 
 
-def _check_convertible(store: Store, table: str, families: Collection[bytes]) -> None:
+def _check_convertible(
+    store: Store,
+    table: str,
+    families: Collection[bytes],
+    versions: PlainVersions,
+    *,
+    among_transactions: bool = False,
+) -> None:
     """Refuse plain data that transactions would not see as it is."""
-    versions = plain_versions(store)
     columns = [(family, None) for family in sorted(families)]
     count, first = 0, ""
     for page in store.scan(table, columns=columns, page_rows=PAGE_ROWS):
         for cells in page:
             row = sort_row(cells)
             for cell in row.data:
+                if among_transactions and not versions.contains(cell.version):
+                    continue
                 if cell[1:4] in row.shadows or (why := objection(cell, versions)) is None:
                     continue
                 first = first or f"{cell[:4]!r}, {why}"
@@ -249,8 +280,20 @@ def users_schema(store: Store, table: str) -> TableSchema:
     return schema
 
 
-def take_census(store: Store, schema: TableSchema, commit_table: str) -> dict[bytes, FamilyCensus]:
-    """Count, by family, the cells of a table and what is known of their transactions."""
+def take_census(
+    store: Store,
+    schema: TableSchema,
+    commit_table: str,
+    late_ones: PlainVersions | None = None,
+) -> dict[bytes, FamilyCensus]:
+    """Count, by family, the cells of a table and what is known of their transactions.
+
+    Args:
+        store: Where the table is.
+        schema: Its description.
+        commit_table: Where its transactions are decided.
+        late_ones: In a table of ours, which versions are certainly no transaction's.
+    """
     marked = transactional_families(schema)
     census = {name: FamilyCensus(name in marked) for name in schema.family_names()}
     commits = CommitTable(store, commit_table)
@@ -269,5 +312,8 @@ def take_census(store: Store, schema: TableSchema, commit_table: str) -> dict[by
         entries = commits.read({Timestamp(base(cell.version)) for cell in unknown})
         for cell in unknown:
             if entries[base(cell.version)] in (None, INVALID):
-                census[cell.family].undecided_cells += 1
+                found = census[cell.family]
+                found.undecided_cells += 1
+                if found.is_marked and late_ones and late_ones.contains(cell.version):
+                    found.late_cells += 1
     return census

@@ -11,7 +11,7 @@ transaction's may be what an aborted one left, and nobody may commit that afterw
 
 Empty values and Omid's older tombstone would be read as deletes, so a table that holds one is
 refused.  Whoever still writes to the table without transactions must stop before: what comes later
-has no shadow cell, and nobody sees it.
+has no shadow cell, and nobody sees it until the table is adopted once more.
 """
 
 from __future__ import annotations
@@ -85,10 +85,34 @@ def objection(cell: Cell, versions: PlainVersions) -> str | None:
     return None
 
 
-def convert(store: Store, table: str, families: Collection[bytes], versions: PlainVersions) -> int:
+def late_versions(store: Store) -> PlainVersions:
+    """Return which versions, among transactions' cells, are certainly plain; perhaps none.
+
+    Cost: 3 gets.
+    """
+    if ControlTable(store).read(FIRST_TIMESTAMP_FACT) is None:
+        return PlainVersions(0, 0)
+    return plain_versions(store)
+
+
+def convert(
+    store: Store,
+    table: str,
+    families: Collection[bytes],
+    versions: PlainVersions,
+    *,
+    among_transactions: bool = False,
+) -> int:
     """Give every cell of some families its shadow cell; return how many had none.
 
     What an interrupted run has done already is left as it is.
+
+    Args:
+        store: Where the table is.
+        table: Its name.
+        families: Which of its families.
+        versions: Which versions are certainly no transaction's.
+        among_transactions: Leave cells of other versions alone, instead of refusing them.
 
     Raises:
         UsageError: somebody writes cells all the time, or one that cannot be converted.
@@ -97,7 +121,7 @@ def convert(store: Store, table: str, families: Collection[bytes], versions: Pla
     """
     converted = 0
     for _ in range(MOST_PASSES):
-        found = _pass_over(store, table, families, versions)
+        found = _pass_over(store, table, families, versions, among_transactions=among_transactions)
         if not found:
             return converted
         converted += found
@@ -107,7 +131,12 @@ def convert(store: Store, table: str, families: Collection[bytes], versions: Pla
 
 
 def _pass_over(
-    store: Store, table: str, families: Collection[bytes], versions: PlainVersions
+    store: Store,
+    table: str,
+    families: Collection[bytes],
+    versions: PlainVersions,
+    *,
+    among_transactions: bool,
 ) -> int:
     converted = 0
     columns = [(family, None) for family in sorted(families)]
@@ -118,6 +147,8 @@ def _pass_over(
             puts = []
             for cell in row.data:
                 if cell[1:4] in row.shadows:
+                    continue
+                if among_transactions and not versions.contains(cell.version):
                     continue
                 if (why := objection(cell, versions)) is not None:
                     raise UsageError(f"{table}: cell {cell[:4]!r} came during the adoption: {why}")

@@ -94,7 +94,8 @@ def adopt(
     """Take a table of Java's, or one of plain data, for ours.  Reads it whole first.
 
     Cells of plain data get shadow cells of their own version, so that every transaction sees them.
-    Stop whoever writes to such a table without transactions before.
+    Stop whoever writes to such a table without transactions before; cells that were written so
+    nevertheless are found when the table is adopted once more.
     """
     del tso
     from compactor.adoption import adopt as adopt_table  # noqa: PLC0415 - application
@@ -147,7 +148,7 @@ def adopt(
             f"  {family.decode(errors='replace')}: {found.data_cells} cells, "
             f"{found.shadow_cells} shadow cells, {found.undecided_cells} undecided{note}"
         )
-    if plan.plain:
+    if plan.plain or plan.late:
         typer.echo(
             f"{converted} cells of plain data {'got' if apply else 'would get'} shadow cells of "
             "their own version"

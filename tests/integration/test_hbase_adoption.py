@@ -133,6 +133,21 @@ def test_an_ordinary_table_becomes_transactional(
     code, out, _ = cli("table", "adopt", plain, "--apply", "--json")
     assert (code, json.loads(out)["cells_converted"]) == (0, 0)
 
+    # Somebody goes on without transactions; nobody sees that until the table is adopted again.
+    idl = gateway_idl(hbase)
+    value = idl.TColumnValue(family=b"info", qualifier=b"name", value=b"late")
+    with bare_client(hbase) as client:
+        client.put(b"users", idl.TPut(row=ROWS[7], columnValues=[value]))
+    with omidpy.connect(hbase.thrift2_url, tso=server.address) as tm:
+        with tm.begin() as tx:
+            assert tx.table(plain).row(ROWS[7])[b"info:name"] == ROWS[7]
+        code, out, _ = cli("table", "adopt", plain)
+        assert "1 cells of plain data would get shadow cells" in out
+        code, out, _ = cli("table", "adopt", plain, "--apply")
+        assert "1 cells of plain data got shadow cells" in out
+        with tm.begin() as tx:
+            assert tx.table(plain).row(ROWS[7])[b"info:name"] == b"late"
+
 
 def test_an_ordinary_table_with_empty_values_is_refused(hbase: HBase, plain: str, cli: Cli) -> None:
     """They would read as deletes, so that data would vanish without a word."""

@@ -12,10 +12,10 @@ from compactor.conversion import ADOPTED_CEILING_FACT, PlainVersions, plain_vers
 from compactor.local import compact
 from omidpy.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
 from omidpy.commit_table import COMMIT_TABLE, create_system_tables
-from omidpy.control import ControlTable
+from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
 from omidpy.errors import ConfigError, UsageError
 from omidpy.manager import TransactionManager
-from omidpy.model import Cell, FamilySchema, TableSchema
+from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE
@@ -139,6 +139,90 @@ def test_a_compaction_leaves_converted_cells_in_sight(store: MemoryStore) -> Non
         assert not report.laggards
         assert before <= cells(store)
         assert tm.begin().table("t").row(b"r") == {b"a:q": b"new", b"b:": b"later"}
+
+
+# -- written without a transaction to a table that is ours -----------------------------------------
+
+
+def test_what_is_written_past_transactions_is_seen_once_the_table_is_adopted_again(
+    store: MemoryStore,
+) -> None:
+    """Somebody was not told, or not stopped; nothing of theirs is lost."""
+    with TransactionManager(store, EmbeddedOracle(store)) as tm:
+        adopt(store, plan_adoption(store, "t", COMMIT_TABLE), COMMIT_TABLE)
+        with tm.begin() as tx:
+            tx.table("t").put(b"ours", {b"a:q": b"committed"})
+            tx.table("t").put(b"s", {b"a:q": b"committed later"})
+        put(store, b"r", b"a", b"q", NOW_MS + 2, b"late")
+        put(store, b"s", b"a", b"q", NOW_MS + 2, b"late, below a commit")
+        put(store, b"new", b"b", b"q", NOW_MS + 2, b"late")
+        tentative = tm.begin()
+        tentative.table("t").put(b"tentative", {b"a:q": b"never"})
+        tentative.flush()
+
+        def seen() -> dict[bytes, dict[bytes, bytes]]:
+            return dict(tm.begin(read_only=True).table("t").scan())
+
+        first = seen()
+        assert first[b"r"][b"a:q"] == b"new"
+        assert b"new" not in first
+        again = plan_adoption(store, "t", COMMIT_TABLE)
+        assert again.is_owned
+        assert not again.plain
+        assert again.late == frozenset({b"a", b"b"})
+        assert (again.plain_cells(), again.undecided_cells()) == (3, 1)
+        assert adopt(store, again, COMMIT_TABLE) == 3
+        assert seen() == {
+            **first,
+            b"r": {b"a:q": b"late", b"b:": b"v"},
+            b"s": {b"a:q": b"committed later"},
+            b"new": {b"b:q": b"late"},
+        }
+        tentative.rollback()
+        third = plan_adoption(store, "t", COMMIT_TABLE)
+        assert (third.plain_cells(), third.undecided_cells()) == (0, 0)
+        assert adopt(store, third, COMMIT_TABLE) == 0
+
+
+def test_a_late_delete_is_refused_as_an_early_one_is(store: MemoryStore) -> None:
+    """An empty value would take away what a transaction committed below it."""
+    EmbeddedOracle(store).close()
+    adopt(store, plan_adoption(store, "t", COMMIT_TABLE), COMMIT_TABLE)
+    put(store, b"r", b"a", b"q", NOW_MS + 2, b"")
+    with pytest.raises(UsageError, match="1 cells of t are plain data"):
+        plan_adoption(store, "t", COMMIT_TABLE)
+
+
+def test_a_table_of_ours_is_adopted_again_before_any_oracle_started(store: MemoryStore) -> None:
+    """Nobody knows then which versions are plain, and nothing is converted."""
+    create_system_tables(store)
+    store.set_family_attributes("t", b"a", {OMID_ENABLED: "true"})
+    store.set_table_attributes("t", {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE})
+    plan = plan_adoption(store, "t", COMMIT_TABLE)
+    assert plan.is_owned
+    assert adopt(store, plan, COMMIT_TABLE) == 0
+
+
+@pytest.mark.parametrize("follows_omid", [False, True])
+def test_a_compaction_keeps_late_cells_unless_omid_served_the_store(
+    store: MemoryStore, *, follows_omid: bool
+) -> None:
+    """Below the first timestamp they are nobody's; where Omid was first, none is known."""
+    oracle = NaiveOracle(store)
+    ControlTable(store).write(
+        b"first-timestamp", encode_long(TIMESTAMP_STEP if follows_omid else 2 * 10**18)
+    )
+    oracle._last = 2 * 10**18  # as if in world time
+    if follows_omid:
+        ControlTable(store).write(ADOPTED_CEILING_FACT, encode_long(10**18))
+    ControlTable(store).write(b"low-watermark", encode_long(10**18))
+    adopt(store, plan_adoption(store, "t", COMMIT_TABLE), COMMIT_TABLE)
+    put(store, b"late", b"a", b"q", NOW_MS, b"late")
+    oracle.raise_low_watermark()
+    report = compact(store, ALL_AT_ONCE)
+    assert report.cells_dropped == (1 if follows_omid else 0)
+    again = plan_adoption(store, "t", COMMIT_TABLE)
+    assert adopt(store, again, COMMIT_TABLE) == (0 if follows_omid else 1)
 
 
 @pytest.mark.parametrize(
