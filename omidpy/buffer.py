@@ -33,6 +33,9 @@ FEW_KEYS: Final = 8
 
 _CELL_OVERHEAD_BYTES: Final = 64
 
+_new: Final = tuple.__new__
+"""Makes a tuple of a kind directly: it spares the Python function that `Put(...)` is."""
+
 
 class ContradictingPart(UsageError):
     """Two parts of a transaction cannot both be true."""
@@ -109,15 +112,15 @@ class _Layer:
         self.sent: list[tuple[CellName, int]] = []
         self.size_bytes = 0
 
-    def put(self, name: CellName, value: bytes) -> None:
-        rows = self.tables.get(name.table)
+    def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
+        rows = self.tables.get(table)
         if rows is None:
-            rows = self.tables[name.table] = _Rows()
-        columns = rows.columns(name.row)
-        column = (name.family, name.qualifier)
+            rows = self.tables[table] = _Rows()
+        columns = rows.columns(row)
+        column = (family, qualifier)
         old = columns.get(column)
         if old is None:
-            self.size_bytes += sum(map(len, name[1:])) + _CELL_OVERHEAD_BYTES
+            self.size_bytes += len(row) + len(family) + len(qualifier) + _CELL_OVERHEAD_BYTES
         else:
             self.size_bytes -= len(old)
         self.size_bytes += len(value)
@@ -127,7 +130,7 @@ class _Layer:
         for table, rows in self.tables.items():
             for row, columns in rows.by_key.items():
                 for (family, qualifier), value in columns.items():
-                    yield CellName(table, row, family, qualifier), value
+                    yield _new(CellName, (table, row, family, qualifier)), value
 
     def row(self, table: str, row: bytes) -> Columns:
         rows = self.tables.get(table)
@@ -178,12 +181,13 @@ class WriteBuffer:
 
         A cell is free of conflicts only if every write of it was asked to be.
         """
-        name = CellName(table, row, family, qualifier)
-        if not conflict_free:
-            self._conflict_free.discard(name)
-        elif not self._is_written(name):
-            self._conflict_free.add(name)
-        self._layers[-1].put(name, value)
+        if conflict_free or self._conflict_free:
+            name = CellName(table, row, family, qualifier)
+            if not conflict_free:
+                self._conflict_free.discard(name)
+            elif not self._is_written(name):
+                self._conflict_free.add(name)
+        self._layers[-1].put(table, row, family, qualifier, value)
 
     def _is_written(self, name: CellName) -> bool:
         column = (name.family, name.qualifier)
@@ -218,7 +222,10 @@ class WriteBuffer:
     @property
     def size_bytes(self) -> int:
         """About how much memory the buffered cells take."""
-        return sum(layer.size_bytes for layer in self._layers)
+        layers = self._layers
+        if len(layers) == 1:
+            return layers[0].size_bytes
+        return sum(layer.size_bytes for layer in layers)
 
     @property
     def savepoint_bytes(self) -> int:
@@ -246,7 +253,7 @@ class WriteBuffer:
         top = self._layers.pop()
         below = self._layers[-1]
         for name, value in top.cells():
-            below.put(name, value)
+            below.put(*name, value)
         below.sent.extend(top.sent)
 
     def drop_savepoint(self) -> DroppedSavepoint:
@@ -299,8 +306,11 @@ class WriteBuffer:
         """
         self._taken = self._layers[:] if with_savepoints else self._layers[:1]
         for layer in self._taken:
-            changed = {name: value for name, value in layer.cells() if self._newest(name) != value}
-            rewritten = next((name for name in changed if name in self._sent), None)
+            changed = dict(layer.cells())
+            rewritten = None
+            if self._sent:
+                changed = {name: new for name, new in changed.items() if self._newest(name) != new}
+                rewritten = next((name for name in changed if name in self._sent), None)
             if self._fixed_version is not None and rewritten is not None:
                 raise UsageError(
                     f"{rewritten} was flushed already, and a worker of transaction "
@@ -318,10 +328,17 @@ class WriteBuffer:
         for name, sent_version in self._unacknowledged:
             sent = self._sent[name][sent_version]
             assert sent is not None, "only cells of this buffer wait for an acknowledgement"
-            put = Put(name.family, name.qualifier, sent_version, sent)
-            batch.setdefault(name.table, {}).setdefault(name.row, []).append(put)
+            table, row, family, qualifier = name
+            put = _new(Put, (family, qualifier, sent_version, sent))
+            rows = batch.get(table)
+            if rows is None:
+                rows = batch[table] = {}
+            if row in rows:
+                rows[row].append(put)
+            else:
+                rows[row] = [put]
         return {
-            table: [RowMutation(row, puts=rows[row]) for row in sorted(rows)]
+            table: [_new(RowMutation, (row, rows[row], ())) for row in sorted(rows)]
             for table, rows in batch.items()
         }
 
@@ -427,12 +444,18 @@ class WriteBuffer:
         """Return the shadow cells of every version sent, one mutation a row."""
         value = encode_long(commit_ts)
         puts: dict[str, dict[bytes, list[Put]]] = {}
-        for name, versions in self._sent.items():
-            row = puts.setdefault(name.table, {}).setdefault(name.row, [])
-            qualifier = shadow_qualifier(name.qualifier)
-            row.extend(Put(name.family, qualifier, version, value) for version in versions)
+        for (table, row, family, qualifier), versions in self._sent.items():
+            shadow = shadow_qualifier(qualifier)
+            rows = puts.get(table)
+            if rows is None:
+                rows = puts[table] = {}
+            cells = rows.get(row)
+            if cells is None:
+                cells = rows[row] = []
+            for version in versions:
+                cells.append(_new(Put, (family, shadow, version, value)))
         return {
-            table: [RowMutation(row, puts=cells) for row, cells in rows.items()]
+            table: [_new(RowMutation, (row, cells, ())) for row, cells in rows.items()]
             for table, rows in puts.items()
         }
 

@@ -379,13 +379,14 @@ class TransactionalTable(Counters):
         refuse("wal", None if wal is True else wal)
         self._host.check_writable()
         check_row(row)
-        if not isinstance(data, Mapping):
+        if type(data) is not dict and not isinstance(data, Mapping):
             raise TypeError(f"data must be a dict of columns and values, not {data!r:.80}")
         writes = []
         for column, value in data.items():
             family, qualifier = parse_column(column)
             self.layout.check_family(family)
-            check_bytes("the value of column " + repr(column), value)
+            if type(value) is not bytes:
+                check_bytes(f"the value of column {column!r}", value)
             check_writable(qualifier, value)
             check_value_size(column, value)
             writes.append((family, qualifier, value))

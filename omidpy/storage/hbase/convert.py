@@ -25,6 +25,8 @@ DELETE_COLUMN: Final = 0
 """Type of a delete: exactly the version named."""
 
 _new: Final = tuple.__new__
+_Column: Final = idl.TColumn
+_ColumnValue: Final = idl.TColumnValue
 
 CELL_OVERHEAD_BYTES: Final = 40
 """What a cell costs in a message beyond its value, by rule of thumb."""
@@ -108,7 +110,7 @@ class RowWrite:
 
     def put(self, durability: int | None) -> Any:
         """Return the puts as one atomic operation."""
-        return idl.TPut(row=self.row, columnValues=self.puts, durability=durability)
+        return idl.TPut(self.row, self.puts, durability)
 
     def delete(self, durability: int | None) -> Any:
         """Return the deletes as one atomic operation."""
@@ -132,13 +134,14 @@ def row_writes(effects: rules.Effects) -> list[RowWrite]:
     for (row, family, qualifier, version), value in effects.items():
         found = rows.get(row)
         if found is None:
-            found = rows[row] = RowWrite(row)
-        found.size_bytes += CELL_OVERHEAD_BYTES + len(row) + len(qualifier)
+            found = rows[row] = RowWrite(row, [], [])
+        size_bytes = CELL_OVERHEAD_BYTES + len(row) + len(qualifier)
         if value is None:
-            found.deletes.append(idl.TColumn(family, qualifier, version))
+            found.deletes.append(_Column(family, qualifier, version))
         else:
-            found.size_bytes += len(value)
-            found.puts.append(idl.TColumnValue(family, qualifier, value, version))
+            size_bytes += len(value)
+            found.puts.append(_ColumnValue(family, qualifier, value, version))
+        found.size_bytes += size_bytes
     return list(rows.values())
 
 
