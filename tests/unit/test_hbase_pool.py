@@ -362,6 +362,16 @@ def test_a_pool_that_had_answers_waits_for_a_gateway_to_come_back() -> None:
     assert len(world.pauses) == 3
 
 
+def test_an_impatient_block_does_not_wait_for_a_gateway_to_come_back() -> None:
+    """Whoever has another way must not wait for this one first."""
+    world = met("answer")
+    world.gateways.clients[0].has_died = True
+    world.gateways.down["gw1"] = REFUSED
+    with pytest.raises(StorageUnavailable), world.pool.owned(is_patient=False):
+        pytest.fail("nobody can be connected to")
+    assert world.pauses == []
+
+
 def test_a_first_call_without_answer_points_to_the_doctor() -> None:
     """A gateway with another transport hangs or hangs up; nothing in Thrift says why."""
     for failure in (TIMEOUT, CLOSED):

@@ -157,7 +157,12 @@ class GatewayPool:
 
     @contextmanager
     def owned(
-        self, *, table: str | None = None, what: str = "a call", is_idempotent: bool = False
+        self,
+        *,
+        table: str | None = None,
+        what: str = "a call",
+        is_idempotent: bool = False,
+        is_patient: bool = True,
     ) -> Iterator[Client]:
         """Lend one connection until the block ends, for calls that belong to one gateway.
 
@@ -165,7 +170,8 @@ class GatewayPool:
         of Thrift or of the connection becomes one of ours.  A thread that owns a connection and
         makes other calls needs a second one: `pool_size` bounds both.
 
-        With `is_idempotent` the whole block may be entered again, and an error says so.
+        With `is_idempotent` the whole block may be entered again, and an error says so.  Without
+        `is_patient`, a gateway that cannot be connected to is not waited for.
         """
         attempts = self._attempts(what, table, is_idempotent=is_idempotent)
         while True:
@@ -173,6 +179,8 @@ class GatewayPool:
                 connection = self._borrow(is_looked_at=True)
                 break
             except NoGateway as error:
+                if not is_patient:
+                    attempts.give_up(None, error)
                 attempts.pause_or_raise(None, error)
         try:
             yield connection.client

@@ -438,7 +438,7 @@ class Thrift2Store:
         what, patience_s = "a change and a look behind it", min(SILENCE_S, self._address.timeout_s)
         self._check_open()
         try:
-            with self._pool.owned(table=changes[0].table, what=what) as client:
+            with self._pool.owned(table=changes[0].table, what=what, is_patient=False) as client:
                 *applied, found = client.call_ahead(calls, patience_s=patience_s)
         except Unanswered as error:
             raise StorageUnavailable(
