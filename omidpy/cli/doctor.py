@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
@@ -22,6 +23,7 @@ from omidpy.connect import open_oracle, open_store
 from omidpy.control import (
     CONTROL_TABLE,
     TTL_ATTRIBUTE,
+    ControlTable,
     forgetfulness,
     is_system_table,
     transactional_families,
@@ -145,7 +147,7 @@ def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Check]:
                 Verdict.FAILED,
                 f"{', '.join(missing)} missing; run `omidpy init --store {url}`",
             )
-        yield from _check_tables(schemas)
+        yield from _check_tables(store, schemas)
         if not missing:
             yield _check_lease(store)
             if tso is not None:
@@ -167,8 +169,8 @@ def _check_spoken(address: HBaseAddress) -> Iterator[Check]:
             yield Check(check.name, Verdict.FAILED, f"speaks {spoken}; {check.detail}")
 
 
-def _check_tables(schemas: dict[str, TableSchema]) -> Iterator[Check]:
-    """Check that no table forgets what transactions need."""
+def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Check]:
+    """Check that no table forgets what transactions need, and say whose the tables are."""
     complaints = []
     for name in _SYSTEM_TABLES:
         if name in schemas:
@@ -179,23 +181,49 @@ def _check_tables(schemas: dict[str, TableSchema]) -> Iterator[Check]:
                 "TTL => 'FOREVER'}"
                 for family in aging
             ]
-    transactional_count = 0
     for schema in schemas.values():
         families = transactional_families(schema)
         if is_system_table(schema.name) or not families:
             continue
-        transactional_count += 1
         if (complaint := forgetfulness(schema, families)) is not None:
             complaints.append(complaint)
-    if complaints:
-        for complaint in complaints:
-            yield Check("tables", Verdict.FAILED, complaint)
-    else:
-        yield Check(
-            "tables",
-            Verdict.OK,
-            f"{transactional_count} transactional, and none forgets a version that is needed",
+    for complaint in complaints:
+        yield Check("tables", Verdict.FAILED, complaint)
+    yield from _check_ownership(store, schemas, is_sound=not complaints)
+
+
+def _check_ownership(
+    store: Store, schemas: dict[str, TableSchema], *, is_sound: bool
+) -> Iterator[Check]:
+    """Count tables by their marks alone; their cells are read by `omidpy table list`."""
+    from compactor.ownership import Standing, ignored_tables, judge  # noqa: PLC0415 - application
+
+    try:
+        ignored = ignored_tables(ControlTable(store)) if CONTROL_TABLE in schemas else frozenset()
+    except OmidError as error:
+        yield Check("tables", Verdict.FAILED, str(error))
+        return
+    standings = [
+        judge(schema, COMMIT_TABLE, is_ignored=schema.name in ignored, witness=None)
+        for schema in schemas.values()
+    ]
+    count = Counter(found.standing for found in standings)
+    for found in standings:
+        if found.standing is Standing.BLOCKING:
+            yield Check("tables", Verdict.WARNING, f"{found.name} is {found.reason}")
+    if not is_sound:
+        return
+    detail = f"{count[Standing.OWNED]} are ours"
+    if count[Standing.OWNED]:
+        detail += ", and forget no version that is needed"
+    if count[Standing.IGNORED]:
+        detail += f"; {count[Standing.IGNORED]} are ignored"
+    if count[Standing.PLAIN]:
+        detail += (
+            f"; {count[Standing.PLAIN]} have no mark: `omidpy table list` reads them and says "
+            "whether transactions wrote there"
         )
+    yield Check("tables", Verdict.OK, detail)
 
 
 def _check_lease(store: Store) -> Check:

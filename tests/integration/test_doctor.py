@@ -16,9 +16,11 @@ from typing import Any, Final
 import pytest
 from thriftpy2.thrift import TApplicationException
 
+from compactor.ownership import set_ignored
 from omidpy.cli import doctor, main
 from omidpy.cli.doctor import Verdict, clock_check
-from omidpy.control import OMID_ENABLED
+from omidpy.commit_table import COMMIT_TABLE
+from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.hbase import probe
 from omidpy.storage.hbase.address import parse_address
@@ -297,10 +299,41 @@ def test_a_table_that_forgets_is_named_with_the_remedy(
     store.close()
     code, checks = examine("--store", url)
     assert code == 1
-    found = [check["detail"] for check in checks if check["name"] == "tables"]
+    failed = [check for check in checks if check["verdict"] == Verdict.FAILED]
+    found = [check["detail"] for check in failed if check["name"] == "tables"]
     assert len(found) == 2
     assert any("'accounts'" in detail and f"{attribute}=1" in detail for detail in found)
     assert any("OMID_COMMIT_TABLE" in detail and "TTL" in detail for detail in found)
+
+
+def test_tables_are_counted_by_whose_they_are(examine: Report, tmp_path: Path) -> None:
+    """Before an adoption, the number of transactional tables alone would say that all is done."""
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    with pytest.raises(SystemExit):
+        main(("init", "--store", url))
+
+    def details(verdict: Verdict) -> list[str]:
+        code, checks = examine("--store", url)
+        assert code == 0
+        found = [check for check in checks if check["name"] == "tables"]
+        return [check["detail"] for check in found if check["verdict"] == verdict]
+
+    assert details(Verdict.OK) == ["0 are ours"]
+    store = SqliteStore(str(tmp_path / "s.db"))
+    marked = FamilySchema(b"cf", {OMID_ENABLED: "true"})
+    store.create_table(TableSchema("java", (marked,)))
+    store.create_table(TableSchema("unmarked", (FamilySchema(b"cf"),)))
+    store.create_table(TableSchema("ours", (marked,), {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE}))
+    (detail,) = details(Verdict.OK)
+    assert detail.startswith("1 are ours, and forget no version that is needed; 1 have no mark: ")
+    assert "omidpy table list" in detail
+    (warning,) = details(Verdict.WARNING)
+    assert warning.startswith("java is not adopted: family cf has OMID_ENABLED=true")
+    assert "omidpy table adopt java --apply" in warning
+    set_ignored(ControlTable(store), "java", is_ignored=True)
+    assert details(Verdict.WARNING) == []
+    assert "; 1 are ignored; 1 have no mark" in details(Verdict.OK)[0]
+    store.close()
 
 
 @pytest.mark.parametrize(
