@@ -110,11 +110,12 @@ def _check_ours(schema: TableSchema) -> frozenset[bytes]:
     families = transactional_families(schema)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
     if not families or owner != COMMIT_TABLE:
-        reason = (
-            f"belongs to the commit table {owner!r}"
-            if owner not in (None, COMMIT_TABLE)
-            else "is not marked for transactions"
-        )
+        if owner not in (None, COMMIT_TABLE):
+            reason = f"belongs to the commit table {owner!r}"
+        elif families:
+            reason = f"has {OMID_ENABLED}=true, Omid's mark, and has not been adopted"
+        else:
+            reason = "is not marked for transactions"
         raise NotTransactional(
             f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one over "
             f"with `omidpy table adopt {schema.name}`"
