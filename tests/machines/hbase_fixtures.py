@@ -1,7 +1,7 @@
 """Pytest's side of the real HBase: one for all tests, started when the first asks for it.
 
-Where workers share the tests (`make test`), all that need HBase or Java go to one of them, so that
-there still is one HBase; the others go by file.
+Where workers share the tests (`make test`), all files that need HBase or Java go to one of them, so
+that there still is one HBase; the others go file by file.
 
 `hbase` is a standalone one, shared by every test of the session; a test has its own tables in it
 and kills nothing.  `hbase_cluster` is a module's own, with two region servers and two gateways, for
@@ -15,26 +15,53 @@ Whoever asks for a fixture here has the marker `hbase`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from tests.machines.hbase import HBase, Mode, RunningHBase
 
 ENVIRONMENT = "OMIDPY_TEST_HBASE"
+_ASKS_FOR_SERVERS: Final = re.compile(
+    r"mark\.(?:hbase|java)\b|\bhbase(?:_cluster)?: |getfixturevalue\(.hbase"
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a real HBase, so that `-m "not hbase"` leaves none of it."""
-    is_shared_out = config.getoption("dist", "no") == "loadgroup"
     for item in items:
         if {"hbase", "_hbase_cluster"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.hbase)
-        if is_shared_out:
-            has_servers = any(item.get_closest_marker(name) for name in ("hbase", "java"))
-            item.add_marker(pytest.mark.xdist_group("servers" if has_servers else item.path.name))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file together, and all files that need HBase or Java.
+
+    The groups of pytest-xdist are not used: with pytest 9.2 those of its version 3.8 are lost on
+    their way to what shares the tests out, and every test goes to whichever worker is free.
+    """
+    # It has no types, and whoever runs the tests one after another can do without it.
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # for the same reason
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "servers" if _needs_servers(config.rootpath / file) else file
+
+    return ByFile(config, log)
+
+
+@cache
+def _needs_servers(file: Path) -> bool:
+    """Say whether a file of tests, or what its folder shares, asks for HBase or for Java."""
+    sources = (one for one in (file, file.with_name("conftest.py")) if one.exists())
+    return any(_ASKS_FOR_SERVERS.search(source.read_text()) for source in sources)
 
 
 @pytest.fixture(scope="session")
