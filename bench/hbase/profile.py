@@ -20,8 +20,6 @@ import omidpy
 from bench.hbase import timed, work
 from bench.measure import percentile
 from bench.processes import tso_server
-from omidpy.commit_table import COMMIT_TABLE
-from omidpy.control import CONTROL_TABLE
 from omidpy.manager import TransactionManager
 
 WARM_UP: Final = 200
@@ -29,8 +27,8 @@ GROUP: Final = 20
 """Transactions, and then bare puts, in a row."""
 
 FLUSH: Final = f"gateway put {work.PUT_TABLE}"
-ENTRY: Final = f"gateway checkAndPut {COMMIT_TABLE}"
-LEASE: Final = f"gateway getMultiple {CONTROL_TABLE}"
+ENTRY: Final = "gateway checkAndPut, get"
+"""The oracle's write of a commit entry and, at once, its read of the lease."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -82,16 +80,15 @@ def _steps(
     totals: Sequence[float], bare: Sequence[float], ours: timed.Calls, theirs: timed.Calls
 ) -> list[Step]:
     count = len(totals)
-    entry, lease = (_p50_us(theirs[name][-count:]) for name in (ENTRY, LEASE))
+    entry = _p50_us(theirs[ENTRY][-count:])
     begin, flush, commit = (_p50_us(ours[name]) for name in (timed.BEGIN, FLUSH, timed.COMMIT))
     total = _p50_us(totals)
     steps = [
         Step("the transaction", total),
         Step("begin: the oracle's answer", begin),
         Step("flush: the gateway's put", flush),
-        Step("commit: the gateway's check and put of the entry, for the oracle", entry),
-        Step("commit: the gateway's read of the lease, for the oracle", lease),
-        Step("commit: the oracle and the way to it", round(commit - entry - lease, 1)),
+        Step("commit: the gateway's write of the entry and read of the lease", entry),
+        Step("commit: the oracle and the way to it", round(commit - entry, 1)),
         Step("the client's own", round(total - begin - flush - commit, 1)),
         Step("a bare put", _p50_us(bare)),
     ]

@@ -18,11 +18,16 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from omidpy.oracle.tcp import TcpOracle
+from omidpy.storage.hbase.gateway import GatewayClient
 from omidpy.storage.hbase.pool import GatewayPool
 from tso.cli import main
 
 Calls: TypeAlias = dict[str, list[float]]
-"""Seconds of each call in order, by `gateway METHOD TABLE`, `oracle begin` or `oracle commit`."""
+"""Seconds of each call in order.
+
+By `gateway METHOD TABLE`, `gateway METHOD, METHOD` for calls that did not wait for each other,
+`oracle begin` or `oracle commit`.
+"""
 
 BEGIN: Final = "oracle begin"
 COMMIT: Final = "oracle commit"
@@ -33,7 +38,12 @@ def timed_calls() -> Iterator[Calls]:
     """Time every call of a gateway or of an oracle that this process makes within the block."""
     calls: Calls = defaultdict(list)
     with ExitStack() as patches:
-        for owner, method in ((GatewayPool, "call"), (TcpOracle, "begin"), (TcpOracle, "commit")):
+        for owner, method in (
+            (GatewayPool, "call"),
+            (GatewayClient, "call_ahead"),
+            (TcpOracle, "begin"),
+            (TcpOracle, "commit"),
+        ):
             patches.enter_context(_timed(owner, method, calls))
         yield calls
 
@@ -46,6 +56,8 @@ def _timed(owner: type[Any], method: str, calls: Calls) -> Iterator[None]:
         name = f"oracle {method}"
         if owner is GatewayPool:
             name = f"gateway {args[0]} {more.get('table')}"
+        elif owner is GatewayClient:
+            name = "gateway " + ", ".join(called for called, _ in args[0])
         began_s = time.perf_counter()
         try:
             return original(self, *args, **more)
