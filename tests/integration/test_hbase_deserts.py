@@ -8,7 +8,7 @@ call that passes too many is not answered, as a slow region server would not hav
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -67,6 +67,12 @@ class CountingClient:
         elif method in ("getMultiple", "getRowsTs"):
             self.notes.largest_bytes = max(self.notes.largest_bytes, size_bytes(answer))
         return answer
+
+    def call_ahead(
+        self, calls: Sequence[tuple[str, Sequence[Any]]], *, patience_s: float
+    ) -> list[Any]:
+        """Make calls one after another; no scan is among them."""
+        return self.client.call_ahead(calls, patience_s=patience_s)
 
     def is_dead(self) -> bool:
         """Say whether the gateway closed it."""

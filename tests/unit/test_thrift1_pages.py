@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -68,6 +68,12 @@ class ScriptedClient:
                 scanners.remove((self.host, args[0]))
                 return None
         raise AssertionError(method)
+
+    def call_ahead(
+        self, calls: Sequence[tuple[str, Sequence[Any]]], *, patience_s: float
+    ) -> list[Any]:
+        """Be asked for nothing of the kind."""
+        raise AssertionError((calls, patience_s))
 
     def is_dead(self) -> bool:
         """Say no."""
