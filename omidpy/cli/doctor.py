@@ -12,7 +12,7 @@ import importlib
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -28,17 +28,21 @@ from omidpy.control import (
     is_system_table,
     transactional_families,
 )
-from omidpy.errors import OmidError, UsageError
+from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.model import TableSchema
 from omidpy.oracle.discovery import read_lease
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.address import (
     SCHEMES,
+    Gateway,
     HBaseAddress,
     gateway_text,
     parse_address,
 )
 from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
+
+if TYPE_CHECKING:
+    from omidpy.storage.hbase.cluster import OneCluster
 
 EXIT_FAILED: Final = 1
 
@@ -155,7 +159,11 @@ def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Check]:
 
 
 def _check_spoken(address: HBaseAddress) -> Iterator[Check]:
-    """Compare what the address says of the gateways with what they speak."""
+    """Compare what the address says of the gateways with what they speak, and where they lead."""
+    importlib.import_module("omidpy.storage.hbase.idl")
+    from omidpy.storage.hbase.cluster import OneCluster  # noqa: PLC0415 - see `check_gateways`
+
+    cluster = OneCluster(address)
     for gateway, check in zip(address.gateways, check_gateways(address), strict=True):
         alone = dataclasses.replace(address, url="", gateways=(gateway,))
         if check.verdict is not Verdict.OK:
@@ -163,10 +171,28 @@ def _check_spoken(address: HBaseAddress) -> Iterator[Check]:
             continue
         found = parse_address(check.detail.removeprefix("use "))
         if dataclasses.replace(found, url="") == alone:
-            yield Check(check.name, Verdict.OK, "answers as the address says")
+            problem = _cluster_problem(cluster, address, gateway)
+            verdict = Verdict.FAILED if problem else Verdict.OK
+            yield Check(check.name, verdict, problem or "answers as the address says")
         else:
             spoken = f"{found.api}, {found.transport} transport, {found.protocol} protocol"
             yield Check(check.name, Verdict.FAILED, f"speaks {spoken}; {check.detail}")
+
+
+def _cluster_problem(cluster: OneCluster, address: HBaseAddress, gateway: Gateway) -> str | None:
+    """Say how a gateway's HBase is not that of the gateways before it."""
+    from thriftpy2.thrift import TException  # noqa: PLC0415 - of the extra
+
+    from omidpy.storage.hbase.gateway import open_client  # noqa: PLC0415 - of the extra
+
+    try:
+        with contextlib.closing(open_client(address, *gateway)) as client:
+            cluster.check(client, gateway)
+    except ConfigError as error:
+        return str(error)
+    except (TException, OSError, EOFError):
+        return None  # it answered a moment ago; the store's own calls say what is wrong
+    return None
 
 
 def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Check]:

@@ -221,6 +221,15 @@ def test_an_address_of_a_store_that_speaks_otherwise_is_corrected(examine: Repor
     assert [check["name"] for check in checks[1:]] == ["store"]
 
 
+@pytest.mark.usefixtures("hurried")
+def test_gateways_of_two_clusters_are_told(examine: Report) -> None:
+    """Each would get a part of every transaction."""
+    with FakeGateway() as one, FakeGateway({"getClusterId": lambda: "another"}) as two:
+        _, checks = examine("--store", f"{one.url()},127.0.0.1:{two.port}?retry_s=0")
+    assert [check["verdict"] for check in checks[:2]] == ["ok", "failed"]
+    assert "lead to two HBase clusters, cluster and another" in checks[1]["detail"]
+
+
 @pytest.mark.parametrize("words", [(), ("nobody:here:x",), ("--store", "hbase+thrift2://gw?x=1")])
 def test_a_mistake_in_the_question_exits_2(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -319,6 +319,16 @@ def test_a_gateway_that_died_is_replaced_by_another(pools: Pools) -> None:
         assert [read(pool, b"%d" % n) for n in range(10)] == [b"%d" % n for n in range(10)]
 
 
+def test_gateways_of_two_clusters_are_refused(pools: Pools) -> None:
+    """Half of each transaction would go to either."""
+    foreign: dict[str, Callable[..., Any]] = {"get": echo, "getClusterId": lambda: "another"}
+    with FakeGateway({"get": echo}) as one, FakeGateway(foreign) as two:
+        pool = pools(f"{one.url()},127.0.0.1:{two.port}")
+        with pool.owned(), pytest.raises(ConfigError, match="two HBase clusters"):
+            read(pool, b"r")
+        assert one.calls["get"] + two.calls["get"] == 0
+
+
 def test_a_gateway_that_was_restarted_is_found_again(pools: Pools) -> None:
     """With one gateway only, calls wait for it."""
     first = FakeGateway({"get": echo})

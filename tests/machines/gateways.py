@@ -42,9 +42,13 @@ class FakeGateway:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        """Listen; `getThriftServerType` is answered unless `answers` says otherwise."""
+        """Listen; questions about the gateway are answered unless `answers` says otherwise."""
         kind = thrift2.TThriftServerType.TWO if api == "thrift2" else thrift2.TThriftServerType.ONE
-        self._answers = {"getThriftServerType": lambda: kind, **(answers or {})}
+        about: dict[str, Callable[..., Any]] = {
+            "getThriftServerType": lambda: kind,
+            "getClusterId": lambda: "cluster",
+        }
+        self._answers = {**about, **(answers or {})}
         self._processor = TProcessor(service(api), self)
         self._transports: Any = (
             TFramedTransportFactory() if transport == "framed" else TBufferedTransportFactory()

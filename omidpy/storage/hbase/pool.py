@@ -40,6 +40,7 @@ from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
 from omidpy.storage.hbase.address import Gateway, HBaseAddress
 from omidpy.storage.hbase.attempts import Attempts, NoGateway, is_argument
+from omidpy.storage.hbase.cluster import OneCluster
 from omidpy.storage.hbase.gateway import CallNotSent, Client, Unanswered, open_client
 from omidpy.storage.hbase.places import Places, may_be_misled
 from omidpy.storage.hbase.translate import is_declared
@@ -92,6 +93,7 @@ class GatewayPool:
         self._next_gateway = self._rng.randrange(len(address.gateways))
         self._down_until_s: dict[Gateway, float] = {}
         self._answered: set[Gateway] = set()
+        self._cluster = OneCluster(address)
         self._places = places or Places(address, open_client, self._now_s)
         forking.register(self)
 
@@ -294,7 +296,13 @@ class GatewayPool:
         raise AssertionError("an address names at least one gateway")
 
     def _open_as_addressed(self, host: str, port: int) -> Client:
-        return open_client(self.address, host, port)
+        client = open_client(self.address, host, port)
+        try:
+            self._cluster.check(client, (host, port))
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def _give_back(self, connection: _Connection) -> None:
         connection.used_s = now_s = self._now_s()
@@ -371,6 +379,7 @@ class GatewayPool:
     def after_fork_in_child(self) -> None:
         """Begin with no connection; those of the parent stay the parent's."""
         self._changed = threading.Condition(threading.Lock())
+        self._cluster.after_fork_in_child()
         for connection in self._open:
             connection.client.forget()
         self._open.clear()

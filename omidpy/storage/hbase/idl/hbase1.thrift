@@ -162,4 +162,6 @@ service Hbase {
   ) throws (1: IOError io, 2: IllegalArgument ia)
 
   TThriftServerType getThriftServerType()
+
+  string getClusterId()
 }
