@@ -98,9 +98,15 @@ class Case:
 class Observer:
     """Lets clients end in one store, and looks."""
 
-    def __init__(self, url: str) -> None:
-        """Make the tables of an empty store whose oracle is ours to run."""
+    def __init__(self, url: str, *, clients_url: str | None = None) -> None:
+        """Make the tables of an empty store whose oracle is ours to run.
+
+        Args:
+            url: The store.
+            clients_url: By which the clients know it, if that is another address.
+        """
         self.url = url
+        self._clients_url = clients_url or url
         self.cases: list[Case] = []
         self._stack = ExitStack()
         try:
@@ -134,6 +140,7 @@ class Observer:
         self._fill(healthy)
         for case in healthy:
             case.told = live_and_die(case.task)
+            case.is_decided = case.told.status == "committed"
         doomed = [one for case in healthy for one in self._doomed(case)]
         self._fill(doomed)
         by_key = {case.task.key: case for case in self.cases}
@@ -163,8 +170,7 @@ class Observer:
 
     def _case(self, name: str, moment: Moment | None, ending: Ending) -> Case:
         key = b"%04d" % len(self.cases)
-        case = Case(Task(self.url, self.address, name, key, moment, ending))
-        case.is_decided = bool(case.scenario.changes)
+        case = Case(Task(self._clients_url, self.address, name, key, moment, ending))
         self.cases.append(case)
         return case
 
@@ -180,7 +186,7 @@ class Observer:
                 for is_left in (False, True) if ending is Ending.KILLED else (False,):
                     case = self._case(name, moment, ending)
                     case.is_left = is_left
-                    case.effect = names[moment.count]
+                    case.effect, case.is_decided = names[moment.count], healthy.is_decided
                     if moment == Moment(decision, Part.SENT) and healthy.is_decided:
                         case.is_decided = None
                     elif moment.count < decision or moment in undecided:
