@@ -5,6 +5,7 @@ Its standby takes over.  Everything is done once for a store: `tests/machines/cr
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -14,6 +15,7 @@ from omidpy.errors import TransactionAborted
 from omidpy.model import Aborted, Committed, Forgotten, Timestamp
 from tests.machines.crashes.mortal import Part
 from tests.machines.crashes.oracles import BATCHES, PLACES, Death, Deed, OracleObserver
+from tests.machines.hbase import HBase
 from tests.machines.hbase_store import one_region_store
 
 pytestmark = pytest.mark.integration
@@ -22,7 +24,14 @@ LOOKS = 3
 """At once, after what was held up had arrived, and behind a compaction."""
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "sqlite",
+        pytest.param("hbase", marks=pytest.mark.hbase),
+        pytest.param("hbase and zookeeper", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+    ],
+)
 def deaths(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Death]]:
@@ -32,9 +41,14 @@ def deaths(
         with closing(OracleObserver(url)) as observer:
             yield observer.observe()
         return
+    hbase: HBase = request.getfixturevalue("hbase")
+    options: tuple[str, ...] = ()
+    if request.param == "hbase and zookeeper":
+        namespace = f"test-{random.SystemRandom().randrange(10**12)}"
+        options = ("--lease", f"zk://{hbase.zookeeper}/{namespace}?period=5s")
     with (
-        one_region_store(request.getfixturevalue("hbase")) as store,
-        closing(OracleObserver(store.url)) as observer,
+        one_region_store(hbase) as store,
+        closing(OracleObserver(store.url, *options)) as observer,
     ):
         yield observer.observe()
 

@@ -102,9 +102,10 @@ def deaths_of(effects: Sequence[Effect], *, is_alone: bool) -> list[Moment]:
 class OracleObserver:
     """Lets oracles die in one store, and looks."""
 
-    def __init__(self, url: str) -> None:
-        """Make the tables of an empty store."""
+    def __init__(self, url: str, *options: str) -> None:
+        """Make the tables of an empty store; `options` are those of its servers."""
         self._url = url
+        self._options = options
         self._count = 0
         self.deaths: list[Death] = []
         self._stack = ExitStack()
@@ -148,7 +149,7 @@ class OracleObserver:
     # -- servers -------------------------------------------------------------------------------
 
     def _start(self, moment: Moment | None) -> MortalServer:
-        server = MortalServer(self._url, moment=moment)
+        server = MortalServer(self._url, *self._options, moment=moment)
         self._stack.callback(server.close)
         return server
 

@@ -56,10 +56,10 @@ _HELD_UP: Final = "held-up "
 class MortalServer(ServerProcess):
     """Such a server, watched by the process that started it."""
 
-    def __init__(self, store: str, *, moment: Moment | None) -> None:
+    def __init__(self, store: str, *options: str, moment: Moment | None) -> None:
         """Start it; `moment` None lives on."""
         program = ("tests.machines.crashes.server", msgspec.json.encode(moment).decode())
-        super().__init__(store, program=program)
+        super().__init__(store, *options, program=program)
 
     def effects(self, nth: int) -> list[Effect]:
         """Return what its nth flush with commits did, from 1, of a server that lives on."""
