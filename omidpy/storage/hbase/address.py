@@ -59,7 +59,10 @@ class HBaseAddress:
     """How long to wait for bytes of an answer.  HBase moves a dead server's regions in less."""
     connect_timeout_s: float = 5.0
     retry_s: float = 30.0
-    """How long a call that may be repeated is repeated, once a gateway has answered at all."""
+    """How long a call that may be repeated is repeated, once a gateway has answered at all.
+
+    Once in any case: the first attempt of a call that met a dying server took as long as that.
+    """
     pool_size: int = 32
     """Connections at most, of all threads of a process together."""
     max_idle_s: float = 50.0
