@@ -299,19 +299,19 @@ class _Service:
             await loop.run_in_executor(
                 self._executor, lambda: lease.publish(address=shown, epoch=inherited.epoch)
             )
-        await self._server.listen(listening)
-        log_event(
-            logger,
-            logging.INFO,
-            "answering",
-            store=self._config.store,
-            epoch=inherited.epoch,
-            timestamps=settings.timestamps,
-            max_transaction_age_ms=age_ms,
-            engine="compiled" if is_compiled() else "interpreted",
-        )
-        print(f"listening on {address_text(address)}", file=sys.stderr, flush=True)
         try:
+            await self._server.listen(listening)
+            log_event(
+                logger,
+                logging.INFO,
+                "answering",
+                store=self._config.store,
+                epoch=inherited.epoch,
+                timestamps=settings.timestamps,
+                max_transaction_age_ms=age_ms,
+                engine="compiled" if is_compiled() else "interpreted",
+            )
+            print(f"listening on {address_text(address)}", file=sys.stderr, flush=True)
             return await self._until_the_end(self._server)
         finally:
             await self._server.close()

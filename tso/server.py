@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, Final, assert_never, cast
 
 from omidpy.clock import Clock
@@ -200,7 +201,8 @@ class OracleServer:
             capabilities: What clients that announce any feature are told.
             clock: What time it is.
             metrics: Where counters go.
-            executor: Its one thread is the only one that uses `persistence` and `lease`.
+            executor: Its one thread is the only one that uses `persistence` and `lease`.  The
+                server has it to itself from the first batch until `close`.
         """
         self.loop = asyncio.get_running_loop()
         self.capabilities = capabilities
@@ -219,6 +221,8 @@ class OracleServer:
         self._is_failing = False
         self._told_about_clock = False
         self._pause_s = FIRST_PAUSE_S
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._has_thread = False
         self._ended: asyncio.Future[None] = self.loop.create_future()
 
     # -- life ----------------------------------------------------------------------------------
@@ -246,7 +250,8 @@ class OracleServer:
         self._tell(Stopping(self._now()))
 
     async def close(self) -> None:
-        """Let the last answers leave, then close every connection."""
+        """Give the thread back, let the last answers leave, then close every connection."""
+        self._jobs.put(None)
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
@@ -370,8 +375,8 @@ class OracleServer:
     def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run `work` in the thread, then pass its result, or its exception, to `then`.
 
-        Every commit waits for the way there and back, so it has no future of the loop, which would
-        cost another turn of it.
+        Every commit waits for the way there and back.  So it has no future of the loop, which would
+        cost another turn of it, and is no task of the executor's either, but of one that lasts.
         """
 
         def run() -> None:
@@ -382,7 +387,15 @@ class OracleServer:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
                 self.loop.call_soon_threadsafe(then, outcome)
 
-        self._executor.submit(run)
+        if not self._has_thread:
+            self._has_thread = True
+            self._executor.submit(self._work)
+        self._jobs.put(run)
+
+    def _work(self) -> None:
+        """Do one thing after another until the server closes."""
+        while (job := self._jobs.get()) is not None:
+            job()
 
     # -- time ----------------------------------------------------------------------------------
 

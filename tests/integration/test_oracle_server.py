@@ -225,6 +225,23 @@ def test_whatever_else_goes_wrong_ends_the_service(error: Exception) -> None:
     run(test)
 
 
+def test_a_server_that_closed_leaves_its_thread_to_others() -> None:
+    """What says farewell to the store and the lease waits for it, and so does the process."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        client.send(CommitRequest(await client.begin(), (CellId(1),)))
+        assert await client.receive() is not None
+        running.server.stop()
+        await running.server.ended()
+        await running.server.close()
+        loop = asyncio.get_running_loop()
+        in_thread = loop.run_in_executor(running.server._executor, threading.get_ident)
+        assert await asyncio.wait_for(in_thread, LONGEST_S) != threading.get_ident()
+
+    run(test)
+
+
 # -- bounds ----------------------------------------------------------------------------------------
 
 
