@@ -20,6 +20,8 @@ from omidpy.errors import ConfigError
 from omidpy.model import MAX_VERSION
 from omidpy.oracle.tcp import address_text, parse_address
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
+from omidpy.storage.address import sqlite_path
+from omidpy.storage.hbase import address as hbase
 from omidpy.wire.messages import DEFAULT_PORT
 
 Address: TypeAlias = tuple[str, int]
@@ -175,6 +177,7 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
             f"--store null: persists nothing and is for benchmarks; listen on {_LOOPBACK[0]}, not "
             f"on {listen[0]}"
         )
+    _check_store(store)
     advertise = _text(chosen, "advertise")
     metrics = _text(chosen, "metrics")
     age = _text(chosen, "max-transaction-age")
@@ -194,6 +197,20 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
         initial_timestamp=_timestamp(chosen.get("initial-timestamp")),
         check_config=bool(chosen.get("check-config", False)),
     )
+
+
+def _check_store(url: str) -> None:
+    """Refuse an address of a store that cannot be one, before anything is started."""
+    scheme = url.partition(":")[0]
+    if scheme in hbase.SCHEMES:
+        hbase.parse_address(url)
+    elif scheme == "sqlite":
+        sqlite_path(url)
+    elif url != NULL_STORE:
+        raise ConfigError(
+            f"--store {url!r} is no address of a store: write sqlite:////absolute.db or "
+            f"{hbase.EXAMPLE}"
+        )
 
 
 def _text(chosen: Mapping[str, Any], name: str, default: str = "") -> str:

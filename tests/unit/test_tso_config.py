@@ -82,6 +82,10 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         ([*STORE, "--config", "/nowhere/at.all"], "/nowhere/at.all"),
         (["--store", "null:", "--listen", "0.0.0.0:1"], "persists nothing"),
         (["--store", "memory:"], "no client could open it"),
+        (["--store", "hbase+thrift2://gw?pool_size=0"], "pool_size='0' must be 1 or more"),
+        (["--store", "hbase+thrift2://"], "is no gateway"),
+        (["--store", "hbase://gw:9090"], "is no address of a store"),
+        (["--store", "sqlite://relative.db"], "write sqlite:///relative.db"),
     ],
 )
 def test_a_wrong_setting_is_named(options: list[str], message: str) -> None:
