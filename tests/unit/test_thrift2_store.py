@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +18,7 @@ from omidpy.storage.hbase.pool import GatewayPool
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 
 URL = "hbase+thrift2://127.0.0.1:1"
+DEADLINE_S = 30.0
 PUT = Put(b"cf", b"q", 7, b"v")
 DELETE = DeleteVersion(b"cf", b"q", 9)
 
@@ -201,3 +205,43 @@ def test_an_empty_change_on_a_condition_only_looks(pool: ScriptedPool) -> None:
     assert store.check_and_mutate("t", b"r", column, b"v", RowMutation(b"r"))
     assert not store.check_and_mutate("t", b"r", column, None, RowMutation(b"r"))
     assert pool.named("checkAndMutate") == []
+
+
+def test_puts_of_threads_share_a_call_that_is_made_once(pool: ScriptedPool) -> None:
+    """Where it fails each thread makes its own, which is repeated like any other."""
+    first_came, go_on = threading.Event(), threading.Event()
+    plain_call = pool.call
+
+    def call(method: str, *args: Any, **options: Any) -> Any:
+        if method == "put" and not first_came.is_set():
+            first_came.set()
+            assert go_on.wait(DEADLINE_S)
+        return plain_call(method, *args, **options)
+
+    pool.call = call  # type: ignore[method-assign]  # holds the first one up
+    pool.answers["putMultiple"] = StorageUnavailable("somebody's region is gone")
+    store = store_on(pool)
+    store.schema("t")
+    with ThreadPoolExecutor(3) as threads:
+        written = [threads.submit(store.write, {"t": [RowMutation(b"a", [PUT])]})]
+        assert first_came.wait(DEADLINE_S)
+        for count, row in ((1, b"b"), (2, b"c")):
+            written.append(threads.submit(store.write, {"t": [RowMutation(row, [PUT])]}))
+            _until_in_line(store, count)
+        go_on.set()
+        for one in written:
+            one.result(DEADLINE_S)
+    (shared,) = pool.named("putMultiple")
+    assert [put.row for put in shared.args[1]] == [b"b", b"c"]
+    assert not shared.is_idempotent
+    alone = pool.named("put")
+    assert sorted(call.args[1].row for call in alone) == [b"a", b"b", b"c"]
+    assert all(call.is_idempotent for call in alone)
+
+
+def _until_in_line(store: Thrift2Store, count: int) -> None:
+    """Wait until so many threads wait for a call that is under way."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(store._joined._lines["t"].waiting) < count:
+        assert time.monotonic() < deadline_s, "they never came"
+        threading.Event().wait(0.002)
