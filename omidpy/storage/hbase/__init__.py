@@ -4,6 +4,7 @@
     idl/          the part of the gateways' interface that is used here
     gateway.py    one connection: socket, TLS, transport, protocol, calls; sasl.py: Kerberos
     pool.py       connections shared by threads: liveness, failover, fork
+    cluster.py    do all gateways of an address lead to the same HBase?
     attempts.py   which failed calls are made again, and when
     translate.py  what a gateway's error means to a user
 
