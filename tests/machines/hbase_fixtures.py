@@ -1,7 +1,7 @@
 """Pytest's side of the real HBase: one for all tests, started when the first asks for it.
 
-Where workers share the tests (`make test`), all files that need HBase or Java go to one of them, so
-that there still is one HBase; the others go file by file.
+Where workers share the tests (`make test`), all files of a folder that need HBase or Java go to one
+of them, which starts an HBase for itself; the others go file by file.
 
 `hbase` is a standalone one, shared by every test of the session; a test has its own tables in it
 and kills nothing.  `hbase_cluster` is a module's own, with two region servers and two gateways, for
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file together, and all files that need HBase or Java.
+    """Keep the tests of a file together, and the files of a folder that need HBase or Java.
 
     The groups of pytest-xdist are not used: with pytest 9.2 those of its version 3.8 are lost on
     their way to what shares the tests out, and every test goes to whichever worker is free.
@@ -51,8 +51,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # for the same reason
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "servers" if _needs_servers(config.rootpath / file) else file
+            file = Path(nodeid.partition("::")[0])
+            if not _needs_servers(config.rootpath / file):
+                return str(file)
+            # One that runs elsewhere is for one session at a time: tests empty it.
+            return "servers" if ENVIRONMENT in os.environ else f"servers of {file.parent}"
 
     return ByFile(config, log)
 
