@@ -1,0 +1,1 @@
+"""The store contract, chapter by chapter; `omidpy.testing.contract` binds them."""
