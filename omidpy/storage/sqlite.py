@@ -16,22 +16,20 @@ hold its parent's process locks.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from omidpy.errors import NoSuchTable, StorageError, TableExists
+from omidpy.errors import StorageError
 from omidpy.model import (
     MAX_VERSION,
     Cell,
     Column,
     ColumnSpec,
-    FamilySchema,
     KeyRange,
     PairedCell,
     TableSchema,
@@ -46,13 +44,13 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
 )
+from omidpy.storage.sqlite_catalog import Catalog, Physical
 from omidpy.storage.sqlite_cells import (
     Bounds,
     Check,
     Prepared,
     apply_effects,
     apply_guarded,
-    create_cells,
     find_qualifier,
     in_one_view,
     pairs_found,
@@ -74,13 +72,6 @@ def url_of(path: str) -> str:
     return "sqlite:///" + path.replace("%", "%25").replace("?", "%3F")
 
 
-class _Physical(NamedTuple):
-    """What never changes of a table while it exists."""
-
-    cells: str
-    families: frozenset[bytes]
-
-
 class SqliteStore:
     """A store in one file.  Safe to share among threads and around `fork`.
 
@@ -99,7 +90,8 @@ class SqliteStore:
         # A connection that nobody refers to lives on until a garbage collection finds it, and a
         # fork in between would share it.
         weakref.finalize(self, self._file.close).atexit = False
-        self._known: dict[str, _Physical] = {}
+        self._catalog = Catalog(self.url)
+        self._known: dict[str, Physical] = {}
         self._locks: list[FileLock] = []
         self._locks_mutex = threading.Lock()
         forking.register(self)
@@ -129,55 +121,26 @@ class SqliteStore:
     def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
         """Create a table; see `Store`."""
         rules.check_schema(schema, splits)
-        families = {family.name.hex(): dict(family.attributes) for family in schema.families}
-        values = (
-            schema.name,
-            _families_json(families),
-            json.dumps(dict(schema.attributes)),
-            _splits_json(sorted(splits)),
-        )
-
-        def create(connection: sqlite3.Connection) -> None:
-            if _find(connection, schema.name, "id") is not None:
-                raise TableExists(f"table {schema.name!r} exists already in {self.url}")
-            cursor = connection.execute(
-                "INSERT INTO omidpy_tables (name, families, attributes, splits)"
-                " VALUES (?, ?, ?, ?)",
-                values,
-            )
-            create_cells(connection, f"cells_{cursor.lastrowid}")
-
-        self._file.write(create, durable=True)
+        self._change(lambda connection: self._catalog.create(connection, schema, splits))
 
     def drop_table(self, table: str) -> None:
         """Remove a table, its cells and its regions."""
-
-        def drop(connection: sqlite3.Connection) -> None:
-            (number,) = self._entry(connection, table, "id")
-            connection.execute("DELETE FROM omidpy_tables WHERE id = ?", (number,))
-            connection.execute(f"DROP TABLE cells_{number}")
-
-        self._file.write(drop, durable=True)
+        self._change(lambda connection: self._catalog.drop(connection, table))
         self._known.pop(table, None)
 
     def schema(self, table: str) -> TableSchema:
         """Return a table's families and attributes."""
-        row = self._file.read(lambda conn: self._entry(conn, table, "name, families, attributes"))
-        return _schema(row)
+        return self._file.read(lambda connection: self._catalog.schema(connection, table))
 
     def tables(self) -> list[TableSchema]:
         """List every table by name."""
-        query = "SELECT name, families, attributes FROM omidpy_tables"
-        rows = self._file.read(lambda connection: connection.execute(query).fetchall())
-        return sorted(map(_schema, rows), key=lambda schema: schema.name)
+        return self._file.read(self._catalog.schemas)
 
     def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
         """Set attributes of a table; None removes one."""
         rules.check_attributes(attributes)
-        self._update(
-            table,
-            "attributes",
-            lambda old: json.dumps(rules.changed(json.loads(old), attributes)),
+        self._change(
+            lambda connection: self._catalog.set_table_attributes(connection, table, attributes)
         )
 
     def set_family_attributes(
@@ -185,57 +148,34 @@ class SqliteStore:
     ) -> None:
         """Set attributes of a family; None removes one."""
         rules.check_attributes(attributes)
-
-        def change(old: str) -> str:
-            families = json.loads(old)
-            rules.check_family(table, family, [bytes.fromhex(name) for name in families])
-            families[family.hex()] = rules.changed(families[family.hex()], attributes)
-            return _families_json(families)
-
-        self._update(table, "families", change)
+        self._change(
+            lambda connection: self._catalog.set_family_attributes(
+                connection, table, family, attributes
+            )
+        )
 
     def regions(self, table: str) -> list[KeyRange]:
         """Return the table's regions; see `Store`."""
-        (text,) = self._file.read(lambda connection: self._entry(connection, table, "splits"))
-        return rules.regions_between(_splits(text))
+        splits = self._file.read(lambda connection: self._catalog.splits(connection, table))
+        return rules.regions_between(splits)
 
     def split_region(self, table: str, at: bytes) -> None:
         """Split the region that holds `at`; no-op where one starts there."""
-        self._update(table, "splits", lambda old: _splits_json(rules.splits_with(_splits(old), at)))
+        self._change(lambda connection: self._catalog.split(connection, table, at))
 
     def merge_regions(self, table: str, at: bytes) -> None:
         """Merge the two regions that meet at `at`."""
-        self._update(
-            table,
-            "splits",
-            lambda old: _splits_json(rules.splits_without(_splits(old), at, table=table)),
-        )
+        self._change(lambda connection: self._catalog.merge(connection, table, at))
 
-    def _update(self, table: str, column: str, change: Callable[[str], str]) -> None:
-        def update(connection: sqlite3.Connection) -> None:
-            (old,) = self._entry(connection, table, column)
-            if (new := change(old)) != old:
-                query = f"UPDATE omidpy_tables SET {column} = ? WHERE name = ?"  # noqa: S608  ours
-                connection.execute(query, (new, table))
+    def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        self._file.write(change, durable=True)
 
-        self._file.write(update, durable=True)
-
-    def _entry(self, connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, ...]:
-        row = _find(connection, table, columns)
-        if row is None:
-            raise NoSuchTable(
-                f"there is no table {table!r} in {self.url}; create it with create_table"
-            )
-        return row
-
-    def _physical(self, table: str) -> _Physical:
+    def _physical(self, table: str) -> Physical:
         known = self._known.get(table)
         if known is None:
-            number, families = self._file.read(
-                lambda connection: self._entry(connection, table, "id, families")
+            known = self._known[table] = self._file.read(
+                lambda connection: self._catalog.physical(connection, table)
             )
-            names = frozenset(map(bytes.fromhex, json.loads(families)))
-            known = self._known[table] = _Physical(f"cells_{number}", names)
         return known
 
     def _afresh(self, call: Callable[[], T]) -> T:
@@ -494,33 +434,3 @@ class SqliteStore:
             lock.forget_in_child()
         self._locks.clear()
         self._file.resume_in_child()
-
-
-# -- the catalog ----------------------------------------------------------------------------------
-
-
-def _find(connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, ...] | None:
-    query = f"SELECT {columns} FROM omidpy_tables WHERE name = ?"  # noqa: S608  ours
-    row: tuple[str, ...] | None = connection.execute(query, (table,)).fetchone()
-    return row
-
-
-def _schema(row: Sequence[str]) -> TableSchema:
-    name, families, attributes = row
-    return TableSchema(
-        name,
-        tuple(FamilySchema(bytes.fromhex(key), of) for key, of in json.loads(families).items()),
-        json.loads(attributes),
-    )
-
-
-def _families_json(families: Mapping[str, Mapping[str, str]]) -> str:
-    return json.dumps(families, sort_keys=True)
-
-
-def _splits(text: str) -> list[bytes]:
-    return [bytes.fromhex(key) for key in json.loads(text)]
-
-
-def _splits_json(splits: Sequence[bytes]) -> str:
-    return json.dumps([split.hex() for split in splits])
