@@ -31,17 +31,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final, Protocol
 
-from omidpy.cells import (
-    INVALIDATION_VALUE,
-    LOW_WATERMARK_ROW,
-    commit_row,
-    decode_long,
-    encode_commit,
-    encode_long,
-)
+from omidpy.cells import LOW_WATERMARK_ROW, commit_row, decode_long, encode_long
 from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.commit_table import (
-    COMMIT,
     COMMIT_TABLE,
     EPOCH_FACT,
     FIRST_TIMESTAMP_FACT,
@@ -53,35 +45,19 @@ from omidpy.commit_table import (
     TIMESTAMP_TABLE,
     CommitTable,
 )
-from omidpy.control import (
-    CONTROL_TABLE,
-    FIXED_VERSION,
-    VALUE,
-    ControlTable,
-    encode_document,
-    put_value,
-)
+from omidpy.control import CONTROL_TABLE, FIXED_VERSION, ControlTable
 from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailable
-from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Timestamp
-from omidpy.storage.base import (
-    ChecksBehind,
-    Condition,
-    DeleteVersion,
-    GuardedMutation,
-    Put,
-    RowMutation,
-    Store,
-)
-from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, SAMPLE_PREFIX, Sample, Watermarks
+from omidpy.model import TIMESTAMP_STEP, Timestamp
+from omidpy.storage.base import ChecksBehind, Condition, GuardedMutation, Put, RowMutation, Store
+from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
 from tso.adoption import initial_ceiling
+from tso.beginning import check_initial, first_candidate
 from tso.events import Batch, FlushResult, Now, Ticket
 from tso.lease import AnyLease
 from tso.settings import TIMESTAMPS_PER_MS, Inherited, Settings
+from tso.writes import commit_entry, facts_of, invalidation, needs_check
 
 logger = logging.getLogger(__name__)
-
-MAX_CLOCK_LEAD_MS: Final = 30 * 24 * 3600 * 1000
-"""A wall clock further above the stored ceiling is taken for a mistake, at the start."""
 
 MAX_AHEAD_COUNT: Final = 3
 """Entries that are written one by one, so that nobody waits between them and the lease's read.
@@ -173,7 +149,7 @@ class StorePersistence:
                 "Restore the whole store, or timestamps would be issued twice; if that cannot be, "
                 "start once with --initial-timestamp N, above every timestamp that was issued"
             )
-        first = _first_candidate(settings, now, stored, accept_clock=accept_clock)
+        first = first_candidate(settings, now, stored, accept_clock=accept_clock)
         epoch: int = stored
         if not stored:
             # Recorded before the first ceiling, hence before any timestamp.  An instance that died
@@ -205,13 +181,7 @@ class StorePersistence:
         """Return where a store without a ceiling goes on; 0 if it is fresh."""
         now_ts = now.wall_ms * TIMESTAMPS_PER_MS
         ceiling = initial_ceiling(self._store, self._initial_timestamp, now_ts=now_ts)
-        lead_ms = (ceiling - now_ts) // TIMESTAMPS_PER_MS
-        if settings.timestamps == "world" and lead_ms > MAX_CLOCK_LEAD_MS and not accept_clock:
-            raise ConfigError(
-                f"--initial-timestamp {ceiling} is {lead_ms // (24 * 3600 * 1000)} days ahead of "
-                f"the clock, which says {now_ts}; timestamps never go back. If it is right, add "
-                "--accept-clock"
-            )
+        check_initial(settings, now, ceiling, accept_clock=accept_clock)
         return ceiling
 
     def _read_ceiling(self) -> Timestamp:
@@ -244,7 +214,7 @@ class StorePersistence:
             self._lease.renew_if_due()
             refused = self._write_guarded(batch, entries)
         else:
-            self._lease.renew_if_due(before_check=_needs_check(batch))
+            self._lease.renew_if_due(before_check=needs_check(batch))
             refused = self._write_plain(batch, entries)
         unread = [start_ts for start_ts in batch.invalidations if start_ts not in entries]
         prune_horizon = 0
@@ -270,13 +240,11 @@ class StorePersistence:
         self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
     ) -> frozenset[int]:
         """Write a batch as one transaction; return the commits that an invalidation forbade."""
-        mutations = [_commit(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
-        mutations += [_invalidation(start_ts) for start_ts in batch.invalidations]
+        mutations = [commit_entry(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
+        mutations += [invalidation(start_ts) for start_ts in batch.invalidations]
         if batch.ceiling is not None:
             mutations.append(self._ceiling_mutation(batch.ceiling))
-        mutations += [
-            GuardedMutation(CONTROL_TABLE, mutation) for mutation in self._facts_of(batch)
-        ]
+        mutations += [GuardedMutation(CONTROL_TABLE, mutation) for mutation in facts_of(batch)]
         if not mutations:
             if self._lease.needs_check:
                 self._lease.check()
@@ -311,7 +279,7 @@ class StorePersistence:
         refused = self._write_ahead(batch)
         if refused is None:
             refused = self._write_in_steps(batch, entries)
-        if facts := self._facts_of(batch, with_low_watermark=False):
+        if facts := facts_of(batch, with_low_watermark=False):
             self._store.write({CONTROL_TABLE: facts}, durable=True)
         if batch.low_watermark is not None:
             self._control.raise_number(LOW_WATERMARK_FACT, batch.low_watermark)
@@ -326,14 +294,14 @@ class StorePersistence:
         if len(batch.commits) == 1:
             refused = self._write_commit(*batch.commits[0])
         elif batch.commits:
-            mutations = [_commit(*commit).mutation for commit in batch.commits]
+            mutations = [commit_entry(*commit).mutation for commit in batch.commits]
             self._store.write({COMMIT_TABLE: mutations})
         for start_ts in batch.invalidations:
             if self._commit_table.invalidate(Timestamp(start_ts)):
                 entries[start_ts] = INVALID
         if len(batch.commits) > 1:
             refused = self._check_with_invalidations(batch)
-        elif _needs_check(batch):
+        elif needs_check(batch):
             self._lease.check()
         return refused
 
@@ -355,7 +323,7 @@ class StorePersistence:
             or not 0 < len(batch.commits) <= MAX_AHEAD_COUNT
         ):
             return None
-        changes = [_commit(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
+        changes = [commit_entry(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
         try:
             applied, is_ours = self._ahead.write_then_check(changes, proof)
         except StorageUnavailable as error:
@@ -372,7 +340,7 @@ class StorePersistence:
 
     def _write_commit(self, start_ts: int, commit_ts: int) -> frozenset[int]:
         """Write a lone commit entry, unless an invalidation stands."""
-        commit = _commit(start_ts, commit_ts)
+        commit = commit_entry(start_ts, commit_ts)
         was_applied = self._store.check_and_mutate(
             COMMIT_TABLE, commit.mutation.row, INVALIDATION, None, commit.mutation
         )
@@ -390,21 +358,6 @@ class StorePersistence:
             wait((reading,))
         found = zip(batch.commits, reading.result(), strict=True)
         return frozenset(start_ts for (start_ts, _), cells in found if cells)
-
-    def _facts_of(
-        self, batch: Batch[Ticket], *, with_low_watermark: bool = True
-    ) -> list[RowMutation]:
-        facts: list[RowMutation] = []
-        if with_low_watermark and batch.low_watermark is not None:
-            facts.append(put_value(LOW_WATERMARK_FACT, encode_long(batch.low_watermark)))
-        if batch.sample is not None:
-            facts.append(put_value(_sample_row(batch.sample.elapsed_ms), _encoded(batch.sample)))
-        delete = (DeleteVersion(VALUE.family, VALUE.qualifier, FIXED_VERSION),)
-        facts += [
-            RowMutation(_sample_row(elapsed_ms), deletes=delete)
-            for elapsed_ms in batch.forgotten_samples
-        ]
-        return facts
 
     # -- the ceiling ---------------------------------------------------------------------------
 
@@ -480,61 +433,3 @@ class NoPersistence:
         entries: dict[int, CommitEntry] = dict.fromkeys(batch.lookups)
         entries.update(dict.fromkeys(batch.invalidations, INVALID))
         return FlushResult(entries=entries)
-
-
-def _first_candidate(settings: Settings, now: Now, ceiling: int, *, accept_clock: bool) -> int:
-    """Return the least timestamp that a new instance would issue now."""
-    if settings.timestamps == "incremental":
-        return ceiling + TIMESTAMP_STEP
-    clock_ts = now.wall_ms * TIMESTAMPS_PER_MS
-    if not 0 <= clock_ts < MAX_VERSION - 2 * settings.lookahead:
-        raise ConfigError(
-            f"the clock of this machine says {now.wall_ms} ms since 1970, which no timestamp can "
-            "express; set the clock, or use --timestamps incremental"
-        )
-    lead_ms = now.wall_ms - ceiling // TIMESTAMPS_PER_MS
-    if ceiling and lead_ms > MAX_CLOCK_LEAD_MS and not accept_clock:
-        days = lead_ms // (24 * 3600 * 1000)
-        raise ConfigError(
-            f"the clock of this machine is {days} days above the last timestamp of this store. If "
-            "that is right (the store rested so long, or used incremental timestamps), start with "
-            "--accept-clock, an embedded oracle with accept_clock=True; else set the clock, since "
-            "timestamps never go back"
-        )
-    return max(ceiling + TIMESTAMP_STEP, clock_ts)
-
-
-def _needs_check(batch: Batch[Ticket]) -> bool:
-    """Say whether the lease must be looked at behind a batch's plain writes.
-
-    Whatever is answered must be; but moving the ceiling, which a successor would have moved, tells
-    as much of timestamps.
-    """
-    is_answer = bool(batch.answers) and batch.ceiling is None
-    return bool(batch.commits or batch.invalidations) or is_answer
-
-
-def _commit(start_ts: int, commit_ts: int) -> GuardedMutation:
-    row = commit_row(start_ts)
-    put = Put(*COMMIT, start_ts, encode_commit(start_ts, commit_ts))
-    return GuardedMutation(
-        COMMIT_TABLE,
-        RowMutation(row, puts=(put,)),
-        Condition(COMMIT_TABLE, row, INVALIDATION, None),
-    )
-
-
-def _invalidation(start_ts: int) -> GuardedMutation:
-    row = commit_row(start_ts)
-    put = Put(*INVALIDATION, start_ts, INVALIDATION_VALUE)
-    return GuardedMutation(
-        COMMIT_TABLE, RowMutation(row, puts=(put,)), Condition(COMMIT_TABLE, row, COMMIT, None)
-    )
-
-
-def _sample_row(elapsed_ms: int) -> bytes:
-    return SAMPLE_PREFIX + b"%020d" % elapsed_ms
-
-
-def _encoded(sample: Sample) -> bytes:
-    return encode_document(sample)
