@@ -26,15 +26,10 @@ compaction.  Nothing here prevents that; who writes must not return to a version
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from omidpy.cells import shadow_qualifier
-from omidpy.errors import (
-    NoSuchFamily,
-    NoSuchTable,
-    StorageUnavailable,
-    UsageError,
-)
+from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.model import (
     MAX_VERSION,
     Cell,
@@ -62,9 +57,8 @@ from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.joined import JoinedPuts
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.pool import GatewayPool
+from omidpy.storage.hbase.thrift2_calls import Thrift2Calls
 from omidpy.storage.hbase.thrift2_pages import Thrift2Reader
-
-T = TypeVar("T")
 
 GET_BATCH_ROWS: Final = 500
 """Rows that one RPC reads."""
@@ -76,7 +70,7 @@ WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
 _EQUAL: Final = 2
 
 
-class Thrift2Store:
+class Thrift2Store(Thrift2Calls):
     """A store on HBase.  Safe to share among threads, and after a fork."""
 
     def __init__(self, address: HBaseAddress | str, *, pool: GatewayPool | None = None) -> None:
@@ -91,20 +85,11 @@ class Thrift2Store:
         """
         if isinstance(address, str):
             address = parse_address(address)
-        self._address = address
-        self._pool = GatewayPool(address) if pool is None else pool
+        super().__init__(address, GatewayPool(address) if pool is None else pool)
         self._durability = convert.FSYNC_WAL if address.durability == "fsync" else None
-        self._families: dict[str, frozenset[bytes]] = {}
-        """What is remembered of tables: asked afresh before anything is refused because of it."""
         self._sizes = paging.RowSizes()
         self._store_id: str | None = None
         self._joined = JoinedPuts(self._put)
-        self._is_closed = False
-
-    @property
-    def url(self) -> str:
-        """The address the store was opened with."""
-        return self._address.url
 
     @property
     def store_id(self) -> str:
@@ -195,11 +180,6 @@ class Thrift2Store:
             f"the Thrift2 gateway cannot merge the regions of {table!r} that meet at {at!r}; use "
             "`merge_region` in the HBase shell"
         )
-
-    def _descriptor(self, table: str) -> Any:
-        descriptor = self._read(table, "getTableDescriptor", schemas.table_name(table))
-        self._families[table] = frozenset(bytes(one.name) for one in descriptor.columns or ())
-        return descriptor
 
     # -- reads ------------------------------------------------------------------------------------
 
@@ -512,60 +492,3 @@ class Thrift2Store:
             f"{self.url} has no lock {name!r} for {purpose!r}: HBase does not notice when a client "
             "dies; use a lease"
         )
-
-    def close(self) -> None:
-        """Close every connection; a second call does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._pool.close()
-
-    # -- calls ------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StorageUnavailable(f"the store {self.url} is closed; open it again")
-
-    def _checked(self, table: str, check: Callable[[frozenset[bytes]], T]) -> T:
-        """Return what `check` makes of the families that a table has.
-
-        What it refuses by what is remembered is checked again by what the table has now.
-        """
-        self._check_open()
-        known = self._families.get(table)
-        if known is not None:
-            try:
-                return check(known)
-            except NoSuchFamily:
-                self._families.pop(table, None)
-        self._descriptor(table)
-        return check(self._families[table])
-
-    def _read(
-        self, table: str | None, method: str, *args: Any, patience_s: float | None = None
-    ) -> Any:
-        return self._call(table, method, *args, is_idempotent=True, patience_s=patience_s)
-
-    def _repeatable(self, table: str, method: str, *args: Any) -> Any:
-        """Write what may be written twice, because it names its versions."""
-        return self._call(table, method, *args, is_idempotent=True)
-
-    def _change(self, table: str, method: str, *args: Any) -> None:
-        self._call(table, method, *args, is_idempotent=False)
-
-    def _call(
-        self,
-        table: str | None,
-        method: str,
-        *args: Any,
-        is_idempotent: bool,
-        patience_s: float | None = None,
-    ) -> Any:
-        self._check_open()
-        try:
-            return self._pool.call(
-                method, *args, is_idempotent=is_idempotent, table=table, patience_s=patience_s
-            )
-        except (NoSuchTable, NoSuchFamily):
-            if table is not None:
-                self._families.pop(table, None)
-            raise
