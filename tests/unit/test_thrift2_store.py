@@ -239,6 +239,19 @@ def test_puts_of_threads_share_a_call_that_is_made_once(pool: ScriptedPool) -> N
     assert all(call.is_idempotent for call in alone)
 
 
+def test_a_durable_put_shares_nothing(pool: ScriptedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Facts are: one written late, by a shared call given up, would bring an old value back."""
+    store = store_on(pool)
+    shared: list[str] = []
+    monkeypatch.setattr(store._joined, "write", lambda table, _: shared.append(table))
+    store.write({"t": [RowMutation(b"a", [PUT])]}, durable=True)
+    assert shared == []
+    (alone,) = pool.named("put")
+    assert alone.is_idempotent
+    store.write({"t": [RowMutation(b"a", [PUT])]})
+    assert shared == ["t"]
+
+
 def _until_in_line(store: Thrift2Store, count: int) -> None:
     """Wait until so many threads wait for a call that is under way."""
     deadline_s = time.monotonic() + DEADLINE_S

@@ -8,7 +8,8 @@ costs alone.
 It lacks errors of its own.  Puts name their versions, so that a put may be sent twice, and whoever
 is in doubt sends its own once more and alone, as if it had never waited: every member of a joint
 call that failed, since the call tells neither whose row it was nor which rows were written; and
-whoever has waited for `PATIENCE_S`, since a row of somebody else's region may hold a call up.
+whoever has waited for `PATIENCE_S`, since a row of somebody else's region may hold a call up.  What
+was given up may be written late, so that it serves no value that is written over at its version.
 
 Invariants:
 
