@@ -48,7 +48,7 @@ def measure(directory: Path, *, quick: bool) -> list[Result]:
             f"--basetemp={directory / 'micro'}",
         ],
         cwd=ROOT,
-        env={**os.environ, "PYTEST_ADDOPTS": ""},
+        env=_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -65,3 +65,12 @@ def measure(directory: Path, *, quick: bool) -> list[Result]:
         )
         for one in found.benchmarks
     ]
+
+
+def _environment() -> dict[str, str]:
+    """Return this environment without what a run of pytest around it says to its children.
+
+    In what takes itself for one of two workers, pytest-benchmark measures nothing.
+    """
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    return {**kept, "PYTEST_ADDOPTS": ""}

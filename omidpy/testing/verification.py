@@ -46,6 +46,7 @@ _JUDGE: Final = 0
 _CLIENT_LIFE_S: Final = 1.0
 _ORACLE_LIFE_S: Final = 3.0
 _LATEST_END_S: Final = 60.0
+_LEAST_WORK_S: Final = 1.0
 _LAST_LOOK_BUDGET_S: Final = 60.0
 _START_S: Final = 30.0
 _POST_COMMIT_MODES: Final = ("async", "sync", "none")
@@ -242,6 +243,7 @@ class _Round:
             number=number,
             seed=self._rng.randrange(2**63),
             until_s=until_s,
+            least_s=min(_LEAST_WORK_S, self._plan.duration_s),
             post_commit=_POST_COMMIT_MODES[number % len(_POST_COMMIT_MODES)],
             history=str(self.folder / f"{number}.jsonl"),
         )
