@@ -36,6 +36,13 @@ def test_the_end() -> None:
     os._exit(9)
 """
 
+DEADLY_COLLECTION = """
+import os
+
+if os.environ["PYTEST_XDIST_WORKER"] == "gw1":
+    os._exit(9)
+"""
+
 
 def _run(directory: Path) -> subprocess.CompletedProcess[str]:
     """Run the tests of a directory as `make test` shares them out."""
@@ -84,3 +91,11 @@ def test_a_run_whose_worker_dies_ends_and_has_failed(tmp_path: Path) -> None:
     done = _run(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"crashed while running \S*test_a.py::test_the_end", done.stdout), done.stdout
+
+
+def test_a_run_that_lost_all_its_tests_has_failed(tmp_path: Path) -> None:
+    """A worker that dies while it collects takes them along, and no test is left that could fail."""
+    (tmp_path / "test_a.py").write_text(DEADLY_COLLECTION)
+    (tmp_path / "test_b.py").write_text(TESTS.format(mark="unit"))
+    done = _run(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr

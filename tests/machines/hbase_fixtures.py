@@ -26,6 +26,7 @@ import pytest
 from tests.machines.hbase import HBase, Mode, RunningHBase
 
 ENVIRONMENT = "OMIDPY_TEST_HBASE"
+_DEAD: Final = pytest.StashKey[bool]()
 _ASKS_FOR_SERVERS: Final = re.compile(
     r"mark\.(?:hbase|java)\b|\bhbase(?:_cluster)?: |getfixturevalue\(.hbase"
 )
@@ -58,6 +59,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "servers" if ENVIRONMENT in os.environ else f"servers of {file.parent}"
 
     return ByFile(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Remember that a worker died."""
+    if error is not None:
+        node.config.stash[_DEAD] = True
+
+
+@pytest.hookimpl(tryfirst=True)  # before the summary is written
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a run fail whose worker died, whatever it was doing.
+
+    To pytest-xdist only a test can fail: where all tests are lost with a worker it has none to run,
+    and is content.
+    """
+    if session.config.stash.get(_DEAD, False):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 @cache
