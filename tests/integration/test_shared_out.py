@@ -94,7 +94,7 @@ def test_a_run_whose_worker_dies_ends_and_has_failed(tmp_path: Path) -> None:
 
 
 def test_a_run_that_lost_all_its_tests_has_failed(tmp_path: Path) -> None:
-    """A worker that dies while it collects takes them along, and no test is left that could fail."""
+    """A worker that dies while it collects takes them along: no test is left to fail."""
     (tmp_path / "test_a.py").write_text(DEADLY_COLLECTION)
     (tmp_path / "test_b.py").write_text(TESTS.format(mark="unit"))
     done = _run(tmp_path)
