@@ -240,6 +240,15 @@ def test_nobody_waits_behind_a_call_that_is_stuck(gateway: Gateway) -> None:
     waits.result(DEADLINE_S)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt, also in what a shell started in the background: there it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_whoever_is_interrupted_leaves_the_line(gateway: Gateway) -> None:
     """The transaction is rolled back, so nobody is to write its cells afterwards."""
     first = gateway.write("a")
