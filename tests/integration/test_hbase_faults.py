@@ -5,6 +5,7 @@ Writers and what they are held to: `tests.machines.pairs`.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -82,17 +83,26 @@ def test_a_scan_and_a_batch_go_on_without_a_gateway_that_was_killed(
         closing(Thrift2Store(url)) as onlooker,
     ):
         store.create_table(TableSchema("t", [FamilySchema(b"cf")]), splits=[rows[BATCH_ROWS // 2]])
-        is_written = threading.Event()
+        is_killed = threading.Event()
 
         def write() -> None:
-            store.write({"t": [RowMutation(row, (Put(*column, 1, row),)) for row in rows]})
-            is_written.set()
+            # A machine on which the killer comes late may need more than one batch; the last one
+            # begins when the gateway is dead.
+            for version in itertools.count(1):
+                is_last = is_killed.is_set()
+                store.write(
+                    {"t": [RowMutation(row, (Put(*column, version, row),)) for row in rows]}
+                )
+                if is_last:
+                    return
 
         def kill() -> None:
-            while not onlooker.get("t", rows[:1])[0]:
-                continue
-            assert not is_written.is_set()
-            hbase_cluster.crash(name)
+            try:
+                while not onlooker.get("t", rows[:1])[0]:
+                    continue
+                hbase_cluster.crash(name)
+            finally:
+                is_killed.set()
 
         in_threads([write, kill])
         hbase_cluster.start_process(name)
