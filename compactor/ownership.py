@@ -1,4 +1,4 @@
-"""Which tables may a compaction change, and which merely hold the horizon back?  As D9 says.
+"""Which tables may a compaction change, and which merely hold the horizon back?
 
 Counting is not owning.  Every table of the store counts that may hold cells of our transactions,
 because a transactional table that a pruner forgets is data lost.  But we write only where an

@@ -1,12 +1,14 @@
 """The writes of one transaction: what is buffered, what was sent, and at which version.
 
-Pure bookkeeping, no I/O.  Two rules keep a late duplicate of a lost request from doing harm (D12):
+Pure bookkeeping, no I/O.  A request whose answer was lost is sent again, and the first copy of it
+may still arrive, late.  Two rules make that harmless (docs/decisions/0007):
 
     a cell once sent is written again only at a higher version (a checkpoint), and
     only byte-identical cells are ever sent again.
 
-So every cell that may have reached the store stays in `sent`, whether or not it was acknowledged.
-Its value there is None if this buffer does not know it: a cell of another process's part.
+So whatever may have reached the store is remembered as sent, acknowledged or not, with the value it
+was sent with.  Of a cell that another process wrote, in its part of the transaction, this buffer
+knows the version alone, and None stands for the value.
 
 Savepoints are layers: each begins with a checkpoint of its own, writes go to the top one, and what
 an undone layer had already sent is named, so that exactly those versions can be deleted.

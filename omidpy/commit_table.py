@@ -215,8 +215,7 @@ class CommitTable:
 def read_low_watermark(store: Store) -> Timestamp:
     """Return the oracle's low watermark: durably, no start_ts at or below it can commit.
 
-    Ours is kept in `OMIDPY_COMPACTION` (D14); where only a Java oracle ever ran, it is Omid's own
-    row.
+    Ours is a fact of the control table.  Where only a Java oracle ever ran, it is Omid's own row.
     """
     try:
         ours = ControlTable(store).read_number(LOW_WATERMARK_FACT)

@@ -3,7 +3,7 @@
 The buffer keeps the writes of an open savepoint in a layer of their own, at a checkpoint of Omid's
 format; undoing it forgets the layer.  What the layer had flushed already, because the buffer grew
 past its limit, must be deleted from the store, exactly and acknowledged, or the transaction can
-only be rolled back: a commit would make what is left visible (D12).
+only be rolled back: a commit would make what is left visible (docs/decisions/0007).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ entry nor cell has left nothing that a timestamp issued twice could harm.
 
 Pure reading; `persist.py` records what is decided.
 
-Source: BEHAVIOUR 4.7.
+Source: docs/explanation/differences-from-omid.md, "The oracle".
 """
 
 from __future__ import annotations

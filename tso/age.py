@@ -5,7 +5,7 @@ was down.  From samples of (elapsed time, last timestamp issued) follow the low 
 and, for whoever reads the recorded ones, retention.  Pure: readings of the clocks are arguments.
 
 A watermark that moved with the date would abort every transaction, or drop all history, on the day
-somebody sets the clock wrong (D6).
+somebody sets the clock wrong (docs/decisions/0005).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure: the stored ceiling and the clock arrive as arguments.  A clock that is absurd is refused,
 since timestamps never go back: what is issued far ahead of time stays issued, and every transaction
-after it would be as far ahead (D6).
+after it would be as far ahead (docs/decisions/0005).
 """
 
 from __future__ import annotations

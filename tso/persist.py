@@ -17,11 +17,12 @@ One batch is written at a time.  On HBase a second one in flight would gain noth
 batch does not: the gateway sends a batch to all region servers at once, and four writers for the
 parts of one batch were no faster than one call (8 ms for 1,000 entries, two cores).
 
-The low watermark is written with the commits or after them, never before (PRUNING L1), and where
-that is not part of a guarded batch only upward, so that a zombie cannot lower it.
+The low watermark is written with the commits or after them, never before: whoever reads it must
+find every commit that was decided earlier (L1 in docs/explanation/pruning.md).  Where that is no
+part of a guarded batch it is written upward only, so that a deposed oracle cannot lower it.
 
 Omid's own low watermark row moves upward only and stays at or below the collection horizon, because
-Java's coprocessor drops versions by it (D14).
+Java's coprocessor drops versions by it.
 """
 
 from __future__ import annotations
@@ -395,7 +396,7 @@ class StorePersistence:
     # -- what Java reads -----------------------------------------------------------------------
 
     def _publish_java_low_watermark(self) -> None:
-        """Let Omid's own row follow, no higher than the collection horizon (D14)."""
+        """Let Omid's own row follow, no higher than the collection horizon."""
         collection_horizon = self._control.read_number(COLLECTION_HORIZON) or Timestamp(0)
         value = min(self._low_watermark, collection_horizon)
         row = self._store.get(

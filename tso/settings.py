@@ -54,7 +54,7 @@ class Inherited:
     """What an instance found in the store, and made of it, before it may answer."""
 
     epoch: int
-    """The ceiling that was stored: nothing above it was ever issued (L0)."""
+    """The ceiling that was stored: nothing above it was ever issued (I1)."""
     ceiling: int
     """The ceiling that is stored now, for this instance alone."""
     samples: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ class Inherited:
     """Whether Omid's own oracle served the store before us, so that Java clients may exist."""
 
     def transaction_age_ms(self, chosen_ms: int | None) -> int:
-        """Return the chosen age of transactions, or the default that fits the store (D6)."""
+        """Return the chosen age of transactions, or the default that fits the store."""
         if chosen_ms is not None:
             return chosen_ms
         return AGE_BESIDE_OMID_MS if self.follows_omid else DEFAULT_AGE_MS

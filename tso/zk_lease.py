@@ -13,9 +13,9 @@ oracle that was stopped for a while can make us believe in a lease that has gone
 Then `current-tso` is written, for clients, also by version; one whose epoch is above ours is left
 alone, because the timestamps of this store must have been lost then.
 
-Source: Omid's LeaseManager (FORMATS 2.7, BEHAVIOUR 4.8).  Unlike it we believe no clock of ours for
-longer than the record, end the process when the lease is lost, and give it up on a clean stop, by
-emptying the znode: Omid's standby does not look at that and waits its period.
+Source: Omid's LeaseManager; the znodes are in docs/reference/cells.md.  Unlike it we believe no
+clock of ours for longer than the record, end the process when the lease is lost, and give it up on
+a clean stop, by emptying the znode: Omid's standby does not look at that and waits its period.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ may answer with what was true some seconds ago.
 What it lacks: watches.  A client looks when it connects, and it connects again when its oracle is
 gone; an oracle that lost its lease answers nothing, so that nobody stays with it.
 
-Source: FORMATS 2.7; Omid's clients keep a session and a watch instead.
+Source: Omid; the znodes are in docs/reference/cells.md.  Its clients keep a session and a watch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Judge what an oracle did, from its `History` alone.
 
-Each check is one invariant of DESIGN section 7, stated without any knowledge of how the oracle
-works.  The property tests call all of them; each negative test shows one of them catching a broken
-oracle.
+Each check is one of the numbered invariants, stated without any knowledge of how the oracle works.
+The property tests call all of them; each negative test shows one of them catching a broken oracle.
 """
 
 from __future__ import annotations

@@ -403,7 +403,7 @@ def ignores_its_own_deletes(patch: pytest.MonkeyPatch) -> None:
 
 
 def rewrites_at_the_same_version(patch: pytest.MonkeyPatch) -> None:
-    """Break D12: take no checkpoint for a cell that was sent."""
+    """Send a cell twice at one version: a late copy of the first would undo the second."""
     true = WriteBuffer.take
 
     def broken(self: WriteBuffer, **options: bool) -> object:

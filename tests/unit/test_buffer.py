@@ -1,4 +1,4 @@
-"""What a transaction may send, at which version, and what it may send again (D12)."""
+"""What a transaction may send, at which version, and what it may send again."""
 
 from __future__ import annotations
 

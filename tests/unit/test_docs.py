@@ -14,6 +14,20 @@ PAGES: Final = sorted(
 )
 INVARIANTS: Final = ROOT / "docs" / "explanation" / "invariants.md"
 
+FOLDERS: Final = ("omidpy", "tso", "compactor", "bench", "tests", "docs")
+SOURCES: Final = sorted(
+    path
+    for folder in FOLDERS
+    for suffix in ("py", "pxd", "md", "java", "toml")
+    for path in (ROOT / folder).rglob(f"*.{suffix}")
+    if path != Path(__file__)
+)
+ELSEWHERE: Final = re.compile(
+    r"\b(?:D\d{1,2}|DESIGN|STYLE|FORMATS|BEHAVIOUR|PRUNING)\b"
+    r"|\b(?:FATE|COMMITTERS|EXPORT_QUEUE|RPC|FACTS)\.md\b"
+)
+"""How a document is cited that no reader of this repository has."""
+
 
 def names(path: Path) -> set[str]:
     """Return the classes and functions that a Python file defines at its top level."""
@@ -25,6 +39,35 @@ def test_links_lead_somewhere(page: Path) -> None:
     """A dead link costs a reader's trust."""
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("citation", ["as D9 says", "FORMATS 2.7", "(BEHAVIOUR 4.8)", "FATE.md"])
+def test_a_citation_of_a_document_elsewhere_is_recognised(citation: str) -> None:
+    """The test below passes for a pattern that matches nothing, too."""
+    assert ELSEWHERE.search(citation) is not None
+
+
+def test_what_is_cited_can_be_read_here() -> None:
+    """A reason that stands in a document elsewhere is no reason for whoever reads this code."""
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in SOURCES
+        for line in path.read_text("utf-8").splitlines()
+        if ELSEWHERE.search(line)
+    ]
+    assert found == []
+
+
+def test_the_pages_that_code_cites_exist() -> None:
+    """`docs/decisions/0005` is enough for a record; every other page is named whole."""
+    missing = [
+        f"{path.relative_to(ROOT)}: {page}"
+        for path in SOURCES
+        if path.suffix != ".md"
+        for page in re.findall(r"\bdocs/(?:\w+/)*[\w.-]*\w", path.read_text("utf-8"))
+        if not any(ROOT.glob(page if page.endswith(".md") else f"{page}*"))
+    ]
+    assert missing == []
 
 
 def test_every_invariant_has_its_lines() -> None:

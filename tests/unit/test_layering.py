@@ -134,7 +134,7 @@ def level(module: str) -> int:
     prefix = module
     while prefix not in LEVELS or (prefix == "omidpy" and module != "omidpy"):
         prefix = prefix.rpartition(".")[0]
-        assert prefix, f"{module} has no level: say in LEVELS, and in STYLE's tree, where it stands"
+        assert prefix, f"{module} has no level: say in LEVELS where it stands"
     return LEVELS[prefix]
 
 

@@ -428,7 +428,7 @@ def test_invalidations_are_forgotten_below_the_watermark() -> None:
 
 
 def test_a_watermark_raised_by_eviction_is_written_with_its_batch() -> None:
-    """PRUNING L1: never before an earlier decision is durable."""
+    """Never before an earlier decision is durable: L1 of the proof that pruning is safe."""
     driver = Driver(small(conflict_map_size=1), flushes_at_once=False)
     driver.ask(*[TimestampRequest()] * 3)
     driver.ask(commit_request(50, [1]))

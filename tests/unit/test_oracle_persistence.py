@@ -181,7 +181,7 @@ def test_world_time_starts_at_the_clock(store: MemoryStore) -> None:
 
 
 def test_the_stored_ceiling_becomes_epoch_and_watermark(store: MemoryStore) -> None:
-    """L0: nothing begun before can commit; and the ceiling above is ours alone."""
+    """I4: nothing begun before can commit; and the ceiling above is ours alone."""
     leave_ceiling(store, 5000)
     inherited = Oracle(store).inherited
     assert inherited.epoch == 5000
@@ -610,7 +610,7 @@ def steal(store: MemoryStore) -> None:
 
 
 def test_omids_watermark_row_follows_the_collection_horizon(store: MemoryStore) -> None:
-    """D14: Java's coprocessor drops versions by it, so it must not pass what may be dropped."""
+    """Java's coprocessor drops versions by it, so it must not pass what may be dropped."""
     oracle = Oracle(store)
 
     def publish(low_watermark: int) -> int:

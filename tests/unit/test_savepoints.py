@@ -1,4 +1,4 @@
-"""A part of a transaction that is undone alone, and what that costs once it was flushed (D12)."""
+"""A part of a transaction that is undone alone, and what that costs once it was flushed."""
 
 from __future__ import annotations
 
