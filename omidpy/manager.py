@@ -129,6 +129,11 @@ class TransactionManager:
         self._close_lock = threading.Lock()
         _managers.add(self)
 
+    def __repr__(self) -> str:
+        # Options of an address may name keys and users; where the store is, they do not say.
+        where = self.store.url.partition("?")[0]
+        return f"<TransactionManager of {where} with {self.oracle!r}>"
+
     # -- transactions --------------------------------------------------------------------------
 
     def begin(self, *, read_only: bool = False, hold_s: float | None = None) -> Transaction:

@@ -285,6 +285,9 @@ class EmbeddedOracle:
             return InvalidationVerdict.INVALIDATED
         return InvalidationVerdict.UNKNOWN
 
+    def __repr__(self) -> str:
+        return "<EmbeddedOracle in this process>"
+
     def close(self) -> None:
         """Answer what is under way, give back the ceiling and the lease; once."""
         if os.getpid() != self._pid:

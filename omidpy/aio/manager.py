@@ -42,6 +42,9 @@ class TransactionManager:
         self.lane = self.threads = Threads(threads)
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("aio", default=())
 
+    def __repr__(self) -> str:
+        return f"<aio.{repr(self.blocking).removeprefix('<')}"
+
     begin = opening(manager.TransactionManager.begin, Transaction)
     snapshot = opening(manager.TransactionManager.snapshot, Transaction)
     resume = opening(manager.TransactionManager.resume, Worker)

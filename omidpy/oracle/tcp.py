@@ -123,6 +123,9 @@ class TcpOracle:
         self._make_locks()
         _instances.add(self)
 
+    def __repr__(self) -> str:
+        return f"<TcpOracle at {self._where}>"
+
     def _make_locks(self) -> None:
         self._connect_lock = threading.Lock()
         self._closing = threading.Event()

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+import omidpy
+from omidpy import aio
 from omidpy.catalog import LAYOUT_AGE_S
 from omidpy.cells import cell_id, row_id
 from omidpy.errors import (
@@ -23,6 +25,8 @@ from omidpy.errors import (
 )
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
+from omidpy.oracle.tcp import TcpOracle
+from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.transaction import Transaction
@@ -487,6 +491,20 @@ def test_the_layout_of_a_table_is_read_once_in_a_while() -> None:
 
 
 # -- closing ---------------------------------------------------------------------------------------
+
+
+def test_a_manager_names_its_store_and_its_oracle() -> None:
+    """Which cluster a notebook writes to is asked often; options of addresses are nobody's."""
+    with omidpy.connect("memory:") as tm:
+        assert repr(tm) == "<TransactionManager of memory: with <EmbeddedOracle in this process>>"
+    # Neither is called before it is used.
+    store = Thrift2Store("hbase+thrift2://gw1:9090,gw2:9090?tls=on&tls_cert=c&tls_key=secret")
+    oracle = TcpOracle("tso:24758")
+    with TransactionManager(store, oracle, post_commit="none") as tm:
+        where = "hbase+thrift2://gw1:9090,gw2:9090"
+        assert repr(tm) == f"<TransactionManager of {where} with <TcpOracle at tso:24758>>"
+        named = repr(aio.TransactionManager(tm))
+        assert named == f"<aio.TransactionManager of {where} with <TcpOracle at tso:24758>>"
 
 
 def test_a_manager_closes_what_it_joined_once(client: Client) -> None:
