@@ -117,9 +117,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--dry-run", action="store_true", help="count, and write nothing")
     made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
     made.add_argument("--json", action="store_true", help="print the report as JSON")
-    made.add_argument(
-        "--resume", action="store_true", help="finish a killed run; every run does so anyway"
-    )
+    # Taken, since scripts give it, and named nowhere: every run finishes what a killed one began.
+    made.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
     return made
 
 

@@ -37,7 +37,11 @@ def cli() -> str:
             for option in command.params
             if option.param_type_name == "argument"
         ]
-        options = [option for option in command.params if option.param_type_name == "option"]
+        options = [
+            option
+            for option in command.params
+            if option.param_type_name == "option" and not option.hidden
+        ]
         parts += [
             f"## `{' '.join([*words, *arguments])}`",
             inspect.cleandoc(command.help or ""),
@@ -104,7 +108,7 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [
         action
         for action in parser._actions  # noqa: SLF001 - argparse offers no other way
-        if "--help" not in action.option_strings
+        if "--help" not in action.option_strings and action.help != argparse.SUPPRESS
     ]
 
 

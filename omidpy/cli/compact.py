@@ -68,9 +68,8 @@ def run(
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Finish a killed run; every run does so anyway.")
-    ] = False,
+    # Taken, since scripts give it, and named nowhere: every run finishes what a killed one began.
+    resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compact a store once, in this process: for stores that one process reads in minutes."""

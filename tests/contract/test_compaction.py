@@ -706,7 +706,7 @@ class _Killed(BaseException):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_run_killed_at_any_step_is_finished_by_the_next(store_of_a_step: Store, step: str) -> None:
-    """`--resume` is a plain re-run; and what readers see never changes meanwhile."""
+    """A plain re-run is enough; and what readers see never changes meanwhile."""
     options = replace(ALL_AT_ONCE, should_wait=True)
     untouched = World(MemoryStore())
     untouched.table(splits=[b"m"])

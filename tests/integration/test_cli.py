@@ -103,6 +103,16 @@ def test_options_are_those_of_the_spark_job() -> None:
     assert here == (job - {"json"}) | {"as_json"}
 
 
+def test_resume_is_taken_and_not_advertised(cli: Cli) -> None:
+    """Every run finishes what a killed one began, so the option has nothing to say."""
+    assert document(cli, "compact", "--resume")["cells_healed"] == 1
+    code, out, _ = cli("compact", "run", "--help")
+    # Without the dashes: where colours are forced on, they come between.
+    assert (code, "retention" in out, "resume" in out) == (0, True, False)
+    assert parser().parse_args(["--store", "s", "--resume"]).resume
+    assert "--resume" not in parser().format_help()
+
+
 def test_commit_table_stats(cli: Cli) -> None:
     """Entries, invalidations and the oldest row."""
     assert document(cli, "commit-table", "stats") == {
