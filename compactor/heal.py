@@ -17,8 +17,8 @@ What is written, and in which of five writes, each acknowledged before the next 
        marker, and every family marker but the newest
     4  gone: the newest family marker, once nothing that it hides is left
 
-None both puts and deletes: HBase takes the rows of a page in one call then, and not each in its
-own.  The first two need no order, since nobody sees what never committed.
+No write both puts and deletes, because HBase takes a page of such rows in one call, and rows with
+both in a call each.  The first two need no order, since nobody sees what never committed.
 
 Per column the newest version committed below H stays, and also the newest by commit, because
 conflict-free writes overlap: the two may be different cells.  For the same reason a top stays while

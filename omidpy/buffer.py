@@ -28,15 +28,15 @@ from omidpy.storage.base import DeleteVersion, Put, RowMutation
 MAX_CHECKPOINTS: Final = TIMESTAMP_STEP - 1
 
 FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
-"""Past it whoever fills a buffer flushes it."""
+"""A transaction that has buffered more than this flushes before it commits."""
 
 FEW_KEYS: Final = 8
-"""So many keys are put in their places one by one; more are sorted in."""
+"""Up to this many new keys are inserted one by one; from there on one sort is quicker."""
 
 _CELL_OVERHEAD_BYTES: Final = 64
 
 _new: Final = tuple.__new__
-"""Makes a tuple of a kind directly: it spares the Python function that `Put(...)` is."""
+"""`_new(Put, fields)` is `Put(*fields)`, without the call of a Python function that this one is."""
 
 
 class ContradictingPart(UsageError):
@@ -160,7 +160,7 @@ class WriteBuffer:
         self._conflict_free: set[CellName] = set()
         self._checkpoint = 0
         self._used_checkpoint = -1
-        """Up to here, checkpoints are spoilt: deleted at, or handed out to workers."""
+        """Up to this checkpoint versions are not to be used: deleted at, or given to workers."""
         self._reserved_checkpoint: int | None = None
         self._layers = [_Layer()]
         self._taken: list[_Layer] = []

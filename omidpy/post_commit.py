@@ -1,8 +1,14 @@
 """What follows a commit: shadow cells, and then the removal of the commit entry.
 
 The transaction is committed and visible before any of this happens; readers and the compactor do
-the same work for a client that died.  The order is what matters: the entry goes only after every
-shadow cell is acknowledged (I5).  A failure leaves the entry where it is.
+the same work for a client that died.  So nothing here may fail a commit, and nothing here need ever
+run.  The order alone matters: the entry goes only after every shadow cell is acknowledged (I5).  A
+reader that finds no entry looks for the shadow cell once more and then takes the transaction for
+undecided; an entry that went too early turns what was committed into what never was (I8).  A
+failure leaves the entry where it is, and the next compaction takes it from there.
+
+Everything may be done twice, and by others at the same time: a shadow cell has one possible value,
+and removing an entry that is gone changes nothing.
 
     sync    before `commit` returns
     async   soon after, in batches across transactions, by one thread per process; `close` drains
@@ -44,10 +50,10 @@ IN_A_FILE: Final = Gathering(gather_s=0.005, under_load_s=0.05)
 """Each batch takes the store's write lock twice, and would compete with the next commit for it."""
 
 ON_A_CLUSTER: Final = Gathering(gather_s=0.1, under_load_s=0.1, enough_count=32)
-"""Each batch is two calls, which cost other processes as much as a transaction's own.
+"""Each batch is two calls, and a call costs a cluster as much as one that a commit waits for.
 
-Of eight processes that commit without pause each has a dozen transactions in this time.  With a
-third of it, hence four in a batch, a transaction of one row took a sixth more of the processors.
+Measured with eight processes that commit without pause: in this time a dozen transactions gather in
+each; in a third of it four do, and a transaction of one row then takes a sixth more processor time.
 """
 
 MAX_WAITING_TRANSACTIONS: Final = 4096
@@ -99,13 +105,16 @@ class Completer:
             for table, mutations in completion.shadow_cells.items():
                 shadow_cells.setdefault(table, []).extend(mutations)
         try:
+            # Returns when all of them are acknowledged, or raises; between these two calls a kill,
+            # a lost answer or an error leaves an entry too many, never one too few.
             self._store.write(shadow_cells)
             self._on_step("shadow-cells-written")
             self._commit_table.complete([completion.start_ts for completion in batch])
             self._on_step("completed")
         except Exception as error:  # noqa: BLE001 - whatever a backend raises, it has committed
             if len(batch) > 1:
-                # One dropped table must not keep the others' entries.
+                # One dropped table must not keep the others' entries.  Which shadow cells of the
+                # batch were written is not known, so each transaction begins again with its own.
                 for completion in batch:
                     self.complete((completion,))
                 return
@@ -170,9 +179,12 @@ class AsyncPostCommitter:
         self._reset()
 
     def _reset(self) -> None:
+        # Also in the child of a fork, where a thread that is not there any more may have held the
+        # parent's lock: it is made anew and not taken.
         self._changed = threading.Condition()
         self._waiting: deque[Completion] = deque()
         self._owed: set[Timestamp] = set()
+        """What waits and what is in the batch at work; `_waiting` alone would miss the latter."""
         self._busy = False
         self._closed = False
         self._worker: threading.Thread | None = None
@@ -196,16 +208,23 @@ class AsyncPostCommitter:
                 if self._is_enough():
                     self._hurry.set()
                 if self._worker is None:
+                    # A daemon, so that a program that never calls `close` can end; what is not
+                    # done by then is left as a killed client leaves it.
                     self._worker = threading.Thread(
                         target=self._run, name="omidpy-post-commit", daemon=True
                     )
                     self._worker.start()
                 self._changed.notify_all()
                 return
+        # Closed: the thread may have looked into the queue for the last time.  Outside the lock,
+        # for this takes round trips.
         self._completer.complete((completion,))
 
     def owes(self, start_ts: Timestamp) -> bool:
         """Say whether the transaction is in the queue or in the batch at work."""
+        # Asked for each cell that a reader finds without a shadow cell, so no lock is taken.
+        # Either wrong answer is harmless: the reader heals what is healed here as well, or leaves
+        # it to the next reader.
         return start_ts in self._owed
 
     def drain(self) -> None:
@@ -250,6 +269,8 @@ class AsyncPostCommitter:
                 size = min(len(self._waiting), MAX_BATCH_TRANSACTIONS)
                 batch = [self._waiting.popleft() for _ in range(size)]
                 self._calm_down()
+                # Under the same lock that took the batch from the queue: `drain` must never find
+                # the queue empty and nothing at work while there is a batch in hand.
                 self._busy = True
                 self._changed.notify_all()
             try:
@@ -257,6 +278,7 @@ class AsyncPostCommitter:
             finally:
                 last_batch_s = time.monotonic()
                 with self._changed:
+                    # After the batch, failed or not: until then readers may leave healing to it.
                     self._owed.difference_update(completion.start_ts for completion in batch)
                     self._busy = False
                     self._changed.notify_all()

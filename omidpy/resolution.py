@@ -44,8 +44,8 @@ _TableRequest: TypeAlias = tuple[str, Request]
 DEFAULT_CACHE_SIZE: Final = 65_536
 
 MAX_LOOKUPS_PER_CELL: Final = 16
-"""A get asks each row for each column.  Where the rows have different columns, most of that is in
-vain, and past this the families are read whole instead."""
+"""One get asks every row for every column, and where rows have different columns most of that finds
+nothing.  Past so many lookups for each wanted cell, whole families are read instead."""
 
 
 class CommitCache:

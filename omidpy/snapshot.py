@@ -4,15 +4,15 @@ Drives `visibility.visible_row` over pages of a store: reads the newest few vers
 finds the fate of cells without a shadow cell in batches, heals those that had committed, and reads
 deeper only where the newest few are all too new.
 
-It lacks the transaction's buffer (`transaction.py` lays it over) and knows no writes but its own
-cells' versions.
+It knows nothing of the transaction's buffer, which `transaction.py` lays over what is read here.
+What the transaction has flushed already it recognises by the versions.
 
-    I10  a batch is released only after the collection horizon was read, begun after the batch
-         arrived, and found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S`
-         need not look
+    I10  a batch is released only once the collection horizon, asked for after the batch arrived, is
+         found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S` need not look
 
-The reader's own flushed cells are such versions too.  They go as soon as it cannot commit any more,
-so a transaction that has flushed looks at the low watermark each time.
+Cells that the transaction itself has flushed can be taken away too: a compaction drops them as soon
+as the transaction cannot commit any more.  So one that has flushed looks at the low watermark after
+each batch, whatever its age.
 """
 
 from __future__ import annotations

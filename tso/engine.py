@@ -2,9 +2,9 @@
 
 The oracle's arithmetic: timestamps, the newest commit of each cell, fences and the low watermark.
 No clock, no socket, no store, no lock; `machine.py` owns the one instance and says what time it is.
-Besides, the messages of which there are as many as transactions, or as long as their write sets.
-`omidpy/wire/frames.py` is the definition of their format, and what is read and written here is the
-same for every byte.
+It also reads commit requests, which are as long as write sets, and writes the two answers of which
+there is one for each transaction.  `omidpy/wire/frames.py` defines the format; what is read and
+written here is the same, byte for byte.
 
 Memory is bounded.  Forgetting is allowed, lying is not:
 
@@ -122,6 +122,8 @@ class OldestFirstMap:
         """
         slot = self._find(key)
         if slot:
+            # It becomes the newest: the list must stay in the order in which values were set, or
+            # an eviction would take a recent commit and drag the watermark up to it.
             self._values[slot] = value
             self._unlink(slot)
             self._append(slot)
@@ -264,17 +266,28 @@ class Engine:
 
         Cost: O(cells), no I/O.
         """
+        # First, because the other two answer from what is remembered.  A cell or a fence that is
+        # not remembered may have been forgotten, and then it is at or below the watermark (I3).
+        # Past this line that is below `start_ts`, so that "not remembered" means "harmless".
         if start_ts <= self.low_watermark:
             return ABORT_LOW_WATERMARK
         if self._fences:
             for table_id in table_ids:
+                # Equal is allowed: Omid's clients begin a transaction at the fence's own timestamp.
                 if self._fences.get(table_id, 0) > start_ts:
                     return ABORT_FENCE
         for cell in cell_ids:
+            # Equal is a conflict: a snapshot does not see what was committed at its own timestamp.
             if self._commits.get(cell) >= start_ts:
                 return ABORT_CONFLICT
+        # Every cell is checked before the first one is noted, so that a refusal leaves no trace.
+        # From here on nothing refuses: a commit that was noted for some of its cells only would let
+        # a later transaction overwrite the others unseen.
         commit_ts = self.issue()
         for cell in cell_ids:
+            # A full map forgets another cell's commit for this one.  If the transaction wrote more
+            # cells than the map holds, that can be one of its own: the watermark is then its
+            # `commit_ts`, and whatever has begun by now is refused.
             if self._commits.put(cell, commit_ts):
                 self._forget_up_to(self._commits.evicted_value)
         return commit_ts
@@ -294,6 +307,8 @@ class Engine:
         fence_ts = self.issue()
         self._fences[table_id] = fence_ts
         heapq.heappush(self._fences_by_age, (fence_ts, table_id))
+        # Too many fences are forgotten as cells are, by raising the watermark over the oldest: it
+        # then refuses, on every table, what that fence refused on one.
         if len(self._fences_by_age) > self._max_fence_count:
             self._forget_up_to(self._fences_by_age[0][0])
         return fence_ts
@@ -302,6 +317,8 @@ class Engine:
         """Raise the low watermark to `to`, if that is above it; say whether it moved."""
         if to <= self.low_watermark:
             return False
+        # Never above the last timestamp issued: the next transaction begins above that one, and a
+        # watermark above its start would refuse it before it has done anything.
         self._forget_up_to(min(to, self.last_issued))
         return True
 
@@ -316,11 +333,14 @@ class Engine:
         return self._commits.count
 
     def _forget_up_to(self, low_watermark: int) -> None:
+        # What was evicted may be older than a watermark that age has raised meanwhile.  Lowering it
+        # again would let transactions commit that readers already take for dead (I4).
         if low_watermark <= self.low_watermark:
             return
         self.low_watermark = low_watermark
         while self._fences_by_age and self._fences_by_age[0][0] <= low_watermark:
             fence_ts, table_id = heapq.heappop(self._fences_by_age)
+            # A table that was fenced again has a newer fence, which still counts.
             if self._fences[table_id] == fence_ts:
                 del self._fences[table_id]
 

@@ -2,11 +2,21 @@
 
 The right is a record in the store.  Where the store has locks that die with their process, a lock
 decides, and a successor takes over the moment its predecessor is gone.  Elsewhere the record must
-stay unchanged for its whole period, by the observer's own clock, before it may be taken.
+stay unchanged for its whole period, by the observer's own clock, before it may be taken: no two
+machines' clocks are ever compared.
 
-A lease proves nothing about the present: its holder may have been stopped since it looked.  Every
-batch of commit entries is therefore guarded by the record, or followed by reading it, and the
-successor's epoch refuses whatever the predecessor began (`machine.py`).
+A lease proves nothing about the present: its holder may have been stopped since it looked, for
+longer than the period, and not know it.  So the lease alone keeps no promise.  Three things do:
+
+* a batch of commit entries is guarded by the record, or followed by reading it, and nobody is told
+  of a commit unless the record was still ours then (I2, I8);
+* the successor's epoch is above whatever the predecessor issued, so that nothing the predecessor
+  began can commit with the successor (I4);
+* readers forbid the commit of what began below the epoch before they take it for dead, so that
+  an entry the predecessor writes later revives nothing (I9).
+
+What the lease adds is that a healthy oracle is left in peace, and that one which answers without a
+flush stops by itself: `vouched_until_s` ends before anybody else may have taken over.
 
 Source: Omid's LeaseManager, with a row in place of a znode.
 """
@@ -145,6 +155,8 @@ class Lease:
     @property
     def proof(self) -> Condition | None:
         """The record, while it is ours and not due for its renewal, which `check` sees to."""
+        # One that is due is not offered: a batch that only proved the record would let it grow old,
+        # and a standby take over from an oracle that is at work.
         if self._raw is None or self._is_due(periods=1 / _RENEWALS_PER_PERIOD):
             return None
         return self.guard
@@ -157,6 +169,8 @@ class Lease:
     @property
     def vouched_until_s(self) -> float:
         """Monotonic time until which nobody else can have taken the lease over."""
+        # The lock is ours for as long as this process lives.  The record is for one period, counted
+        # from *before* we wrote it; a standby counts from when it saw it, which is later.
         return inf if self._has_locks else self._renewed_s + self._record.period_ms / 1000
 
     @property
@@ -172,6 +186,7 @@ class Lease:
 
         Cost: 1 get, and 1 durable write if it is free.
         """
+        # The lock first: with it nobody else is alive who holds the record, whatever it says.
         if self._has_locks and self._lock is None:
             try:
                 self._lock = self._store.lock(LOCK_NAME, purpose=self._purpose)
@@ -183,7 +198,11 @@ class Lease:
         sequence = 0
         if raw is not None:
             sequence = decode_document(raw, LeaseRecord, row=LEASE_FACT).sequence
+        # The sequence goes on from the predecessor's, so that no record is ever written twice: who
+        # compares with an older one, be it its own, finds another.
         record = msgspec.structs.replace(self._record, sequence=sequence + 1)
+        # Only over the very bytes that stood still: a holder that renewed between our reading and
+        # this line has changed them, and keeps its lease.
         if not self._replace(raw, record):
             return "another instance, which was faster"
         return None
@@ -221,6 +240,7 @@ class Lease:
 
         Cost: 1 get, or 1 write.
         """
+        # A renewal compares before it sets, so it sees as much as a read, at the same price.
         if self._is_due(periods=1 / _RENEWALS_PER_PERIOD):
             self._renew()
             return
@@ -251,6 +271,8 @@ class Lease:
 
     def release(self) -> None:
         """Give the lease up, so that a successor need not wait; harmless if it is not ours."""
+        # Forgotten before it is given up: from here on `check` refuses, even if the write below
+        # fails half-way and nobody can say what the store has.
         raw, self._raw = self._raw, None
         if raw is not None:
             sequence = self._record.sequence + 1
@@ -259,6 +281,7 @@ class Lease:
                 self._control.replace(LEASE_FACT, raw, encode_document(record))
             except StorageUnavailable as error:
                 logger.warning("the lease record could not be given up: %s", error)
+        # The lock last: whoever gets it finds the record as we leave it.
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -270,6 +293,8 @@ class Lease:
         record = decode_document(raw, LeaseRecord, row=LEASE_FACT)
         if not record.is_held:
             return None
+        # A change is noticed late, never early: the holder wrote it before we read it.  So the
+        # period that we wait ends after the holder's own, which is counted from before its write.
         now_s = self._clock.monotonic_s()
         if raw != self._seen:
             self._seen, self._seen_s = raw, now_s

@@ -13,8 +13,8 @@ There are no timers: an idle oracle flushes at once, and while a flush is under 
 the next batch.  What arrives ahead of the batch's first decision leaves with the flush under way:
 a begin waits for the commits before it, and for no others.  A timestamp leaves once the durable
 ceiling covers it (I1), and the low watermark is written in or after the batch that raised it, never
-before an earlier decision is durable; it may lag, since what is written is a promise and less
-promises less.
+before an earlier decision is durable.  It may lag: what is written is a promise, and a lower
+watermark promises less.
 
 A flush that carries no answers (a higher ceiling, a watermark, a sample) holds nobody up.
 

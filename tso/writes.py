@@ -53,8 +53,10 @@ def facts_of(batch: Batch[Ticket], *, with_low_watermark: bool = True) -> list[R
 def needs_check(batch: Batch[Ticket]) -> bool:
     """Say whether the lease must be looked at behind a batch's plain writes.
 
-    Whatever is answered must be; but moving the ceiling, which a successor would have moved, tells
-    as much of timestamps.
+    Commits and invalidations need the look, and so do start timestamps, which a successor might be
+    handing out as well.  The exception is a batch without commits that raises the ceiling: this is
+    a compare-and-set of the number that a successor raises before anything else, so that its
+    success proves that there was none.
     """
     is_answer = bool(batch.answers) and batch.ceiling is None
     return bool(batch.commits or batch.invalidations) or is_answer

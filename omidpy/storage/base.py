@@ -94,8 +94,8 @@ class Capabilities:
     table_admin: bool = True
     """Tables can be created in several regions, and have attributes that can be changed."""
     checked_changes: bool = True
-    """`check_and_mutate` takes every change; without it, one put into an absent column of a family
-    of one version, at a version of world time, which is what an invalidation is.
+    """`check_and_mutate` takes every change.  Without it, only what an invalidation is: one put,
+    into a column that is absent, in a family of one version, at a version of world time.
     """
 
 

@@ -44,7 +44,7 @@ less of processor time.
 """
 
 SILENCE_S: Final = 3.0
-"""A call that has heard nothing for so long does something about it; later, in twice the time."""
+"""A call without an answer acts upon it after so long, and again when the time has doubled."""
 
 _PROMPT_MS: Final = 100
 _MAX_SEQUENCE: Final = 2**31 - 1

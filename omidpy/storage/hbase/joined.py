@@ -5,16 +5,17 @@ once.  Those that come meanwhile wait; when the call ends one of them makes a si
 their puts, and so on.  A row in a call of forty costs the gateway and HBase a fifth of what it
 costs alone.
 
-It lacks errors of its own.  Puts name their versions, so that a put may be sent twice, and whoever
-is in doubt sends its own once more and alone, as if it had never waited: every member of a joint
-call that failed, since the call tells neither whose row it was nor which rows were written; and
-whoever has waited for `PATIENCE_S`, since a row of somebody else's region may hold a call up.  What
-was given up may be written late, so that it serves no value that is written over at its version.
+It has no errors of its own.  A joint call that fails tells neither whose row was at fault nor which
+rows were written; and one that is slow may be held up by a row in somebody else's region.  In both
+cases each member sends its own puts once more and alone, as if it had never waited: after a failure
+at once, and after `PATIENCE_S` in line.  Nothing is lost by that, since a put names its version, so
+that the same put twice is the same cell.  But a copy that was given up may be written late, so this
+is not for values that are written over at their version: the old one could come back.
 
 Invariants:
 
-* `write` returns only after a call with all of its own puts was acknowledged to this thread, or to
-  the one that called for it.
+* `write` returns only after a call with all of its own puts was acknowledged, to this thread or to
+  the one that made the joint call.
 * While threads wait for a table, one is under way with a call for it, and wakes them when it ends,
   however it ends.
 * A call that has been under way for `PATIENCE_S` is nobody's reason to wait.
@@ -71,7 +72,7 @@ class _Member:
     def __init__(self, puts: Sequence[Any]) -> None:
         self.puts = puts
         self.group: list[_Member] = []
-        """Those to write for, itself the first of them, once its turn has come."""
+        """Set when its turn has come: the writes that its call carries, its own first."""
         self.is_written = False
         self.wake = threading.Lock()
         self.wake.acquire()
@@ -84,7 +85,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.turn: list[_Member] | None = None
-        """Whom the call under way is for; empty if it is for its own thread alone."""
+        """The writes of the joint call under way; empty if a thread is calling for itself alone."""
         self.since_s = 0.0
         self.waiting: list[_Member] = []
 
