@@ -113,6 +113,7 @@ class _Layer:
         self.tables: dict[str, _Rows] = {}
         self.sent: list[tuple[CellName, int]] = []
         self.size_bytes = 0
+        self.flaw: str | None = None
 
     def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
         rows = self.tables.get(table)
@@ -236,6 +237,16 @@ class WriteBuffer:
 
     # -- savepoints ----------------------------------------------------------------------------
 
+    def spoil(self, reason: str) -> None:
+        """Note that the writes since the open savepoint, or all of them, are half of something."""
+        top = self._layers[-1]
+        top.flaw = top.flaw or reason
+
+    @property
+    def flaw(self) -> str | None:
+        """Why what the transaction has written may not be committed; None if it may."""
+        return self._layers[0].flaw
+
     @property
     def has_savepoint(self) -> bool:
         """Whether a savepoint is open."""
@@ -257,6 +268,7 @@ class WriteBuffer:
         for name, value in top.cells():
             below.put(*name, value)
         below.sent.extend(top.sent)
+        below.flaw = below.flaw or top.flaw
 
     def drop_savepoint(self) -> DroppedSavepoint:
         """Forget the top layer; return what it had sent already.

@@ -22,9 +22,9 @@ from omidpy.control import (
     transactional_tables,
 )
 from omidpy.errors import ConfigError, NotTransactional, UsageError
+from omidpy.layout import TableLayout
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
-from omidpy.table import TableLayout
 
 CONFLICT_LEVELS: Final = ("cell", "row")
 

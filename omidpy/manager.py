@@ -35,6 +35,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.holds import HeldSnapshot, hold
+from omidpy.layout import TableLayout
 from omidpy.model import (
     MAX_VERSION,
     Aborted,
@@ -59,7 +60,6 @@ from omidpy.resolution import CellResolver
 from omidpy.retry import Attempts
 from omidpy.snapshot import SnapshotReader
 from omidpy.storage.base import Store
-from omidpy.table import TableLayout
 from omidpy.time_travel import FIRST_WORLD_TIMESTAMP, read_timestamp
 from omidpy.tokens import Worker, decode_token
 from omidpy.transaction import Transaction

@@ -10,28 +10,20 @@ Source: the method names, arguments and result shapes are those of happybase 1.x
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from omidpy.arguments import (
-    check_bytes,
-    check_count,
-    check_row,
-    check_value_size,
-    parse_column,
-    parse_columns,
-    refuse,
-    scan_range,
-)
+from omidpy.arguments import check_count, check_row, parse_columns, refuse, scan_range
 from omidpy.arrow import DEFAULT_BATCH_ROWS as DEFAULT_ARROW_ROWS
 from omidpy.arrow import check_codecs, record_batches
 from omidpy.batch import Batch
-from omidpy.cells import cell_id, check_writable, is_tombstone, row_id, tombstone_for
+from omidpy.cells import is_tombstone
 from omidpy.codec import Codec
 from omidpy.counters import Counters
-from omidpy.errors import NoSuchFamily, UsageError
-from omidpy.model import Cell, CellId, ColumnSpec, KeyRange
+from omidpy.errors import UsageError
+from omidpy.layout import TableLayout
+from omidpy.model import Cell, ColumnSpec, KeyRange
+from omidpy.table_writes import TableWrites
 from omidpy.visibility import NOTHING, SeenRow, VisibleCell, VisibleRow, cells_of
 
 if TYPE_CHECKING:
@@ -40,37 +32,9 @@ if TYPE_CHECKING:
     from omidpy.buffer import WriteBuffer
     from omidpy.snapshot import Snapshot
 
-RowData: TypeAlias = dict[bytes, bytes]
-"""b"family:qualifier" -> value."""
-
 Overlay: TypeAlias = Mapping[tuple[bytes, bytes], bytes]
 
 DEFAULT_BATCH_ROWS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class TableLayout:
-    """What a client must know of a table to use it."""
-
-    name: str
-    families: frozenset[bytes]
-    """The transactional families; others exist perhaps, but are not ours."""
-    conflict_level: str
-    """`cell` or `row`."""
-
-    def conflict_id(self, row: bytes, family: bytes, qualifier: bytes) -> CellId:
-        """Return what the oracle compares for a write to this cell."""
-        if self.conflict_level == "row":
-            return row_id(self.name, row)
-        return cell_id(self.name, row, family, qualifier)
-
-    def check_family(self, family: bytes) -> None:
-        """Raise `NoSuchFamily` unless the family exists and is transactional."""
-        if family not in self.families:
-            known = ", ".join(sorted(repr(name) for name in self.families))
-            raise NoSuchFamily(
-                f"table {self.name!r} has no transactional family {family!r}; it has {known}"
-            )
 
 
 class Host(Protocol):
@@ -109,6 +73,7 @@ class TransactionalTable(Counters):
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
+        self._writes = TableWrites(host, snapshot, buffer, layout, conflict_free=conflict_free)
         self.layout = layout
         self.name = layout.name
         self.is_conflict_free = conflict_free
@@ -377,22 +342,7 @@ class TransactionalTable(Counters):
         """
         refuse("timestamp", timestamp)
         refuse("wal", None if wal is True else wal)
-        self._host.check_writable()
-        check_row(row)
-        if type(data) is not dict and not isinstance(data, Mapping):
-            raise TypeError(f"data must be a dict of columns and values, not {data!r:.80}")
-        writes = []
-        for column, value in data.items():
-            family, qualifier = parse_column(column)
-            self.layout.check_family(family)
-            if type(value) is not bytes:
-                check_bytes(f"the value of column {column!r}", value)
-            check_writable(qualifier, value)
-            check_value_size(column, value)
-            writes.append((family, qualifier, value))
-        for family, qualifier, value in writes:
-            self._write(row, family, qualifier, value)
-        self._host.wrote()
+        self._writes.put(row, self._writes.checked_cells(row, data))
 
     def delete(
         self,
@@ -413,28 +363,7 @@ class TransactionalTable(Counters):
         """
         refuse("timestamp", timestamp)
         refuse("wal", None if wal is True else wal)
-        self._host.check_writable()
-        check_row(row)
-        specs = self._column_specs(columns)
-        assert specs is not None
-        doomed = {(family, name) for family, name in specs if name is not None}
-        whole: list[ColumnSpec] = [(family, None) for family, name in specs if name is None]
-        for _, name in specs:
-            if name is not None:
-                check_writable(name, b"-")
-        if whole:
-            found = self._snapshot.read(self.name, (row,), whole)[0]
-            own = self._buffer.row(self.name, row)
-            seen = self._overlaid(row, found, own, whole)
-            doomed.update((cell.family, cell.qualifier) for cell, _ in cells_of(seen))
-        for family, qualifier in sorted(doomed):
-            self._write(row, family, qualifier, tombstone_for(qualifier))
-        self._host.wrote()
-
-    def _write(self, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
-        self._buffer.put(
-            self.name, row, family, qualifier, value, conflict_free=self.is_conflict_free
-        )
+        self._writes.delete(self._writes.checked_delete(row, columns))
 
     def batch(
         self,
@@ -445,10 +374,14 @@ class TransactionalTable(Counters):
     ) -> Batch:
         """Collect puts and deletes and hand them to the transaction together.
 
+        If the `with` block raises, what was collected is not handed over, and the exception goes
+        on.  If a part of it has been handed over already, because of `batch_size` or `send`, the
+        transaction can no longer commit; undoing a savepoint around the batch mends that.
+
         Args:
             timestamp: Refused, as in `put`.
-            batch_size: Hand over whenever so many were collected; None: at the end.
-            transaction: Discard what was collected if the `with` block raises.
+            batch_size: Hand over whenever so many operations were collected; None: at the end.
+            transaction: Changes nothing: happybase's batches behave so only if it is set.
             wal: As in `put`.
         """
         refuse("timestamp", timestamp)
@@ -457,7 +390,7 @@ class TransactionalTable(Counters):
         if transaction and batch_size is not None:
             raise UsageError("batch: transaction=True cannot be combined with batch_size")
         self._host.check_writable()
-        return Batch(self, batch_size, discard_on_error=transaction)
+        return Batch(self._writes, batch_size)
 
 
 def _values(row: SeenRow) -> dict[bytes, Any]:

@@ -171,8 +171,14 @@ class Worker:
 
         Raises:
             StorageError: some cells may have been written; call it again.
+            UsageError: a batch was left half-way, so that nothing may be merged.
         """
         self.check_open()
+        if self._buffer.flaw is not None:
+            raise UsageError(
+                f"this worker of transaction {self.start_ts} wrote half of something, which must "
+                f"not be merged: {self._buffer.flaw}"
+            )
         self._flush()
         self._is_finished = True
         written = sorted(self._buffer.written())

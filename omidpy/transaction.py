@@ -28,6 +28,7 @@ from omidpy.errors import (
     TransactionClosed,
     UsageError,
 )
+from omidpy.layout import TableLayout
 from omidpy.model import (
     Aborted,
     Cell,
@@ -41,7 +42,7 @@ from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.post_commit import Completion
 from omidpy.refusals import refusal
 from omidpy.savepoint import Savepoint
-from omidpy.table import TableLayout, TransactionalTable
+from omidpy.table import TransactionalTable
 from omidpy.tokens import decode_part, encode_token
 
 if TYPE_CHECKING:
@@ -262,8 +263,8 @@ class Transaction:
         """
         self.check_open()
         self._check_no_savepoint()
-        if self._rollback_reason is not None:
-            reason = self._rollback_reason
+        reason = self._rollback_reason or self._buffer.flaw
+        if reason is not None:
             self._roll_back()
             raise TransactionAborted(
                 f"transaction {self.start_ts} was rolled back: {reason}", retryable=False

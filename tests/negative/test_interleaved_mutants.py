@@ -18,10 +18,10 @@ from compactor.plan import Compaction
 from omidpy.buffer import WriteBuffer
 from omidpy.cells import cell_id
 from omidpy.errors import SnapshotTooOld, WriteConflict
+from omidpy.layout import TableLayout
 from omidpy.model import Timestamp
 from omidpy.savepoint import Savepoint
 from omidpy.snapshot import Snapshot
-from omidpy.table import TableLayout
 from tests.property.test_interleaved_clients import InterleavedClients, InterleavedClientsByRow
 
 Break = Callable[[pytest.MonkeyPatch], None]

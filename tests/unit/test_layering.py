@@ -48,6 +48,8 @@ LEVELS: Final = {
     "omidpy.time_travel": 3,
     "omidpy.holds": 3,
     "omidpy.batch": 3,
+    "omidpy.layout": 3,
+    "omidpy.table_writes": 3,
     "omidpy.arrow": 3,
     "omidpy.counters": 3,
     "omidpy.catalog": 3,

@@ -217,19 +217,41 @@ class Writes(Chapter):
             batch.put(b"b", {COLUMN: b"2"})
             assert tx.table(name).row(b"a") == {COLUMN: b"1"}
 
-    @pytest.mark.parametrize("discards", [True, False])
-    def test_a_failing_batch_is_discarded_if_asked(
-        self, tm: TransactionManager, name: str, *, discards: bool
+    @pytest.mark.parametrize("transaction", [True, False])
+    def test_a_failing_batch_sends_nothing(
+        self, tm: TransactionManager, name: str, *, transaction: bool
     ) -> None:
-        """Happybase's `transaction=True`; otherwise what was collected is sent."""
+        """Half of it would be committed by whoever catches the error; and the error wins."""
         tx = tm.begin()
         table = tx.table(name)
 
         def fail() -> None:
-            with table.batch(transaction=discards) as batch:
+            with table.batch(transaction=transaction) as batch:
                 batch.put(b"a", {COLUMN: b"1"})
+                batch.delete(b"b")
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             fail()
-        assert table.row(b"a") == ({} if discards else {COLUMN: b"1"})
+        assert table.row(b"a") == {}
+        tx.commit()
+        assert tx.commit_ts is None
+
+    def test_a_batch_deletes_what_it_has_put(self, tm: TransactionManager, filled: str) -> None:
+        """What deletes take along is read once, before: rows of the store and of the batch."""
+        with tm.begin() as tx:
+            table = tx.table(filled)
+            table.put(b"a", {b"cf:own": b"1"})
+            table.delete(b"b", [b"other:"])
+            with table.batch() as batch:
+                batch.put(b"a", {b"cf:new": b"1", b"other:new": b"1"})
+                batch.delete(b"a", [b"cf"])
+                batch.delete(b"b")
+                batch.put(b"b", {COLUMN: b"again"})
+                batch.delete(b"none")
+            expected = {b"other:": b"a", b"other:new": b"1"}
+            assert table.row(b"a") == expected
+            assert table.row(b"b") == {COLUMN: b"again"}
+        rows = dict(self._rows(tm, filled))
+        assert rows[b"a"] == expected
+        assert rows[b"b"] == {COLUMN: b"again"}
