@@ -131,7 +131,7 @@ def survey(store: Store, commit_table: str) -> list[TableStanding]:
         witness = None
         if not (is_system_table(schema.name) or is_ignored or transactional_families(schema)):
             try:
-                witness = store.find_qualifier(schema.name, SHADOW_PREFIX)
+                witness = store.find_cell(schema.name, prefix=SHADOW_PREFIX)
             except NoSuchTable:
                 # Dropped since it was listed.
                 continue

@@ -125,7 +125,7 @@ def _has_transactions(store: Store, schema: TableSchema) -> bool:
     if transactional_families(schema):
         return True
     # Omid asks for the mark only where its coprocessor shall collect.
-    return store.find_qualifier(schema.name, SHADOW_PREFIX) is not None
+    return store.find_cell(schema.name, prefix=SHADOW_PREFIX) is not None
 
 
 def _newest_in(store: Store, table: str) -> int:

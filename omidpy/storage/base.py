@@ -306,8 +306,22 @@ class Store(Protocol):
         """
         ...
 
-    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
-        """Return some cell whose qualifier starts with `prefix`, or None if there is none."""
+    def find_cell(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+    ) -> Cell | None:
+        """Return a cell of the first row that has one whose qualifier starts with `prefix`.
+
+        None if no row has.  Columns and versions as in `get`.
+
+        Cost: nothing crosses the network but what is found.  A remote store leaves out the files in
+        which no cell has such a version; an embedded one reads the table.
+        """
         ...
 
     # -- writes ------------------------------------------------------------------------------------

@@ -263,14 +263,25 @@ class MemoryStore:
             else:
                 start = page[-1][0].row + b"\x00"
 
-    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
-        """Return some cell whose qualifier starts with `prefix`, or None."""
-        with self._mutex:
-            for row, cells in self._table(table).rows.items():
-                for (family, qualifier, negative), value in cells.items():
-                    if qualifier.startswith(prefix):
-                        return Cell(row, family, qualifier, -negative, value)
-        return None
+    def find_cell(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+    ) -> Cell | None:
+        """Return a cell of the first row that has such a one; see `Store`."""
+        pages = self.scan(
+            table,
+            columns=columns,
+            min_version=min_version,
+            max_version=max_version,
+            max_versions=1,
+        )
+        cells = (cell for page in pages for row in page for cell in row)
+        return next((cell for cell in cells if cell.qualifier.startswith(prefix)), None)
 
     # -- writes -----------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ from omidpy.storage.sqlite_cells import (
     Prepared,
     apply_effects,
     apply_guarded,
-    find_qualifier,
+    find_cell,
     in_one_view,
     pairs_found,
     read_page,
@@ -314,12 +314,25 @@ class SqliteStore:
             start = page[-1][0][0] + b"\x00"
             yield page
 
-    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
-        """Return some cell whose qualifier starts with `prefix`, or None."""
+    def find_cell(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+    ) -> Cell | None:
+        """Return a cell of the first row that has such a one; see `Store`."""
+        rules.check_bounds(min_version, max_version, None)
+        bounds = Bounds(min_version, max_version, None)
 
         def call() -> Cell | None:
-            cells = self._physical(table).cells
-            return self._file.read(lambda connection: find_qualifier(connection, cells, prefix))
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+            return self._file.read(
+                lambda connection: find_cell(connection, cells, prefix, specs, bounds)
+            )
 
         return self._afresh(call)
 

@@ -373,14 +373,25 @@ def read_page(
         return page, True
 
 
-def find_qualifier(connection: sqlite3.Connection, cells: str, prefix: bytes) -> Cell | None:
-    """Return some cell whose qualifier starts with `prefix`; without an index for it, so slow."""
+def find_cell(
+    connection: sqlite3.Connection,
+    cells: str,
+    prefix: bytes,
+    specs: list[ColumnSpec] | None,
+    bounds: Bounds,
+) -> Cell | None:
+    """Return the first cell whose qualifier starts with `prefix`; without an index for it, slow."""
+    selected, wanted = _selection(specs)
     query = (
         f"SELECT row_key, family, qualifier, version, value FROM {cells}"
-        " WHERE hex(substr(qualifier, 1, ?)) = ? LIMIT 1"
+        f" WHERE version >= ? AND version < ?{selected}"
+        " AND hex(substr(qualifier, 1, ?)) = ?"
+        " ORDER BY row_key, family, qualifier, version DESC LIMIT 1"
     )
     # In hex, because the start of an empty blob is NULL, which equals nothing.
-    fields = connection.execute(query, (len(prefix), prefix.hex().upper())).fetchone()
+    sought = (len(prefix), prefix.hex().upper())
+    values = (bounds.min_version, bounds.max_version, *wanted, *sought)
+    fields = connection.execute(query, values).fetchone()
     return None if fields is None else to_cell(fields)
 
 

@@ -236,10 +236,26 @@ class FaultyStore:
         while (page := self._call("scan", lambda: next(pages, None), tables=[table])) is not None:
             yield page
 
-    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
+    def find_cell(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+    ) -> Cell | None:
         """Pass on; see `Store`."""
         return self._call(
-            "find_qualifier", lambda: self.store.find_qualifier(table, prefix), tables=[table]
+            "find_cell",
+            lambda: self.store.find_cell(
+                table,
+                prefix=prefix,
+                columns=columns,
+                min_version=min_version,
+                max_version=max_version,
+            ),
+            tables=[table],
         )
 
     def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:

@@ -222,10 +222,10 @@ def test_a_prefix_with_a_quote_is_found(store: Thrift1Store, admin: Thrift2Store
         put = Put(b"f", qualifier, 1, qualifier)
         admin.write({"t": [RowMutation(b"r" + qualifier, puts=[put])]})
     for prefix in (b"it'", b'it")', b"it's"):
-        found = store.find_qualifier("t", prefix)
+        found = store.find_cell("t", prefix=prefix)
         assert found is not None
         assert found.qualifier.startswith(prefix)
-    assert store.find_qualifier("t", b"it''") is None
+    assert store.find_cell("t", prefix=b"it''") is None
 
 
 # -- what Thrift2 says of tables -------------------------------------------------------------------

@@ -190,9 +190,9 @@ def test_a_scan_crosses_deleted_newer_and_other_rows_in_short_calls(
 def test_a_search_crosses_deleted_rows_in_short_calls(counted: tuple[Store, Notes]) -> None:
     """Among them are no waypoints either."""
     store, notes = counted
-    assert store.find_qualifier(DESERTS, b"zz") is None
+    assert store.find_cell(DESERTS, prefix=b"zz") is None
     assert notes.unanswered_count >= 1
-    found = store.find_qualifier(DESERTS, b"an")
+    found = store.find_cell(DESERTS, prefix=b"an")
     assert found is not None
     assert found.qualifier == b"another"
 

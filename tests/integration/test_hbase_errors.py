@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.hbase]
 APIS = ("thrift2", "thrift1")
 PATIENCE_S = 120.0
 FAMILY, COLUMN = b"f", Column(b"f", b"q")
-CALLS = ("get", "scan", "write", "find_qualifier", "schema", "regions")
+CALLS = ("get", "scan", "write", "find_cell", "schema", "regions")
 Open = Callable[..., Store]
 
 
@@ -80,8 +80,8 @@ def call(store: Store, name: str, table: str = "t", family: bytes = FAMILY) -> o
             return None
         case "check_and_mutate":
             return store.check_and_mutate(table, b"r", Column(family, b"q"), None, put)
-        case "find_qualifier":
-            return store.find_qualifier(table, b"q")
+        case "find_cell":
+            return store.find_cell(table, prefix=b"q")
         case "schema":
             return store.schema(table)
         case _:

@@ -198,13 +198,13 @@ def test_a_search_for_a_qualifier_comes_up_for_air(
     store.write({"t": [put(b"%03d" % number) for number in range(60)]})
     for chance in (2.0, 0.2, 0.0):
         monkeypatch.setattr(search, "WAYPOINT_CHANCE", chance)
-        assert store.find_qualifier("t", b"zz") is None
+        assert store.find_cell("t", prefix=b"zz") is None
     both = RowMutation(b"041", [Put(b"cf", b"a", 1, b"v"), Put(b"other", b"zzz", 1, b"found")])
     store.write({"t": [both]})
     for chance in (2.0, 0.2, 0.0):
         monkeypatch.setattr(search, "WAYPOINT_CHANCE", chance)
-        assert store.find_qualifier("t", b"zz") == Cell(b"041", b"other", b"zzz", 1, b"found")
-        assert store.find_qualifier("t", b"q") is not None
+        assert store.find_cell("t", prefix=b"zz") == Cell(b"041", b"other", b"zzz", 1, b"found")
+        assert store.find_cell("t", prefix=b"q") is not None
 
 
 def test_large_batches_are_cut(store: Thrift2Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,10 +215,30 @@ class StoreComparison(RuleBasedStateMachine):
 
         self.both(read)
 
-    @rule(table=tables, prefix=qualifiers)
-    def find_qualifier(self, table: str, prefix: bytes) -> None:
-        """Find a qualifier; which cell is found may differ."""
-        self.both(lambda store: store.find_qualifier(table, prefix) is not None)
+    @rule(
+        table=tables,
+        prefix=qualifiers,
+        columns=st.one_of(st.none(), specs),
+        low=versions,
+        high=versions,
+    )
+    def find_cell(
+        self,
+        table: str,
+        prefix: bytes,
+        columns: list[tuple[bytes, bytes | None]] | None,
+        low: int,
+        high: int,
+    ) -> None:
+        """Find a row; which of its cells is found may differ."""
+
+        def find(store: Store) -> bytes | None:
+            found = store.find_cell(
+                table, prefix=prefix, columns=columns, min_version=low, max_version=high
+            )
+            return None if found is None else found.row
+
+        self.both(find)
 
     @invariant()
     def tables_are_equal(self) -> None:

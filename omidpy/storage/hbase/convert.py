@@ -43,10 +43,6 @@ class Selection(NamedTuple):
     max_versions: int
 
 
-NEWEST: Final = Selection(None, None, 1)
-"""The newest version of every column."""
-
-
 def selection(
     specs: Sequence[ColumnSpec] | None,
     min_version: int,

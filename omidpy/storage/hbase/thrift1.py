@@ -323,21 +323,33 @@ class Thrift1Store(Thrift1Calls):
         in_order = paging.pages_backwards if reverse else paging.pages
         return in_order(reader, key_range, page_rows, table=table, sizes=self._sizes)
 
-    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
-        """Return some cell whose qualifier starts with `prefix`, or None.
+    def find_cell(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+    ) -> Cell | None:
+        """Return a cell of the first row that has such a one; see `Store`.
 
         Cost: the region servers read the table until they find one; 3 RPCs, or as many for each
-        stretch of it (`paging.py`).
+        stretch of it (`paging.py`), and 1 for each row on the way with such a qualifier whose
+        versions are all below `min_version`.
         """
-        self._checked(table, lambda _: None)
+        rules.check_bounds(min_version, max_version, None)
+        specs = self._specs(table, columns)
+        if specs == [] or min_version >= max_version:
+            return None
         sought = b"ColumnPrefixFilter('" + prefix.replace(b"'", b"''") + b"')"
         reader = Thrift1Reader(
             self._page,
             self._address.patience_s,
             table,
-            None,
-            0,
-            MAX_VERSION,
+            specs,
+            min_version,
+            max_version,
             filter_text=sought if prefix else None,
         )
         pages = paging.pages(reader, WHOLE_TABLE, 1, table=table, sizes=self._sizes)

@@ -276,13 +276,32 @@ class Thrift2Store(Thrift2Calls):
         reader = self._reader(table, wanted, convert.pairs_of)
         return paging.pages(reader, key_range, page_rows, table=table, sizes=self._sizes)
 
-    def find_qualifier(self, table: str, prefix: bytes) -> Cell | None:
-        """Return some cell whose qualifier starts with `prefix`, or None; see `search.py`."""
-        reader = self._reader(
-            table, convert.NEWEST, convert.row_of, filter_bytes=search.sought(prefix)
-        )
-        rows = paging.pages(reader, WHOLE_TABLE, 1, table=table, sizes=self._sizes)
-        return search.first_match(rows, prefix)
+    def find_cell(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+    ) -> Cell | None:
+        """Return a cell of the first row that has such a one; see `Store` and `search.py`.
+
+        Region by region: where no file has such a version a call has nothing to read, but through
+        thousands of regions it would still go on for too long.
+        """
+        rules.check_bounds(min_version, max_version, None)
+        specs = self._specs(table, columns)
+        if specs == [] or min_version >= max_version:
+            return None
+        wanted = convert.selection(specs, min_version, max_version, 1)
+        filter_bytes = search.sought(prefix) if prefix else None
+        reader = self._reader(table, wanted, convert.row_of, filter_bytes=filter_bytes)
+        for region in self.regions(table):
+            rows = paging.pages(reader, region, 1, table=table, sizes=self._sizes)
+            if (found := search.first_match(rows, prefix)) is not None:
+                return found
+        return None
 
     def _reader(
         self,

@@ -1,17 +1,17 @@
-"""Which cells `get`, `scan` and `find_qualifier` return, and in which order.
+"""Which cells `get`, `scan` and `find_cell` return, and in which order.
 
 Bounds of versions, selections of columns and pages, with their borders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from omidpy.errors import NoSuchTable, UsageError
-from omidpy.model import MAX_VERSION, Cell, KeyRange
+from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange
 from omidpy.storage.base import Put, Row, RowMutation, Store
 from omidpy.testing.chapters.basics import (
     CF,
@@ -273,19 +273,52 @@ class Reads(Chapter):
 
     def test_a_qualifier_is_found_by_its_prefix(self, things: Store) -> None:
         """How a table that holds shadow cells is recognised, in whatever row and family."""
-        assert things.find_qualifier(TABLE, b"") is None
+        assert things.find_cell(TABLE, prefix=b"") is None
         things.write({TABLE: [put(b"%d" % number, 1) for number in range(50)]})
-        assert things.find_qualifier(TABLE, b"\x00\xc2\x80") is None
+        assert things.find_cell(TABLE, prefix=b"\x00\xc2\x80") is None
         shadow = Cell(b"27", OTHER, b"\x00\xc2\x80q\xc2\x80", 5, b"commit")
         things.write({TABLE: [RowMutation(shadow.row, [Put(*shadow[1:])])]})
-        assert things.find_qualifier(TABLE, b"\x00\xc2\x80") == shadow
-        found = things.find_qualifier(TABLE, b"")
+        assert things.find_cell(TABLE, prefix=b"\x00\xc2\x80") == shadow
+        found = things.find_cell(TABLE, prefix=b"")
         assert found is not None
-        assert things.find_qualifier(TABLE, b"\xff") is None
+        assert things.find_cell(TABLE, prefix=b"\xff") is None
+
+    def test_a_cell_is_found_by_its_version(self, things: Store) -> None:
+        """Whether a transaction can have written there is asked of tables that are not ours."""
+        things.write({TABLE: [put(b"a", 10), put(b"b", 20), put(b"c", 30), put(b"c", 20)]})
+
+        def found(low: int, high: int, columns: Sequence[ColumnSpec] | None = None) -> object:
+            cell = things.find_cell(
+                TABLE, columns=columns, min_version=low, max_version=high, prefix=b""
+            )
+            return cell and (cell.row, cell.version)
+
+        assert found(11, 20) is None
+        assert found(11, 21) == (b"b", 20)
+        assert found(10, 31) == (b"a", 10)
+        assert found(30, 31) == (b"c", 30)
+        assert found(20, 20) is None
+        things.write({TABLE: [RowMutation(b"a", [Put(OTHER, Q, 20, b"v")])]})
+        assert found(20, 21, [(CF, None)]) == (b"b", 20)
+        assert found(20, 21, [(OTHER, None), (CF, b"none")]) == (b"a", 20)
+        assert found(20, 21, [(OTHER, None), (CF, None)]) == (b"a", 20)
+        assert found(20, 21, []) is None
+
+    def test_a_prefix_and_a_version_must_be_the_same_cell_s(self, things: Store) -> None:
+        """A row with an old shadow cell and a new plain one holds no new shadow cell."""
+        shadow = b"\x00\xc2\x80q\xc2\x80"
+        things.write(
+            {TABLE: [RowMutation(b"r", [Put(CF, shadow, 10, b"s"), Put(CF, Q, 20, b"v")])]}
+        )
+        assert things.find_cell(TABLE, prefix=shadow[:3], min_version=11) is None
+        assert things.find_cell(TABLE, prefix=shadow[:3], max_version=10) is None
+        cell = things.find_cell(TABLE, prefix=shadow[:3], min_version=10, max_version=11)
+        assert cell is not None
+        assert (cell.qualifier, cell.version) == (shadow, 10)
 
     def test_an_empty_prefix_finds_the_empty_qualifier(self, things: Store) -> None:
         """The empty qualifier is a column like another, and every prefix of it is empty."""
         cell = Cell(b"r", OTHER, b"", 1, b"v")
         things.write({TABLE: [RowMutation(cell.row, [Put(*cell[1:])])]})
-        assert things.find_qualifier(TABLE, b"") == cell
-        assert things.find_qualifier(TABLE, b"\x00") is None
+        assert things.find_cell(TABLE, prefix=b"") == cell
+        assert things.find_cell(TABLE, prefix=b"\x00") is None

@@ -118,7 +118,7 @@ class Tables(Chapter):
             lambda: store.get("absent", [b"r"]),
             lambda: store.get("absent", []),
             lambda: rows_of(scan(store, "absent")),
-            lambda: store.find_qualifier("absent", b"q"),
+            lambda: store.find_cell("absent"),
             lambda: store.write({"absent": [put(b"r", 1)]}),
             lambda: store.check_and_mutate("absent", b"r", COLUMN, None, put(b"r", 1)),
         ]
@@ -138,6 +138,7 @@ class Tables(Chapter):
             lambda: things.get(TABLE, [b"r"], columns=[column]),
             lambda: things.get(TABLE, [b"r"], columns=[(b"nope", None)]),
             lambda: rows_of(scan(things, TABLE, columns=[column])),
+            lambda: things.find_cell(TABLE, columns=[column]),
             lambda: things.write({TABLE: [put(b"r", 1, family=b"nope")]}),
             lambda: things.write(
                 {TABLE: [RowMutation(b"r", deletes=[DeleteVersion(b"nope", Q, 1)])]}
