@@ -3,8 +3,9 @@
     omidpy  init | doctor | status | table list|adopt|ignore | tx inspect|outcome | watermarks |
             commit-table stats | verify | compact [run]|history|show|plot | backup | restore
 
-Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`.  Exit codes:
-0 done, 1 failed, 2 usage or configuration.  An error is one line on stderr.
+Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`; one that asks
+no oracle does not offer `--tso`.  Exit codes: 0 done, 1 failed, 2 usage or configuration.  An error
+is one line on stderr.
 """
 
 from __future__ import annotations

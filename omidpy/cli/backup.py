@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from omidpy import admin
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json
+from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json
 from omidpy.storage.sqlite_backup import Copied
 from omidpy.storage.sqlite_backup import Progress as Report
 
@@ -23,7 +23,7 @@ File: TypeAlias = Annotated[str, typer.Argument(metavar="FILE", help="The backup
 
 
 def backup(
-    target: File, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+    target: File, *, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False
 ) -> None:
     """Copy the store to a new file while clients and oracle go on."""
     del tso  # the file is all there is to copy
@@ -33,7 +33,7 @@ def backup(
 
 
 def restore(
-    source: File, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+    source: File, *, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False
 ) -> None:
     """Make a store of a backup, at an address where there is none."""
     del tso  # an oracle can run on it afterwards

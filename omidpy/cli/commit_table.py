@@ -6,7 +6,7 @@ from typing import Final
 
 import typer
 
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, opened, print_facts, print_json
+from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, opened, print_facts, print_json
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.storage.base import Store
@@ -20,7 +20,7 @@ def commit_table() -> None:
 
 
 @app.command()
-def stats(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+def stats(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """Count commits and invalidations.  Reads the whole commit table."""
     del tso
     with opened(store) as open_store:

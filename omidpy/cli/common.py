@@ -32,9 +32,13 @@ TsoAddress: TypeAlias = Annotated[
         "--tso",
         envvar="OMIDPY_TSO",
         metavar="ADDR",
-        help="Its oracle: HOST:PORT, store: or zk://HOSTS/NS. Asked only where a verb needs it.",
+        help="Its oracle: HOST:PORT, store: or zk://HOSTS/NS.",
     ),
 ]
+UnaskedTso: TypeAlias = Annotated[
+    str | None, typer.Option("--tso", envvar="OMIDPY_TSO", metavar="ADDR", hidden=True)
+]
+"""Taken by verbs that ask no oracle, since scripts give every verb the same words; not offered."""
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Apply: TypeAlias = Annotated[
     bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")

@@ -16,6 +16,7 @@ from omidpy.cli.common import (
     AsJson,
     StoreUrl,
     TsoAddress,
+    UnaskedTso,
     moment,
     opened,
     print_columns,
@@ -93,7 +94,7 @@ def run(
 
 
 @app.command()
-def history(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+def history(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """List the recorded runs, oldest first."""
     del tso
     runs = recorded(store)
@@ -124,7 +125,7 @@ def show(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="Its id, or a part of it.")],
     *,
     store: StoreUrl,
-    tso: TsoAddress = None,
+    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one recorded run."""
@@ -147,7 +148,7 @@ def show(
 def plot(
     *,
     store: StoreUrl,
-    tso: TsoAddress = None,
+    tso: UnaskedTso = None,
     output: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the picture goes; .png, .svg or .pdf.")
     ] = Path("compaction.png"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json
+from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json
 from omidpy.commit_table import create_system_tables
 from omidpy.connect import open_store
 from omidpy.control import is_system_table
 from omidpy.errors import ConfigError
 
 
-def init(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+def init(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """Set a store up; tables that exist are left alone."""
     del tso  # an oracle needs the tables, not the other way round
     if store == "memory:":

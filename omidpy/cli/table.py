@@ -11,7 +11,7 @@ from omidpy.cli.common import (
     Apply,
     AsJson,
     StoreUrl,
-    TsoAddress,
+    UnaskedTso,
     opened,
     print_columns,
     print_json,
@@ -31,7 +31,7 @@ def table() -> None:
 
 
 @app.command("list")
-def list_tables(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """List every table and what a compaction may do with it."""
     del tso
     from compactor.ownership import survey  # noqa: PLC0415 - application
@@ -62,7 +62,7 @@ def adopt(
     name: Name,
     *,
     store: StoreUrl,
-    tso: TsoAddress = None,
+    tso: UnaskedTso = None,
     apply: Apply = False,
     accept_undecided: Annotated[
         bool,
@@ -168,7 +168,7 @@ def ignore(
     name: Name,
     *,
     store: StoreUrl,
-    tso: TsoAddress = None,
+    tso: UnaskedTso = None,
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:

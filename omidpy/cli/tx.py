@@ -9,7 +9,7 @@ import typer
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,
-    TsoAddress,
+    UnaskedTso,
     age_s,
     opened,
     print_columns,
@@ -39,7 +39,7 @@ def inspect_transaction(
     start_ts: StartTs,
     *,
     store: StoreUrl,
-    tso: TsoAddress = None,
+    tso: UnaskedTso = None,
     tables: Annotated[
         str | None, typer.Option(metavar="A,B", help="Look for cells in these tables alone.")
     ] = None,
@@ -80,7 +80,7 @@ def inspect_transaction(
 
 @app.command()
 def outcome(
-    start_ts: StartTs, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+    start_ts: StartTs, *, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False
 ) -> None:
     """Say what the commit table alone knows: committed, aborted, undecided or forgotten."""
     del tso

@@ -12,6 +12,8 @@ import msgspec
 import typer
 
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json
+from omidpy.durations import EXAMPLES, duration_ms
+from omidpy.errors import UsageError
 from omidpy.testing.verification import Plan, Verdict
 from omidpy.testing.verification import verify as run
 
@@ -22,7 +24,9 @@ def verify(
     *,
     store: StoreUrl,
     tso: TsoAddress = None,
-    duration: Annotated[float, typer.Option(metavar="SECONDS", help="How long to work.")] = 30.0,
+    duration: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to work; a bare number is seconds.")
+    ] = "30s",
     clients: Annotated[int, typer.Option(metavar="N", help="Client processes.")] = 4,
     kill: Annotated[
         str,
@@ -46,7 +50,7 @@ def verify(
     plan = Plan(
         store=store,
         tso=tso,
-        duration_s=duration,
+        duration_s=duration_s(duration),
         client_count=clients,
         kill=frozenset(filter(None, (victim.strip() for victim in kill.split(",")))),
         seed=random.randrange(2**32) if seed is None else seed,
@@ -59,6 +63,18 @@ def verify(
         show(verdict)
     if not verdict.is_clean:
         raise typer.Exit(EXIT_ANOMALIES)
+
+
+def duration_s(text: str) -> float:
+    """Return the seconds in `30s`, or in `30`.
+
+    Raises:
+        UsageError: naming the text.
+    """
+    milliseconds = duration_ms(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
+    if milliseconds is None:
+        raise UsageError(f"--duration is {text!r}; write a number and a unit, as in {EXAMPLES}")
+    return milliseconds / 1000
 
 
 def document(verdict: Verdict) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,
-    TsoAddress,
+    UnaskedTso,
     key_text,
     opened,
     print_columns,
@@ -23,7 +23,7 @@ from omidpy.storage.base import Store
 from omidpy.watermarks import Watermarks
 
 
-def watermarks(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+def watermarks(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """Show the claims of the compactor, the least watermark of each table, and the horizons."""
     del tso
     with opened(store) as open_store:

@@ -1,0 +1,53 @@
+"""The options of the `omidpy` command: what is offered, and what is understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import typer.main
+
+from omidpy.cli.app import app
+from omidpy.cli.verify import duration_s
+from omidpy.errors import UsageError
+
+ASK_AN_ORACLE: Final = {"doctor", "status", "verify", "compact run"}
+
+
+def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield every verb with its command."""
+    if not hasattr(command, "commands"):
+        yield " ".join(words), command
+        return
+    for name, child in command.commands.items():
+        yield from verbs(child, (*words, name))
+
+
+def test_an_oracle_is_offered_where_one_is_asked() -> None:
+    """Elsewhere it is taken all the same: scripts give every verb the same words."""
+    taken, offered = set(), set()
+    for name, command in verbs(typer.main.get_command(app)):
+        for option in command.params:
+            if "--tso" in option.opts:
+                taken.add(name)
+                if not option.hidden:
+                    offered.add(name)
+    assert offered == ASK_AN_ORACLE
+    assert taken == {name for name, _ in verbs(typer.main.get_command(app))}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("500ms", 0.5), ("2m", 120), ("1h", 3600), ("2", 2), ("1.5", 1.5)],
+)
+def test_the_duration_of_a_verification(text: str, seconds: float) -> None:
+    """As every other option of that kind, and in seconds without a unit."""
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "-1s", "1.2.3", "30 sec", "1e3", "²"])
+def test_what_is_no_duration_is_named(text: str) -> None:
+    """With examples of what to write."""
+    with pytest.raises(UsageError, match=r"--duration is .*; write a number and a unit.*90s"):
+        duration_s(text)
