@@ -14,7 +14,7 @@ lower of the two counts, and a region nobody heard of is a hole instead of being
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from omidpy.model import KeyRange, Timestamp
@@ -76,6 +76,25 @@ def minimum(tables: Iterable[str], claims: Iterable[Claim]) -> Timestamp | None:
         ),
         default=None,
     )
+
+
+def relevant(
+    claims: Iterable[Claim], families: Mapping[str, frozenset[bytes]]
+) -> tuple[list[Claim], list[Claim]]:
+    """Divide claims into those that speak of every family of their table, and those that do not.
+
+    Args:
+        claims: Of any tables.
+        families: Those of each table that are to be spoken of.  A family that was adopted since a
+            pass may be full of cells that the pass never saw.
+    """
+    whole: list[Claim] = []
+    partial: list[Claim] = []
+    for claim in claims:
+        wanted = families.get(claim.table)
+        if wanted is not None:
+            (whole if wanted <= frozenset(claim.families) else partial).append(claim)
+    return whole, partial
 
 
 def claims_by_table(claims: Iterable[Claim]) -> dict[str, list[Claim]]:

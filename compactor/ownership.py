@@ -11,7 +11,7 @@ or ignored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -70,6 +70,11 @@ def is_owned(schema: TableSchema, commit_table: str) -> bool:
         and bool(transactional_families(schema))
         and not is_system_table(schema.name)
     )
+
+
+def owned(standings: Iterable[TableStanding]) -> dict[str, frozenset[bytes]]:
+    """Return the families that are ours, by table."""
+    return {one.name: one.families for one in standings if one.standing is Standing.OWNED}
 
 
 def judge(

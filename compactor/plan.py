@@ -32,12 +32,13 @@ from compactor.horizon import (
     aged,
     claims_by_table,
     minimum,
+    relevant,
     uncovered,
     useless_claims,
 )
 from compactor.laggards import laggards
 from compactor.options import Options
-from compactor.ownership import Standing, TableStanding, survey, unknown_tables
+from compactor.ownership import Standing, TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.report import Report, RunLog, RunRecord, new_run
@@ -170,7 +171,7 @@ class Compaction:
             horizon=horizon,
             laggards=laggards(
                 standings,
-                claims,
+                self.usable(standings, claims),
                 results,
                 low_watermark=low_watermark,
                 options=self.options,
@@ -295,12 +296,13 @@ class Compaction:
 
     def missed_tasks(
         self,
-        standings: Iterable[TableStanding],
+        standings: Sequence[TableStanding],
         base_task: RangeTask,
         results: Sequence[RangeResult],
     ) -> list[RangeTask]:
         """Return tasks for rows of tables that appeared since the first listing."""
-        tried = claims_by_table(_attempt(result.task) for result in results)
+        attempts, _ = relevant((_attempt(result.task) for result in results), owned(standings))
+        tried = claims_by_table(attempts)
         return [
             replace(
                 base_task,
@@ -368,7 +370,7 @@ class Compaction:
         return PruneLimits(Timestamp(base_task.first_timestamp), horizon, invalidation_horizon)
 
     def minimum(
-        self, standings: Iterable[TableStanding], claims: Iterable[Claim], *, grace_s: float
+        self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
     ) -> Timestamp:
         """Return the least watermark of every table that counts, 0 if anything is unknown."""
         counting = {
@@ -378,12 +380,12 @@ class Compaction:
         }
         if self.options.is_dry_run and self.options.should_wait:
             grace_s = 0.0
-        usable = [
-            claim
-            for claim in aged(claims, now_ms=self.clock.wall_ms(), grace_s=grace_s)
-            if counting.get(claim.table) is Standing.OWNED
-        ]
-        return minimum(counting, usable) or Timestamp(HOLE)
+        old_enough = aged(claims, now_ms=self.clock.wall_ms(), grace_s=grace_s)
+        return minimum(counting, self.usable(standings, old_enough)) or Timestamp(HOLE)
+
+    def usable(self, standings: Iterable[TableStanding], claims: Iterable[Claim]) -> list[Claim]:
+        """Return the claims that speak of every family that is ours by now."""
+        return relevant(claims, owned(standings))[0]
 
     def prune(self, limits: PruneLimits) -> tuple[Pruned, Timestamp]:
         """Raise the horizon, then delete; return what went and the horizon afterwards."""
@@ -403,11 +405,13 @@ class Compaction:
 
     # -- what stays behind ---------------------------------------------------------------------
 
-    def thin(self, standings: Iterable[TableStanding], claims: Sequence[Claim]) -> None:
+    def thin(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> None:
         """Forget claims that nothing needs, holds that expired long ago, and old run records."""
         tables = [standing.name for standing in standings]
+        _, partial = relevant(claims, owned(standings))
+        rest = [claim for claim in claims if claim not in partial]
         self.watermarks.forget_claims(
-            useless_claims(claims, tables=tables, now_ms=self.clock.wall_ms())
+            [*partial, *useless_claims(rest, tables=tables, now_ms=self.clock.wall_ms())]
         )
         self.watermarks.forget_expired_holds(now_ms=self.clock.wall_ms())
         self.runs.thin()
@@ -457,4 +461,4 @@ class Compaction:
 
 def _attempt(task: RangeTask) -> Claim:
     """Describe the rows of a task as a claim, for interval arithmetic."""
-    return Claim(task.table, *task.key_range, 1, 0)
+    return Claim(task.table, *task.key_range, 1, 0, tuple(sorted(task.families)))

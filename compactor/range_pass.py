@@ -234,7 +234,8 @@ class RangePass:
         """Claim the range; everything written before must have been acknowledged (I6)."""
         start, end = self.task.key_range
         watermark = self.task.low_watermark
-        claim = Claim(self.task.table, start, end, watermark, self.clock.wall_ms())
+        families = tuple(sorted(self.task.families))
+        claim = Claim(self.task.table, start, end, watermark, self.clock.wall_ms(), families)
         if not self.task.is_dry_run:
             self.on_step("before-claim")
             # Durable, as every heal is by now (see `apply`): the claim outlives a power loss only

@@ -2,10 +2,11 @@
 
 All of them are in the control table.
 
-*Claims*: "every cell with base(version) <= watermark in this key range of this table is healed or
-gone".  A claim is proven by the pass that wrote it and stays true, whoever else runs, so claims are
-immutable rows: they need no lock, and two jobs at once only add more of them.  They speak of key
-ranges, so splits and merges of regions do not matter.
+*Claims*: "every cell with base(version) <= watermark in this key range of these families of this
+table is healed or gone".  A claim is proven by the pass that wrote it and stays true, whoever else
+runs, so claims are immutable rows: they need no lock, and two jobs at once only add more of them.
+They speak of key ranges, so splits and merges of regions do not matter, and of families by name, so
+that one which is adopted later is not taken for clean.
 
 *The prune horizon*: the commit table has forgotten everything at or below it (I7).
 
@@ -48,7 +49,7 @@ _COLLECTION_LOG_LENGTH: Final = 64
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One key range of one table is healed up to `watermark`."""
+    """Some families of one key range of one table are healed up to `watermark`."""
 
     table: str
     start: bytes
@@ -56,6 +57,9 @@ class Claim(msgspec.Struct, frozen=True):
     watermark: int
     recorded_ms: int
     """Wall time of the machine that recorded it, after every heal was acknowledged."""
+    families: tuple[bytes, ...] = ()
+    """Those that the pass went over, sorted.  Claims of early versions name none, and prove nothing
+    of any."""
 
     @property
     def key_range(self) -> KeyRange:
@@ -65,7 +69,10 @@ class Claim(msgspec.Struct, frozen=True):
     def row(self) -> bytes:
         """Return the control row of the claim: unique for its content but for the time."""
         parts = (self.table.encode(), self.start.hex().encode(), self.end.hex().encode())
-        return CLAIM_PREFIX + b"/".join(parts) + b"/%020d" % self.watermark
+        row = CLAIM_PREFIX + b"/".join(parts) + b"/%020d" % self.watermark
+        if self.families:
+            row += b"/" + b",".join(family.hex().encode() for family in self.families)
+        return row
 
 
 class Hold(msgspec.Struct, frozen=True):

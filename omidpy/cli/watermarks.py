@@ -47,17 +47,18 @@ def watermarks(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fal
 
 def collect(store: Store) -> dict[str, Any]:
     """Return everything that is known about claims and horizons, as JSON values."""
-    from compactor.horizon import HOLE, claims_by_table, minimum, uncovered  # noqa: PLC0415 - application
-    from compactor.ownership import Standing, survey  # noqa: PLC0415 - application
+    from compactor.horizon import HOLE, claims_by_table, minimum, relevant, uncovered  # noqa: PLC0415 - application
+    from compactor.ownership import Standing, owned, survey  # noqa: PLC0415 - application
     from compactor.report import Laggard  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
     claims = facts.claims()
-    by_table = claims_by_table(claims)
+    standings = survey(store, COMMIT_TABLE)
+    by_table = claims_by_table(relevant(claims, owned(standings))[0])
     newest = max((claim.watermark for claim in claims), default=HOLE)
     tables: list[dict[str, Any]] = []
     laggards: list[dict[str, Any]] = []
-    for one in survey(store, COMMIT_TABLE):
+    for one in standings:
         if one.standing not in (Standing.OWNED, Standing.BLOCKING):
             continue
         is_ours = one.standing is Standing.OWNED
@@ -86,6 +87,7 @@ def collect(store: Store) -> dict[str, Any]:
                 "table": claim.table,
                 "start": claim.start.hex(),
                 "end": claim.end.hex(),
+                "families": [family.hex() for family in claim.families],
                 "watermark": claim.watermark,
                 "recorded_ms": claim.recorded_ms,
             }

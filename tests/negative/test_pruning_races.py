@@ -40,7 +40,7 @@ from omidpy.commit_table import (
     EntryRow,
     read_low_watermark,
 )
-from omidpy.control import ControlTable, encode_document
+from omidpy.control import OMID_ENABLED, ControlTable, encode_document
 from omidpy.errors import OracleError
 from omidpy.model import Cell, Timestamp, base
 from omidpy.storage.base import DeleteVersion, Put, Row, RowMutation, Store
@@ -296,7 +296,7 @@ class CountsOnlyWhoReported(Compaction):
     """Takes the minimum over the records there are."""
 
     def minimum(
-        self, standings: Iterable[TableStanding], claims: Iterable[Claim], *, grace_s: float
+        self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
     ) -> Timestamp:
         """Forget whoever is silent."""
         reported = list(claims_by_table(claims))
@@ -317,7 +317,7 @@ class KeysRecordsByRegion(Compaction):
     """Keeps one record for each region that ever was, and none dies with its region."""
 
     def minimum(
-        self, standings: Iterable[TableStanding], claims: Iterable[Claim], *, grace_s: float
+        self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
     ) -> Timestamp:
         """Take the least of all regions, former ones too."""
         newest: dict[object, int] = {}
@@ -342,7 +342,7 @@ def regions_split_and_merge(stage: Stage) -> None:
 class KeepsRecordsOfDroppedTables(Compaction):
     """Trusts a record although the table it speaks of was replaced."""
 
-    def thin(self, standings: Iterable[TableStanding], claims: Sequence[Claim]) -> None:
+    def thin(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> None:
         """Forget nothing."""
 
 
@@ -360,6 +360,27 @@ def table_is_restored_from_a_snapshot(stage: Stage) -> None:
     assert stage.shows(b"a")
 
 
+class CountsRecordsOfFewerFamilies(Compaction):
+    """Takes a record for the whole table, whatever the pass went over."""
+
+    def usable(self, standings: Iterable[TableStanding], claims: Iterable[Claim]) -> list[Claim]:
+        """Ask for tables alone."""
+        del standings
+        return list(claims)
+
+
+def family_is_adopted_after_the_pass(stage: Stage) -> None:
+    """Adopt one whose cells were never healed, and leave the table out of the next run."""
+    world = stage.world
+    world.table("u", plain_families=(b"cg",))
+    stage.compact()
+    world.put(b"a", 100, table="u", family=b"cg")
+    world.enter(100, 150)
+    world.store.set_family_attributes("u", b"cg", {OMID_ENABLED: "true"})
+    stage.compact(replace(ALL_AT_ONCE, exclude=frozenset({"u"})))
+    assert stage.shows(b"a", table="u")
+
+
 class OverwritesRecords(RangePass):
     """Keeps one record a range, which the last writer sets."""
 
@@ -367,7 +388,9 @@ class OverwritesRecords(RangePass):
         """Set the record, whatever it said."""
         self.on_step("before-claim")
         start, end = self.task.key_range
-        claim = Claim(self.task.table, start, end, self.task.low_watermark, self.clock.wall_ms())
+        families = tuple(self.task.families)
+        now_ms = self.clock.wall_ms()
+        claim = Claim(self.task.table, start, end, self.task.low_watermark, now_ms, families)
         row = CLAIM_PREFIX + self.task.table.encode() + b"/" + start + b"/" + end
         ControlTable(self.store).write(row, encode_document(claim))
         return claim
@@ -606,7 +629,7 @@ class PrunesAtOnce(Compaction):
     """Knows no grace at all."""
 
     def minimum(
-        self, standings: Iterable[TableStanding], claims: Iterable[Claim], *, grace_s: float
+        self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
     ) -> Timestamp:
         """Count every claim."""
         return super().minimum(standings, claims, grace_s=0.0)
@@ -667,6 +690,7 @@ RACES: Final[list[tuple[Parts, Callable[[Stage], None]]]] = [
     (Parts(CountsOnlyWhoReported), table_has_never_been_scanned),
     (Parts(KeysRecordsByRegion), regions_split_and_merge),
     (Parts(KeepsRecordsOfDroppedTables), table_is_restored_from_a_snapshot),
+    (Parts(CountsRecordsOfFewerFamilies), family_is_adopted_after_the_pass),
     (Parts(resolver=reads_shadow_before_entry), transaction_completes_between_the_two_reads),
     (Parts(range_pass=DropsBeforeInvalidating), commit_arrives_while_garbage_is_dropped),
     (Parts(resolver=treats_invalidation_as_final), another_healer_invalidated_by_mistake),

@@ -17,9 +17,11 @@ from compactor.horizon import (
     coverage,
     minimum,
     overlaps,
+    relevant,
     uncovered,
     useless_claims,
 )
+from omidpy.control import decode_document
 from omidpy.model import KeyRange
 from omidpy.watermarks import Claim
 
@@ -175,3 +177,34 @@ def test_overlap_is_about_rows() -> None:
     assert not overlaps(KeyRange(b"a", b"b"), KeyRange(b"b", b"c"))
     assert overlaps(KeyRange(b"a", b""), KeyRange(b"b", b"c"))
     assert overlaps(KeyRange(), KeyRange(b"b", b"c"))
+
+
+# -- families --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoken_of", "is_whole"),
+    [((), False), ((b"a",), False), ((b"a", b"b"), True), ((b"a", b"b", b"c"), True)],
+)
+def test_claim_counts_for_the_families_it_names(
+    spoken_of: tuple[bytes, ...],
+    is_whole: bool,  # noqa: FBT001 - a table
+) -> None:
+    """One that names none was recorded before claims did; more than are asked for is enough."""
+    made = Claim("t", b"", b"", 100, NOW_MS, spoken_of)
+    expected = ([made], []) if is_whole else ([], [made])
+    assert relevant([made], {"t": frozenset({b"a", b"b"})}) == expected
+    assert relevant([made], {"u": frozenset()}) == ([], []), "another table's is neither"
+
+
+def test_claims_of_different_families_are_different_rows() -> None:
+    """The one that was first would keep the other from being recorded, at the same watermark."""
+    names = [(), (b"a",), (b"b",), (b"a", b"b"), (b"a,b",)]
+    rows = {Claim("t", b"", b"", 100, NOW_MS, families).row() for families in names}
+    assert len(rows) == len(names)
+
+
+def test_claims_of_early_versions_can_be_read() -> None:
+    """Their documents have no families; the next run replaces them."""
+    document = b'{"table":"t","start":"","end":"bQ==","watermark":100,"recorded_ms":1}'
+    assert decode_document(document, Claim, row=b"claim/") == Claim("t", b"", b"m", 100, 1)
