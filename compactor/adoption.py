@@ -22,11 +22,10 @@ from typing import Final
 import msgspec
 
 from compactor.conversion import (
-    PlainVersions,
     convert,
     late_versions,
     objection,
-    plain_versions,
+    versions_to_convert,
 )
 from compactor.ownership import ignored_tables, is_owned, set_ignored, unknown_tables
 from omidpy.catalog import CONFLICT_LEVELS
@@ -46,6 +45,7 @@ from omidpy.control import (
 )
 from omidpy.errors import NoSuchTable, UsageError
 from omidpy.model import Cell, TableSchema, Timestamp, base
+from omidpy.plain_versions import PlainVersions
 from omidpy.storage.base import Store
 from omidpy.visibility import sort_row
 
@@ -163,7 +163,7 @@ def plan_adoption(
         raise UsageError(f"{complaint}, or add --alter-families")
     late = frozenset(name for name, found in census.items() if found.late_cells)
     if plain:
-        _check_convertible(store, table, plain, plain_versions(store))
+        _check_convertible(store, table, plain, versions_to_convert(store))
     if late and late_ones is not None:
         _check_convertible(store, table, late, late_ones, among_transactions=True)
     chosen = conflict_level or schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE)
@@ -194,7 +194,7 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
         store.set_family_attributes(plan.table, family, limits)
     converted = 0
     if plan.plain:
-        converted = convert(store, plan.table, plan.plain, plain_versions(store))
+        converted = convert(store, plan.table, plan.plain, versions_to_convert(store))
     if plan.late:
         versions = late_versions(store)
         converted += convert(store, plan.table, plan.late, versions, among_transactions=True)

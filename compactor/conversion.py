@@ -2,12 +2,9 @@
 
 A shadow cell whose value is its cell's own version says: committed at that moment, and speaks for
 that cell alone.  Every snapshot then sees the cell, since its version lies below every timestamp
-that an oracle issues here.  That is the condition, too: a cell whose version could be a
-transaction's may be what an aborted one left, and nobody may commit that afterwards.
-
-    no oracle before ours      versions below the first timestamp that it issued
-    Omid's, in world time      versions below world time, which is what HBase's own clock sets
-    Omid's, counting           the same, but above the last number that it issued
+that an oracle issues here.  That is the condition, too (`omidpy/plain_versions.py`): a cell whose
+version could be a transaction's may be what an aborted one left, and nobody may commit that
+afterwards.
 
 Empty values and Omid's older tombstone would be read as deletes, so a table that holds one is
 refused.  Whoever still writes to the table without transactions must stop before: what comes later
@@ -17,37 +14,21 @@ has no shadow cell, and nobody sees it until the table is adopted once more.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
-from omidpy.cells import decode_long, encode_long, is_tombstone
-from omidpy.commit_table import FIRST_TIMESTAMP_FACT, read_low_watermark
-from omidpy.control import ControlTable
+from omidpy.cells import encode_long, is_tombstone
 from omidpy.errors import UsageError
 from omidpy.model import Cell
+from omidpy.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.storage.base import Put, RowMutation, Store
-from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
 from omidpy.visibility import shadow_column, sort_row
 
 PAGE_ROWS: Final = 500
 MOST_PASSES: Final = 4
 """Each pass finds what was written during the one before it; one that finds nothing is the last."""
 
-ADOPTED_CEILING_FACT: Final = b"adopted-ceiling"
-"""What Omid's oracle had left when ours took over (`tso/persist.py`)."""
 
-
-class PlainVersions(NamedTuple):
-    """Versions from `low` on and below `high` are certainly no transaction's."""
-
-    low: int
-    high: int
-
-    def contains(self, version: int) -> bool:
-        """Say whether a cell of that version is plain data."""
-        return self.low <= version < self.high
-
-
-def plain_versions(store: Store) -> PlainVersions:
+def versions_to_convert(store: Store) -> PlainVersions:
     """Return which versions no oracle of this store has issued or will issue.
 
     Raises:
@@ -55,22 +36,13 @@ def plain_versions(store: Store) -> PlainVersions:
 
     Cost: 3 gets.
     """
-    control = ControlTable(store)
-    first = control.read_number(FIRST_TIMESTAMP_FACT)
-    if first is None:
+    found = plain_versions(store)
+    if found is None:
         raise UsageError(
             f"no oracle has started on {store.url} yet, so that it is not known which versions are "
             "transactions'; start `tso-server` first"
         )
-    raw_ceiling = control.read(ADOPTED_CEILING_FACT)
-    if raw_ceiling is None:
-        return PlainVersions(0, first)
-    if read_low_watermark(store) < FIRST_WORLD_TIMESTAMP:
-        return PlainVersions(0, 0)  # numbers, like Omid's before: any may be a transaction's
-    ceiling = decode_long(raw_ceiling, what=f"the fact {ADOPTED_CEILING_FACT!r}")
-    return PlainVersions(
-        0 if ceiling >= FIRST_WORLD_TIMESTAMP else ceiling + 1, FIRST_WORLD_TIMESTAMP
-    )
+    return found
 
 
 def objection(cell: Cell, versions: PlainVersions) -> str | None:
@@ -90,9 +62,7 @@ def late_versions(store: Store) -> PlainVersions:
 
     Cost: 3 gets.
     """
-    if ControlTable(store).read(FIRST_TIMESTAMP_FACT) is None:
-        return PlainVersions(0, 0)
-    return plain_versions(store)
+    return plain_versions(store) or NO_VERSIONS
 
 
 def convert(

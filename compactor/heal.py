@@ -7,6 +7,7 @@ only, never ranges of them, so that a writer who was faster loses nothing.
     L, the low watermark      cells with base(version) <= L are decided for ever; only they matter
     H, the drop horizon       H <= L; no snapshot below H is read any more; 0 collects nothing
     the first timestamp       a cell below it was not written under this oracle: foreign, left alone
+    the plain versions        a cell of one, without a commit, is no transaction's: left alone, too
 
 What is written, and in which of five writes, each acknowledged before the next begins:
 
@@ -46,6 +47,7 @@ from omidpy.cells import (
     shadow_qualifier,
 )
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
+from omidpy.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.visibility import SortedRow, is_hidden, shadow_column, sort_row
 
@@ -63,6 +65,8 @@ class Scope(NamedTuple):
     low_watermark: int
     first_timestamp: int
     drop_horizon: int
+    plain: PlainVersions = NO_VERSIONS
+    """Versions that writers without transactions use: nothing of theirs is forbidden or dropped."""
 
     def max_version(self) -> int:
         """Return the exclusive bound of versions with base(version) <= L, checkpoints included."""
@@ -82,6 +86,8 @@ class ExaminedRow(NamedTuple):
     there is no legacy one."""
     foreign: Sequence[Cell]
     """Cells of marked families below the first timestamp, shadow cells left out."""
+    bare_foreign: Sequence[Cell]
+    """Those of them without a shadow cell."""
     strays: Sequence[Cell]
     """Shadow cells in families without the mark."""
 
@@ -117,7 +123,13 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
     if legacy:
         present = {cell[1:4] for cell in ours}
         prefixed = {key for key in legacy if (key[0], shadow_qualifier(key[1]), key[2]) in present}
-    return ExaminedRow(cells[0].row, sort_row(ours), legacy, frozenset(prefixed), foreign, strays)
+    bare: Sequence[Cell] = ()
+    if foreign:
+        present = {cell[1:4] for cell in cells}
+        bare = [cell for cell in foreign if (*shadow_column(cell), cell.version) not in present]
+    return ExaminedRow(
+        cells[0].row, sort_row(ours), legacy, frozenset(prefixed), foreign, bare, strays
+    )
 
 
 def unresolved(row: ExaminedRow) -> list[Cell]:
@@ -150,6 +162,8 @@ class RowPlan(NamedTuple):
     orphans: Sequence[Orphan]
     """Shadow cells to drop once a fresh read shows that their data cells are gone indeed."""
     legacy_shadows: Mapping[tuple[bytes, bytes, int], bytes]
+    unseen: Sequence[Cell] = ()
+    """Cells that stay although no snapshot sees them: written without a transaction."""
 
     def is_empty(self) -> bool:
         """Say whether the row is to be left as it is."""
@@ -185,13 +199,15 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
     Args:
         row: The row as `examine` told it apart.
         fates: For every cell that `unresolved` named: when its transaction committed; None means
-            that an invalidation stands durably and no shadow cell was seen after it.
+            that an invalidation stands durably and no shadow cell was seen after it, or, for a
+            version of writers without transactions, merely that there is no commit.
         scope: What may be judged.
     """
     data, shadows, commits = row.ours
     committed: list[tuple[Cell, int]] = []
     unhealed: list[tuple[Cell, int]] = []
     garbage: list[Cell] = []
+    unseen: list[Cell] = []
     present: set[tuple[bytes, bytes, int]] = set()
     for cell in data:
         key = cell[1:4]
@@ -205,19 +221,24 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
         if commit_ts is None:
             commit_ts = fates[cell]
         if commit_ts is None:
-            garbage.append(cell)
+            # An invalidation may stand of a plain cell, too: readers of Omid's plant them.
+            (unseen if scope.plain.contains(cell.version) else garbage).append(cell)
             continue
         committed.append((cell, commit_ts))
         if not is_healed:
             unhealed.append((cell, commit_ts))
-    superseded, tops, markers = collect(committed, row.foreign, scope.drop_horizon)
+    staying = [*row.foreign, *unseen]
+    superseded, tops, markers = collect(committed, staying, scope.drop_horizon)
     # Those that go in a later phase too: until then they must not depend on their entry.
     heals = [
         Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
         for cell, commit_ts in unhealed
     ]
     orphans = [orphan for key in shadows if key not in present for orphan in _orphans(key, row)]
-    return RowPlan(row.row, heals, garbage, superseded, tops, markers, orphans, row.legacy_shadows)
+    unseen += [cell for cell in row.bare_foreign if scope.plain.contains(cell.version)]
+    return RowPlan(
+        row.row, heals, garbage, superseded, tops, markers, orphans, row.legacy_shadows, unseen
+    )
 
 
 def _orphans(key: tuple[bytes, bytes, int], row: ExaminedRow) -> Iterable[Orphan]:
@@ -250,7 +271,8 @@ def collect(
     Args:
         committed: The row's committed cells with their commit_ts, in HBase's order.
         foreign: Cells that will stay although their fate is not known; they may be visible (by a
-            shadow cell of their own), so that what lies above them must stay too.
+            shadow cell of their own, or by one that they are given some day), so that what lies
+            above them must stay too.
         horizon: H.  What committed at or above it stays: a snapshot exists that sees it, or that
             does not see it and needs an older one.
     """

@@ -25,7 +25,6 @@ from typing import Final
 
 import msgspec
 
-from compactor.conversion import ADOPTED_CEILING_FACT
 from compactor.environment import Environment
 from compactor.horizon import (
     HOLE,
@@ -37,15 +36,22 @@ from compactor.horizon import (
     useless_claims,
 )
 from compactor.laggards import laggards
+from compactor.notes import notes_on
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.report import Report, RunLog, RunRecord, new_run
-from omidpy.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
+from omidpy.commit_table import (
+    ADOPTED_CEILING_FACT,
+    FIRST_TIMESTAMP_FACT,
+    CommitTable,
+    read_low_watermark,
+)
 from omidpy.control import CONTROL_TABLE, ControlTable
 from omidpy.errors import ConfigError, NoSuchTable, OracleError, UsageError
 from omidpy.model import KeyRange, Timestamp
+from omidpy.plain_versions import presumed_plain
 from omidpy.storage.base import Store
 from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Claim, Hold, Watermarks
 
@@ -153,12 +159,9 @@ class Compaction:
         if not self.options.is_dry_run:
             self.thin(standings, claims)
             self.on_step("claims-thinned")
-        if foreign := sum(result.foreign_cells for result in results):
-            self.foreign_cells = foreign
-            self.note(
-                f"{foreign} foreign cells, older than the oracle's first timestamp "
-                f"{base_task.first_timestamp}, were left alone"
-            )
+        self.foreign_cells = sum(result.foreign_cells for result in results)
+        for note in notes_on(results, first_timestamp=base_task.first_timestamp):
+            self.note(note)
         return Report(
             rows_read=sum(result.rows_read for result in results),
             cells_read=sum(result.cells_read for result in results),
@@ -227,6 +230,7 @@ class Compaction:
             first_timestamp=self.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0),
             drop_horizon=drop_horizon,
             commit_table=self.options.commit_table,
+            plain=presumed_plain(self.store, low_watermark),
             is_dry_run=self.options.is_dry_run,
         )
 

@@ -33,6 +33,7 @@ from omidpy.commit_table import CommitTable
 from omidpy.control import ControlTable
 from omidpy.errors import NoSuchTable
 from omidpy.model import Cell, KeyRange, Timestamp, base
+from omidpy.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.resolution import CellResolver
 from omidpy.storage.base import (
     DeleteVersion,
@@ -79,11 +80,15 @@ class RangeTask:
     first_timestamp: int
     drop_horizon: int
     commit_table: str
+    plain: PlainVersions = NO_VERSIONS
+    """Versions that writers without transactions use."""
     is_dry_run: bool = False
 
     def scope(self) -> Scope:
         """Return which cells may be judged."""
-        return Scope(self.families, self.low_watermark, self.first_timestamp, self.drop_horizon)
+        return Scope(
+            self.families, self.low_watermark, self.first_timestamp, self.drop_horizon, self.plain
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ class RangeResult:
     transactions_invalidated: int = 0
     cells_dropped: int = 0
     foreign_cells: int = 0
+    unseen_cells: int = 0
+    """Cells without a transaction, which nobody sees until the table is adopted again."""
     claim: Claim | None = None
     """What was claimed, or would have been in a dry run; None if the range is not healed."""
     obstacle: str = ""
@@ -149,6 +156,7 @@ class _Tally:
     cells_healed: int = 0
     cells_dropped: int = 0
     foreign_cells: int = 0
+    unseen_cells: int = 0
     stray: Cell | None = None
 
 
@@ -194,6 +202,7 @@ class RangePass:
             transactions_invalidated=len(self.commit_table.created),
             cells_dropped=tally.cells_dropped,
             foreign_cells=tally.foreign_cells,
+            unseen_cells=tally.unseen_cells,
             claim=claim,
             obstacle=obstacle,
         )
@@ -212,19 +221,22 @@ class RangePass:
 
         A transaction at or below L can have committed already or never (I4).  One without a commit
         is invalidated all the same: its cells are about to go, and a commit that a deposed oracle
-        has under way must not arrive after them.
+        has under way must not arrive after them.  Not so a plain cell: it stays.
         """
         table = self.task.table
         cells = [(table, cell) for row in rows for cell in unresolved(row)]
         if not cells:
             return {}
         fates = self.resolver.resolve(cells, may_invalidate=self.may_invalidate)
-        assert all(fate.is_final for fate in fates.values()), "a fate at or below L is final"
+        assert all(
+            fate.is_final or self.task.plain.contains(cell.version)
+            for (_, cell), fate in fates.items()
+        ), "a fate at or below L is final"
         return {cell: fate.commit_ts for (_, cell), fate in fates.items()}
 
     def may_invalidate(self, start_ts: Timestamp) -> bool:
         """Say whether a transaction can no longer be decided a commit."""
-        return start_ts <= self.task.low_watermark
+        return start_ts <= self.task.low_watermark and not self.task.plain.contains(start_ts)
 
     def write(self, mutations: Sequence[RowMutation], *, durable: bool = False) -> None:
         """Write, and return once every row is acknowledged."""
@@ -251,6 +263,7 @@ class RangePass:
         fates = self.resolve(rows)
         self.on_step("page-resolved")
         plans = [plan_row(row, fates, self.scope) for row in rows]
+        tally.unseen_cells += sum(len(plan.unseen) for plan in plans)
         plans = [plan for plan in plans if not plan.is_empty()]
         orphans = self._confirmed_orphans(plans)
         tally.rows_read += len(page)

@@ -53,6 +53,8 @@ COMMIT_TABLE_SPLITS: Final = tuple(
 LOW_WATERMARK_FACT: Final = b"low-watermark"
 EPOCH_FACT: Final = b"epoch"
 FIRST_TIMESTAMP_FACT: Final = b"first-timestamp"
+ADOPTED_CEILING_FACT: Final = b"adopted-ceiling"
+"""The ceiling that Omid's oracle had left when ours first started; absent on a store of ours."""
 
 
 class EntryRow(NamedTuple):

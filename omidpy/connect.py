@@ -14,10 +14,10 @@ from typing import Final
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable
 from omidpy.manager import TransactionManager
+from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.base import Store
-from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
 
 _STORES: Final = (
     "sqlite:///relative.db",

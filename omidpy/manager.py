@@ -37,6 +37,7 @@ from omidpy.errors import (
 from omidpy.holds import HeldSnapshot, hold
 from omidpy.layout import TableLayout
 from omidpy.model import (
+    FIRST_WORLD_TIMESTAMP,
     MAX_VERSION,
     Aborted,
     Committed,
@@ -60,7 +61,7 @@ from omidpy.resolution import CellResolver
 from omidpy.retry import Attempts
 from omidpy.snapshot import SnapshotReader
 from omidpy.storage.base import Store
-from omidpy.time_travel import FIRST_WORLD_TIMESTAMP, read_timestamp
+from omidpy.time_travel import read_timestamp
 from omidpy.tokens import Worker, decode_token
 from omidpy.transaction import Transaction
 from omidpy.watermarks import Watermarks

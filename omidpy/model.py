@@ -35,6 +35,10 @@ MAX_VERSION: Final = 2**63 - 1
 """Exclusive upper bound of versions; HBase reads it as 'server time', so no cell may carry it."""
 
 
+FIRST_WORLD_TIMESTAMP: Final = 10**15
+"""Timestamps from here on, some days into 1970, are world time; smaller ones merely count."""
+
+
 def base(version: int) -> Timestamp:
     """Return the start_ts of the transaction that wrote a cell at `version`."""
     return Timestamp(version - version % TIMESTAMP_STEP)

@@ -13,14 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from omidpy.errors import SnapshotTooOld, UsageError
-from omidpy.model import Timestamp
+from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
 from omidpy.watermarks import Sample
 
 FUTURE_TOLERANCE_NS: Final = 5_000_000_000
 """How far ahead of the fresh timestamp a wanted moment may be."""
-
-FIRST_WORLD_TIMESTAMP: Final = 10**15
-"""Timestamps from here on, some days into 1970, are world time; smaller ones merely count."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

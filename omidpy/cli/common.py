@@ -14,8 +14,8 @@ from omidpy.commit_table import COMMIT_TABLE
 from omidpy.connect import open_oracle, open_store
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import ConfigError
+from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.storage.base import Store
-from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
 
 StoreUrl: TypeAlias = Annotated[
     str,

@@ -29,7 +29,7 @@ from omidpy.control import (
     transactional_families,
 )
 from omidpy.errors import ConfigError, OmidError, UsageError
-from omidpy.model import TableSchema
+from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
 from omidpy.oracle.discovery import read_lease
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.address import (
@@ -39,7 +39,6 @@ from omidpy.storage.hbase.address import (
     gateway_text,
     parse_address,
 )
-from omidpy.time_travel import FIRST_WORLD_TIMESTAMP
 
 if TYPE_CHECKING:
     from omidpy.storage.hbase.cluster import OneCluster

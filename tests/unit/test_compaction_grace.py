@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compactor.conversion import ADOPTED_CEILING_FACT
 from compactor.options import DEFAULT_GRACE, GRACE_BESIDE_OMID, Options, options_from_words
 from omidpy.cells import encode_long
+from omidpy.commit_table import ADOPTED_CEILING_FACT
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 

@@ -8,14 +8,29 @@ import pytest
 
 from compactor import conversion
 from compactor.adoption import adopt, plan_adoption
-from compactor.conversion import ADOPTED_CEILING_FACT, PlainVersions, plain_versions
 from compactor.local import compact
-from omidpy.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
-from omidpy.commit_table import COMMIT_TABLE, create_system_tables
+from compactor.report import RunLog
+from omidpy.cells import (
+    LEGACY_TOMBSTONE,
+    LOW_WATERMARK_ROW,
+    commit_row,
+    encode_commit,
+    encode_long,
+    shadow_qualifier,
+)
+from omidpy.commit_table import (
+    ADOPTED_CEILING_FACT,
+    COMMIT,
+    COMMIT_TABLE,
+    LOW_WATERMARK,
+    CommitTable,
+    create_system_tables,
+)
 from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
 from omidpy.errors import ConfigError, UsageError
 from omidpy.manager import TransactionManager
-from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema
+from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema, Timestamp
+from omidpy.plain_versions import PlainVersions, plain_versions
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE
@@ -204,25 +219,77 @@ def test_a_table_of_ours_is_adopted_again_before_any_oracle_started(store: Memor
 
 
 @pytest.mark.parametrize("follows_omid", [False, True])
-def test_a_compaction_keeps_late_cells_unless_omid_served_the_store(
-    store: MemoryStore, *, follows_omid: bool
+@pytest.mark.parametrize("is_forbidden", [False, True])
+def test_a_compaction_keeps_late_cells_until_they_are_adopted(
+    store: MemoryStore, *, follows_omid: bool, is_forbidden: bool
 ) -> None:
-    """Below the first timestamp they are nobody's; where Omid was first, none is known."""
+    """They are nobody's to drop, though a reader of Omid's may have forbidden their commit."""
     oracle = NaiveOracle(store)
-    ControlTable(store).write(
-        b"first-timestamp", encode_long(TIMESTAMP_STEP if follows_omid else 2 * 10**18)
-    )
+    control = ControlTable(store)
+    control.write(b"first-timestamp", encode_long(TIMESTAMP_STEP if follows_omid else 2 * 10**18))
     oracle._last = 2 * 10**18  # as if in world time
     if follows_omid:
-        ControlTable(store).write(ADOPTED_CEILING_FACT, encode_long(10**18))
-    ControlTable(store).write(b"low-watermark", encode_long(10**18))
+        control.write(ADOPTED_CEILING_FACT, encode_long(10**18))
+    control.write(b"low-watermark", encode_long(10**18))
     adopt(store, plan_adoption(store, "t", COMMIT_TABLE), COMMIT_TABLE)
     put(store, b"late", b"a", b"q", NOW_MS, b"late")
+    if is_forbidden:
+        CommitTable(store).invalidate(Timestamp(NOW_MS))
     oracle.raise_low_watermark()
-    report = compact(store, ALL_AT_ONCE)
-    assert report.cells_dropped == (1 if follows_omid else 0)
+    for _ in range(2):
+        report = compact(store, ALL_AT_ONCE)
+        assert (report.cells_dropped, report.transactions_invalidated) == (0, 0)
+        assert not report.laggards
+    (note,) = [one for one in RunLog(control).runs()[-1].notes if "without a transaction" in one]
+    assert note.startswith("1 cells of table t ")
+    assert "`omidpy table adopt t --apply`" in note
     again = plan_adoption(store, "t", COMMIT_TABLE)
-    assert adopt(store, again, COMMIT_TABLE) == (0 if follows_omid else 1)
+    assert adopt(store, again, COMMIT_TABLE) == 1
+    assert TransactionManager(store, oracle).begin().table("t").row(b"late") == {b"a:q": b"late"}
+    compact(store, ALL_AT_ONCE)
+    assert not any("without a transaction" in one for one in RunLog(control).runs()[-1].notes)
+
+
+def test_beside_omids_oracle_alone_a_small_version_is_dropped_by_nobody(
+    store: MemoryStore,
+) -> None:
+    """It may have counted once: what has committed is healed, and the rest is left alone."""
+    create_system_tables(store)
+    store.set_family_attributes("t", b"a", {OMID_ENABLED: "true"})
+    store.set_table_attributes("t", {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE})
+    row = Put(*LOW_WATERMARK, 1, encode_long(2 * 10**18))
+    entry = Put(*COMMIT, 5000, encode_commit(5000, 5050))
+    store.write(
+        {
+            COMMIT_TABLE: [
+                RowMutation(LOW_WATERMARK_ROW, [row]),
+                RowMutation(commit_row(5000), [entry]),
+            ]
+        }
+    )
+    put(store, b"counted", b"a", b"q", 5000, b"v")
+    before = cells(store)
+    report = compact(store, ALL_AT_ONCE)
+    healed = Cell(b"counted", b"a", shadow_qualifier(b"q"), 5000, encode_long(5050))
+    assert cells(store) == before | {healed}
+    assert (report.cells_healed, report.transactions_invalidated) == (1, 0)
+
+
+def test_a_reader_forbids_nothing_of_a_cell_that_is_no_transactions(store: MemoryStore) -> None:
+    """Its invalidation would lie below the first timestamp, where none is ever pruned."""
+    EmbeddedOracle(store).close()
+    adopt(store, plan_adoption(store, "t", COMMIT_TABLE), COMMIT_TABLE)
+    put(store, b"late", b"a", b"q", NOW_MS, b"late")
+    oracle = EmbeddedOracle(store)
+    abandoned = TransactionManager(store, oracle).begin()
+    abandoned.table("t").put(b"dead", {b"a:q": b"never"})
+    abandoned.flush()
+    oracle.begin()
+    oracle.close()
+    with TransactionManager(store, EmbeddedOracle(store)) as tm:
+        assert b"late" not in dict(tm.begin().table("t").scan())
+        forbidden = [row.start_ts for page in CommitTable(store).scan() for row in page]
+        assert forbidden == [abandoned.start_ts], "it does forbid what began below its epoch"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +345,7 @@ def test_counting_timestamps_leave_no_room_for_hbases_clock(store: MemoryStore) 
     [
         (10**18, 10**18, None, PlainVersions(0, 10**18)),
         (50, 10**18, 10**18, PlainVersions(0, 10**15)),
-        (50, 10**18, 5_000, PlainVersions(5_001, 10**15)),
+        (50, 10**18, 5_000, PlainVersions(5_050, 10**15)),
         (50, 10_000, 5_000, PlainVersions(0, 0)),
         (50, 10_000, None, PlainVersions(0, 50)),
     ],

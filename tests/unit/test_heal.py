@@ -11,6 +11,7 @@ from compactor.heal import RowPlan, Scope, examine, plan_row, unresolved
 from omidpy.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
 from omidpy.errors import CorruptCell
 from omidpy.model import Cell, Timestamp
+from omidpy.plain_versions import PlainVersions
 from omidpy.storage.base import DeleteVersion, Put
 
 CF: Final = b"cf"
@@ -165,6 +166,35 @@ def test_cell_below_the_first_timestamp_is_foreign() -> None:
     examined = examine(row_of(old, ours), scope(first_timestamp=500))
     assert list(examined.foreign) == [old]
     assert unresolved(examined) == [ours]
+
+
+def test_cell_of_a_plain_version_stays_unless_it_committed() -> None:
+    """No transaction wrote it, whatever a reader of Omid's has forbidden; an entry is believed."""
+    mixed = scope()._replace(plain=PlainVersions(100, 200))
+    plain, other, committed = data(100), data(200), data(150, qualifier=b"c")
+    made = plan(
+        row_of(plain, other, committed), {plain: None, other: None, committed: 250}, within=mixed
+    )
+    assert list(made.unseen) == [plain]
+    assert list(made.garbage) == [other]
+    assert [put.version for put in made.heals] == [150]
+
+
+def test_only_foreign_cells_without_a_shadow_cell_are_unseen() -> None:
+    """A converted cell is in everybody's sight, and needs no remedy."""
+    mixed = scope(first_timestamp=500)._replace(plain=PlainVersions(100, 500))
+    late, converted, older = data(450), data(400), data(50)
+    cells = row_of(late, converted, shadow(converted, 400), older)
+    assert list(plan(cells, within=mixed).unseen) == [late]
+
+
+def test_tombstone_above_a_plain_cell_stays() -> None:
+    """Were it dropped, the cell would come back to life when the table is adopted again."""
+    mixed = scope(drop_horizon=900)._replace(plain=PlainVersions(100, 150))
+    plain = data(100)
+    cells = row_of(plain, *healed((data(200, b""), 250)))
+    assert plan(cells, {plain: None}, within=mixed).is_empty()
+    assert not plan(cells, {plain: None}, within=scope(drop_horizon=900)).is_empty()
 
 
 def test_orphan_shadow_cell_is_named_with_its_own_qualifier() -> None:

@@ -36,6 +36,7 @@ LEVELS: Final = {
     "omidpy.oracle.discovery": 2,  # reads the lease, which is a fact of the control table
     "omidpy.control": 2,
     "omidpy.commit_table": 2,
+    "omidpy.plain_versions": 2,
     "omidpy.watermarks": 2,
     "omidpy.resolution": 2,
     "omidpy.arguments": 3,
