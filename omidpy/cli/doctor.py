@@ -11,12 +11,26 @@ import dataclasses
 import importlib
 from collections import Counter
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from omidpy.cli.common import AsJson, TsoAddress, print_json
+from omidpy.cli.findings import (
+    BlockingFinding,
+    ClockFinding,
+    Finding,
+    ForgetfulFinding,
+    GatewayFinding,
+    Health,
+    LeaseFinding,
+    MissingTablesFinding,
+    OracleFinding,
+    OwnershipFinding,
+    StoreFinding,
+    UnreadableFinding,
+    document,
+)
 from omidpy.clock import Clock, SystemClock
 from omidpy.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE
 from omidpy.connect import open_oracle, open_store
@@ -45,26 +59,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED: Final = 1
 
-LARGEST_SKEW_S: Final = 5.0
-"""A snapshot may be asked for at a time at most so far above the oracle's."""
-
 _SYSTEM_TABLES: Final = (COMMIT_TABLE, TIMESTAMP_TABLE, CONTROL_TABLE)
-
-
-class Verdict(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-class Check(NamedTuple):
-    """One thing that was looked at."""
-
-    name: str
-    verdict: Verdict
-    detail: str
 
 
 def doctor(
@@ -92,17 +87,17 @@ def doctor(
     """
     if address is None and store is None:
         raise UsageError("name the address of a gateway, or a store with --store, or both")
-    checks: list[Check] = []
+    findings: list[Finding] = []
     if address is not None:
-        checks.extend(check_gateways(_address(address)))
+        findings.extend(check_gateways(_address(address)))
     if store is not None:
-        checks.extend(check_store(store, tso, clock=SystemClock()))
-    has_failed = any(check.verdict is Verdict.FAILED for check in checks)
+        findings.extend(check_store(store, tso, clock=SystemClock()))
+    has_failed = any(found.health is Health.FAILED for found in findings)
     if as_json:
-        print_json({"ok": not has_failed, "checks": [check._asdict() for check in checks]})
+        print_json({"ok": not has_failed, "checks": [document(found) for found in findings]})
     else:
-        for check in checks:
-            typer.echo(f"{check.verdict:<7}  {check.name}: {check.detail}")
+        for found in findings:
+            typer.echo(f"{found.health:<7}  {found.name}: {found.detail}")
     if has_failed:
         raise typer.Exit(EXIT_FAILED)
 
@@ -112,7 +107,7 @@ def _address(text: str) -> HBaseAddress:
     return parse_address(text if "://" in text else f"hbase+thrift2://{text}")
 
 
-def check_gateways(address: HBaseAddress) -> Iterator[Check]:
+def check_gateways(address: HBaseAddress) -> Iterator[GatewayFinding]:
     """Find out how to speak to each gateway of an address."""
     # Loaded first, because it names the extra where that is not installed.
     importlib.import_module("omidpy.storage.hbase.idl")
@@ -120,14 +115,10 @@ def check_gateways(address: HBaseAddress) -> Iterator[Check]:
 
     for gateway in address.gateways:
         found = probe(address, gateway)
-        name = f"gateway {gateway_text(gateway)}"
-        if found.url is None:
-            yield Check(name, Verdict.FAILED, found.problem or "")
-        else:
-            yield Check(name, Verdict.OK, f"use {found.url}")
+        yield GatewayFinding(gateway_text(gateway), found.url, found.problem)
 
 
-def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Check]:
+def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Finding]:
     """Check a store, its tables, who holds its lease, and its oracle if one is named.
 
     Raises:
@@ -140,16 +131,12 @@ def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Check]:
         try:
             schemas = {schema.name: schema for schema in store.tables()}
         except OmidError as error:
-            yield Check("store", Verdict.FAILED, str(error))
+            yield StoreFinding(url, None, str(error))
             return
-        yield Check("store", Verdict.OK, f"{url} answers and has {len(schemas)} tables")
+        yield StoreFinding(url, len(schemas))
         missing = [name for name in _SYSTEM_TABLES if name not in schemas]
         if missing:
-            yield Check(
-                "system tables",
-                Verdict.FAILED,
-                f"{', '.join(missing)} missing; run `omidpy init --store {url}`",
-            )
+            yield MissingTablesFinding(url, missing)
         yield from _check_tables(store, schemas)
         if not missing:
             yield _check_lease(store)
@@ -157,25 +144,20 @@ def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Check]:
                 yield from _check_oracle(store, tso, clock)
 
 
-def _check_spoken(address: HBaseAddress) -> Iterator[Check]:
+def _check_spoken(address: HBaseAddress) -> Iterator[GatewayFinding]:
     """Compare what the address says of the gateways with what they speak, and where they lead."""
     importlib.import_module("omidpy.storage.hbase.idl")
     from omidpy.storage.hbase.cluster import OneCluster  # noqa: PLC0415 - see `check_gateways`
 
     cluster = OneCluster(address)
-    for gateway, check in zip(address.gateways, check_gateways(address), strict=True):
-        alone = dataclasses.replace(address, url="", gateways=(gateway,))
-        if check.verdict is not Verdict.OK:
-            yield check
+    for gateway, found in zip(address.gateways, check_gateways(address), strict=True):
+        if found.url is None:
+            yield found
             continue
-        found = parse_address(check.detail.removeprefix("use "))
-        if dataclasses.replace(found, url="") == alone:
-            problem = _cluster_problem(cluster, address, gateway)
-            verdict = Verdict.FAILED if problem else Verdict.OK
-            yield Check(check.name, verdict, problem or "answers as the address says")
-        else:
-            spoken = f"{found.api}, {found.transport} transport, {found.protocol} protocol"
-            yield Check(check.name, Verdict.FAILED, f"speaks {spoken}; {check.detail}")
+        alone = dataclasses.replace(address, url="", gateways=(gateway,))
+        is_as_addressed = dataclasses.replace(parse_address(found.url), url="") == alone
+        problem = _cluster_problem(cluster, address, gateway) if is_as_addressed else None
+        yield dataclasses.replace(found, is_as_addressed=is_as_addressed, problem=problem)
 
 
 def _cluster_problem(cluster: OneCluster, address: HBaseAddress, gateway: Gateway) -> str | None:
@@ -194,16 +176,19 @@ def _cluster_problem(cluster: OneCluster, address: HBaseAddress, gateway: Gatewa
     return None
 
 
-def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Check]:
+def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Finding]:
     """Check that no table forgets what transactions need, and say whose the tables are."""
-    complaints = []
+    forgetful: list[ForgetfulFinding] = []
     for name in _SYSTEM_TABLES:
         if name in schemas:
             aging = [one.name for one in schemas[name].families if TTL_ATTRIBUTE in one.attributes]
-            complaints += [
-                f"family {family.decode()!r} of {name} has a TTL, so that commits are forgotten; "
-                f"in the HBase shell: alter '{name}', {{NAME => '{family.decode()}', "
-                "TTL => 'FOREVER'}"
+            forgetful += [
+                ForgetfulFinding(
+                    name,
+                    f"family {family.decode()!r} of {name} has a TTL, so that commits are "
+                    f"forgotten; in the HBase shell: alter '{name}', "
+                    f"{{NAME => '{family.decode()}', TTL => 'FOREVER'}}",
+                )
                 for family in aging
             ]
     for schema in schemas.values():
@@ -211,22 +196,21 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Che
         if is_system_table(schema.name) or not families:
             continue
         if (complaint := forgetfulness(schema, families)) is not None:
-            complaints.append(complaint)
-    for complaint in complaints:
-        yield Check("tables", Verdict.FAILED, complaint)
-    yield from _check_ownership(store, schemas, is_sound=not complaints)
+            forgetful.append(ForgetfulFinding(schema.name, complaint))
+    yield from forgetful
+    yield from _check_ownership(store, schemas, is_sound=not forgetful)
 
 
 def _check_ownership(
     store: Store, schemas: dict[str, TableSchema], *, is_sound: bool
-) -> Iterator[Check]:
+) -> Iterator[Finding]:
     """Count tables by their marks alone; their cells are read by `omidpy table list`."""
     from compactor.ownership import Standing, ignored_tables, judge  # noqa: PLC0415 - application
 
     try:
         ignored = ignored_tables(ControlTable(store)) if CONTROL_TABLE in schemas else frozenset()
     except OmidError as error:
-        yield Check("tables", Verdict.FAILED, str(error))
+        yield UnreadableFinding("tables", str(error))
         return
     standings = [
         judge(schema, COMMIT_TABLE, is_ignored=schema.name in ignored, witness=None)
@@ -235,67 +219,41 @@ def _check_ownership(
     count = Counter(found.standing for found in standings)
     for found in standings:
         if found.standing is Standing.BLOCKING:
-            yield Check("tables", Verdict.WARNING, f"{found.name} is {found.reason}")
-    if not is_sound:
-        return
-    detail = f"{count[Standing.OWNED]} are ours"
-    if count[Standing.OWNED]:
-        detail += ", and forget no version that is needed"
-    if count[Standing.IGNORED]:
-        detail += f"; {count[Standing.IGNORED]} are ignored"
-    if count[Standing.PLAIN]:
-        detail += (
-            f"; {count[Standing.PLAIN]} have no mark: `omidpy table list` reads them and says "
-            "whether transactions wrote there"
+            yield BlockingFinding(found.name, found.reason)
+    if is_sound:
+        yield OwnershipFinding(
+            owned=count[Standing.OWNED],
+            ignored=count[Standing.IGNORED],
+            plain=count[Standing.PLAIN],
         )
-    yield Check("tables", Verdict.OK, detail)
 
 
-def _check_lease(store: Store) -> Check:
+def _check_lease(store: Store) -> Finding:
     try:
         lease = read_lease(store)
     except OmidError as error:
-        return Check("lease", Verdict.FAILED, str(error))
+        return UnreadableFinding("lease", str(error))
     if lease is None:
-        return Check(
-            "lease",
-            Verdict.WARNING,
-            f"no oracle holds it; start `tso-server --store {store.url}`",
-        )
-    where = lease.address or "inside a client's process"
-    return Check("lease", Verdict.OK, f"held by {where} (pid {lease.pid} on {lease.host})")
+        return LeaseFinding(store.url, is_held=False)
+    return LeaseFinding(store.url, True, lease.address, lease.pid, lease.host)
 
 
-def _check_oracle(store: Store, tso: str, clock: Clock) -> Iterator[Check]:
+def _check_oracle(store: Store, tso: str, clock: Clock) -> Iterator[Finding]:
     try:
-        oracle = open_oracle(store, tso)
-    except OmidError as error:
-        yield Check("oracle", Verdict.FAILED, str(error))
-        return
-    with contextlib.closing(oracle):
-        before_ms = clock.wall_ms()
-        try:
+        with contextlib.closing(open_oracle(store, tso)) as oracle:
+            before_ms = clock.wall_ms()
             start_ts = oracle.begin().start_ts
-        except OmidError as error:
-            yield Check("oracle", Verdict.FAILED, str(error))
-            return
-        after_ms = clock.wall_ms()
-    yield Check("oracle", Verdict.OK, f"{tso} answers, and serves this store")
-    yield clock_check(start_ts, before_ms=before_ms, after_ms=after_ms)
+            after_ms = clock.wall_ms()
+    except OmidError as error:
+        yield OracleFinding(tso, str(error))
+        return
+    yield OracleFinding(tso)
+    yield clock_finding(start_ts, before_ms=before_ms, after_ms=after_ms)
 
 
-def clock_check(start_ts: int, *, before_ms: int, after_ms: int) -> Check:
+def clock_finding(start_ts: int, *, before_ms: int, after_ms: int) -> ClockFinding:
     """Compare a timestamp with this machine's clock around the call that brought it."""
     if start_ts < FIRST_WORLD_TIMESTAMP:
-        return Check("clocks", Verdict.OK, "timestamps of this oracle count, and tell no time")
+        return ClockFinding(None)
     oracle_ms = start_ts // 1_000_000
-    ahead_ms = max(before_ms - oracle_ms, 0) or min(after_ms - oracle_ms, 0)
-    if abs(ahead_ms) <= LARGEST_SKEW_S * 1000:
-        return Check("clocks", Verdict.OK, f"this machine and the oracle differ by {ahead_ms} ms")
-    side = "ahead of" if ahead_ms > 0 else "behind"
-    return Check(
-        "clocks",
-        Verdict.WARNING,
-        f"this machine is {abs(ahead_ms) / 1000:.1f} s {side} the oracle, so that times given to "
-        "snapshot(at=...) mean others; synchronise both (NTP)",
-    )
+    return ClockFinding(max(before_ms - oracle_ms, 0) or min(after_ms - oracle_ms, 0))

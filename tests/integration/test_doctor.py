@@ -17,8 +17,9 @@ import pytest
 from thriftpy2.thrift import TApplicationException
 
 from compactor.ownership import set_ignored
-from omidpy.cli import doctor, main
-from omidpy.cli.doctor import Verdict, clock_check
+from omidpy.cli import main
+from omidpy.cli.doctor import clock_finding
+from omidpy.cli.findings import ClockFinding, Health
 from omidpy.commit_table import COMMIT_TABLE
 from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
 from omidpy.model import FamilySchema, TableSchema
@@ -30,7 +31,7 @@ from tests.machines.hbase import HBase
 
 pytestmark = pytest.mark.integration
 
-Report = Callable[..., tuple[int, list[dict[str, str]]]]
+Report = Callable[..., tuple[int, list[dict[str, Any]]]]
 
 NOW_MS: Final = 1_700_000_000_000
 
@@ -41,7 +42,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     monkeypatch.delenv("OMIDPY_STORE", raising=False)
     monkeypatch.delenv("OMIDPY_TSO", raising=False)
 
-    def run(*words: str) -> tuple[int, list[dict[str, str]]]:
+    def run(*words: str) -> tuple[int, list[dict[str, Any]]]:
         with pytest.raises(SystemExit) as exit_info:
             main(("doctor", *words, "--json"))
         code = exit_info.value.code or 0
@@ -73,8 +74,8 @@ def test_every_way_to_speak_is_found(
     """A gateway's operator chose it, and a gateway says nothing about it."""
     with FakeGateway(api=api, transport=transport, protocol=protocol) as gateway:
         code, (check,) = examine(f"127.0.0.1:{gateway.port}")
-    assert (code, check["verdict"]) == (0, "ok")
-    address = parse_address(check["detail"].removeprefix("use "))
+    assert (code, check["verdict"], check["detail"]) == (0, "ok", f"use {check['url']}")
+    address = parse_address(check["url"])
     assert (address.api, address.transport, address.protocol) == (api, transport, protocol)
     assert address.gateways == (("127.0.0.1", gateway.port),)
 
@@ -218,6 +219,7 @@ def test_an_address_of_a_store_that_speaks_otherwise_is_corrected(examine: Repor
     assert code == 1
     assert "framed transport" in checks[0]["detail"]
     assert f"use hbase+thrift2://127.0.0.1:{gateway.port}?transport=framed" in checks[0]["detail"]
+    assert (checks[0]["is_as_addressed"], checks[0]["problem"]) == (False, None)
     assert [check["name"] for check in checks[1:]] == ["store"]
 
 
@@ -256,7 +258,7 @@ def test_without_the_extra_its_name_is_told(use: str) -> None:
 # -- stores ----------------------------------------------------------------------------------------
 
 
-def by_name(checks: list[dict[str, str]]) -> dict[str, dict[str, str]]:
+def by_name(checks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return checks by their name."""
     return {check["name"]: check for check in checks}
 
@@ -308,7 +310,7 @@ def test_a_table_that_forgets_is_named_with_the_remedy(
     store.close()
     code, checks = examine("--store", url)
     assert code == 1
-    failed = [check for check in checks if check["verdict"] == Verdict.FAILED]
+    failed = [check for check in checks if check["verdict"] == Health.FAILED]
     found = [check["detail"] for check in failed if check["name"] == "tables"]
     assert len(found) == 2
     assert any("'accounts'" in detail and f"{attribute}=1" in detail for detail in found)
@@ -321,51 +323,54 @@ def test_tables_are_counted_by_whose_they_are(examine: Report, tmp_path: Path) -
     with pytest.raises(SystemExit):
         main(("init", "--store", url))
 
-    def details(verdict: Verdict) -> list[str]:
+    def details(health: Health) -> list[str]:
         code, checks = examine("--store", url)
         assert code == 0
         found = [check for check in checks if check["name"] == "tables"]
-        return [check["detail"] for check in found if check["verdict"] == verdict]
+        return [check["detail"] for check in found if check["verdict"] == health]
 
-    assert details(Verdict.OK) == ["0 are ours"]
+    assert details(Health.OK) == ["0 are ours"]
     store = SqliteStore(str(tmp_path / "s.db"))
     marked = FamilySchema(b"cf", {OMID_ENABLED: "true"})
     store.create_table(TableSchema("java", (marked,)))
     store.create_table(TableSchema("unmarked", (FamilySchema(b"cf"),)))
     store.create_table(TableSchema("ours", (marked,), {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE}))
-    (detail,) = details(Verdict.OK)
+    (detail,) = details(Health.OK)
+    _, checks = examine("--store", url)
+    assert (checks[2]["owned"], checks[2]["ignored"], checks[2]["plain"]) == (1, 0, 1)
     assert detail.startswith("1 are ours, and forget no version that is needed; 1 have no mark: ")
     assert "omidpy table list" in detail
-    (warning,) = details(Verdict.WARNING)
+    (warning,) = details(Health.WARNING)
     assert warning.startswith("java is not adopted: family cf has OMID_ENABLED=true")
     assert "omidpy table adopt java --apply" in warning
     set_ignored(ControlTable(store), "java", is_ignored=True)
-    assert details(Verdict.WARNING) == []
-    assert "; 1 are ignored; 1 have no mark" in details(Verdict.OK)[0]
+    assert details(Health.WARNING) == []
+    assert "; 1 are ignored; 1 have no mark" in details(Health.OK)[0]
     store.close()
 
 
 @pytest.mark.parametrize(
-    ("oracle_ms", "verdict"),
+    ("oracle_ms", "health"),
     [
-        (NOW_MS, Verdict.OK),
-        (NOW_MS + 5_000, Verdict.OK),
-        (NOW_MS - 5_000, Verdict.OK),
-        (NOW_MS + 5_001 + 20, Verdict.WARNING),
-        (NOW_MS - 5_001, Verdict.WARNING),
+        (NOW_MS, Health.OK),
+        (NOW_MS + 5_000, Health.OK),
+        (NOW_MS - 5_000, Health.OK),
+        (NOW_MS + 5_001 + 20, Health.WARNING),
+        (NOW_MS - 5_001, Health.WARNING),
     ],
 )
-def test_clocks_that_differ_are_a_warning(oracle_ms: int, verdict: Verdict) -> None:
+def test_clocks_that_differ_are_a_warning(oracle_ms: int, health: Health) -> None:
     """Times given to snapshots are read by this machine's clock and kept by the oracle's."""
-    check = clock_check(oracle_ms * 1_000_000, before_ms=NOW_MS, after_ms=NOW_MS + 20)
-    assert check.verdict is verdict
+    found = clock_finding(oracle_ms * 1_000_000, before_ms=NOW_MS, after_ms=NOW_MS + 20)
+    assert found.health is health
 
 
 def test_timestamps_that_merely_count_have_no_clock() -> None:
     """An incremental oracle's numbers are no times."""
-    check = clock_check(150, before_ms=NOW_MS, after_ms=NOW_MS)
-    assert check == doctor.Check("clocks", Verdict.OK, check.detail)
-    assert "tell no time" in check.detail
+    found = clock_finding(150, before_ms=NOW_MS, after_ms=NOW_MS)
+    assert found == ClockFinding(None)
+    assert found.health is Health.OK
+    assert "tell no time" in found.detail
 
 
 # -- the real HBase --------------------------------------------------------------------------------

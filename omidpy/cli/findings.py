@@ -1,0 +1,284 @@
+"""What `omidpy doctor` finds: each thing that it looked at, as values.
+
+A finding knows its facts, how serious they are, and the sentence that tells a person.  Programs
+read the facts and never the sentence.  Looks at nothing itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from omidpy.storage.hbase.address import parse_address
+
+LARGEST_SKEW_S: Final = 5.0
+"""A snapshot may be asked for at a time at most so far above the oracle's."""
+
+
+class Health(StrEnum):
+    """How serious a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+class Finding(Protocol):
+    """One thing that was looked at; a dataclass, whose fields are the facts."""
+
+    @property
+    def name(self) -> str:
+        """What was looked at."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """How serious it is."""
+        ...
+
+    @property
+    def detail(self) -> str:
+        """The sentence for a person, with the remedy where there is one."""
+        ...
+
+
+def document(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON values."""
+    facts: Any = finding  # which is a dataclass, as its protocol cannot say
+    return {
+        "name": finding.name,
+        "verdict": str(finding.health),
+        "detail": finding.detail,
+        **dataclasses.asdict(facts),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayFinding:
+    """What answers at a gateway."""
+
+    gateway: str
+    """`host:port`."""
+    url: str | None
+    """The address to use; None if nobody understood."""
+    problem: str | None = None
+    """Why nobody understood, or what is wrong with whoever did."""
+    is_as_addressed: bool | None = None
+    """Whether it speaks as the store's address says; None if there is none to compare with."""
+
+    @property
+    def name(self) -> str:
+        """What was looked at."""
+        return f"gateway {self.gateway}"
+
+    @property
+    def health(self) -> Health:
+        """A failure, unless somebody answers as expected."""
+        is_well = self.problem is None and self.is_as_addressed is not False
+        return Health.OK if is_well else Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """What to use, or what is wrong."""
+        if self.problem is not None or self.url is None:
+            return self.problem or ""
+        if self.is_as_addressed:
+            return "answers as the address says"
+        if self.is_as_addressed is None:
+            return f"use {self.url}"
+        found = parse_address(self.url)
+        return (
+            f"speaks {found.api}, {found.transport} transport, {found.protocol} protocol; "
+            f"use {self.url}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFinding:
+    """Whether the store answers."""
+
+    url: str
+    table_count: int | None
+    """None if it does not answer."""
+    problem: str | None = None
+
+    name = "store"
+
+    @property
+    def health(self) -> Health:
+        """A failure if it does not."""
+        return Health.OK if self.problem is None else Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """How many tables it has, or what its answer was."""
+        return self.problem or f"{self.url} answers and has {self.table_count} tables"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTablesFinding:
+    """System tables that the store does not have."""
+
+    url: str
+    missing: Sequence[str]
+
+    name = "system tables"
+    health = Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """Which, and what makes them."""
+        return f"{', '.join(self.missing)} missing; run `omidpy init --store {self.url}`"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetfulFinding:
+    """A table that loses what transactions need."""
+
+    table: str
+    complaint: str
+
+    name = "tables"
+    health = Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """How, and what mends it."""
+        return self.complaint
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingFinding:
+    """A table that may hold transactions and is not ours, so that nothing can be pruned."""
+
+    table: str
+    reason: str
+
+    name = "tables"
+    health = Health.WARNING
+
+    @property
+    def detail(self) -> str:
+        """Which, why, and what to do with it."""
+        return f"{self.table} is {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipFinding:
+    """How many tables are whose."""
+
+    owned: int
+    ignored: int
+    plain: int
+
+    name = "tables"
+    health = Health.OK
+
+    @property
+    def detail(self) -> str:
+        """The numbers, and who knows more about those without a mark."""
+        text = f"{self.owned} are ours"
+        if self.owned:
+            text += ", and forget no version that is needed"
+        if self.ignored:
+            text += f"; {self.ignored} are ignored"
+        if self.plain:
+            text += (
+                f"; {self.plain} have no mark: `omidpy table list` reads them and says whether "
+                "transactions wrote there"
+            )
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableFinding:
+    """Something that could not be looked at."""
+
+    name: str
+    problem: str
+
+    health = Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """Why not."""
+        return self.problem
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFinding:
+    """Who holds the oracle's lease."""
+
+    url: str
+    is_held: bool
+    address: str | None = None
+    """None: inside a client's process."""
+    pid: int | None = None
+    host: str | None = None
+
+    name = "lease"
+
+    @property
+    def health(self) -> Health:
+        """Nobody need hold it while nobody works; it is worth knowing."""
+        return Health.OK if self.is_held else Health.WARNING
+
+    @property
+    def detail(self) -> str:
+        """Who, or what would."""
+        if not self.is_held:
+            return f"no oracle holds it; start `tso-server --store {self.url}`"
+        where = self.address or "inside a client's process"
+        return f"held by {where} (pid {self.pid} on {self.host})"
+
+
+@dataclass(frozen=True, slots=True)
+class OracleFinding:
+    """Whether the oracle that was named answers for this store."""
+
+    tso: str
+    problem: str | None = None
+
+    name = "oracle"
+
+    @property
+    def health(self) -> Health:
+        """It was asked for by name."""
+        return Health.OK if self.problem is None else Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """That it does, or why not."""
+        return self.problem or f"{self.tso} answers, and serves this store"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFinding:
+    """How this machine's clock and the oracle's differ."""
+
+    ahead_ms: int | None
+    """How far this machine's is ahead; None where timestamps tell no time."""
+
+    name = "clocks"
+
+    @property
+    def health(self) -> Health:
+        """Times given to snapshots are read by this clock and kept by the oracle's."""
+        is_near = self.ahead_ms is None or abs(self.ahead_ms) <= LARGEST_SKEW_S * 1000
+        return Health.OK if is_near else Health.WARNING
+
+    @property
+    def detail(self) -> str:
+        """By how much, and what follows."""
+        if self.ahead_ms is None:
+            return "timestamps of this oracle count, and tell no time"
+        if self.health is Health.OK:
+            return f"this machine and the oracle differ by {self.ahead_ms} ms"
+        side = "ahead of" if self.ahead_ms > 0 else "behind"
+        return (
+            f"this machine is {abs(self.ahead_ms) / 1000:.1f} s {side} the oracle, so that times "
+            "given to snapshot(at=...) mean others; synchronise both (NTP)"
+        )
