@@ -91,7 +91,6 @@ class Notes:
     """What the calls of scans came to."""
 
     def __init__(self) -> None:
-        self.call_count = 0
         self.unanswered_count = 0
         self.most_rows = 0
         self.largest_bytes = 0
@@ -101,7 +100,6 @@ class Notes:
         self, table: bytes, scan: Any, count: int, answer: list[Any], *, is_patient: bool
     ) -> None:
         """Count the rows between where a scan began and where it ended."""
-        self.call_count += 1
         if self.has_begun_with_landmark is None:
             self.has_begun_with_landmark = bool(getattr(scan, "attributes", None))
         end = answer[-1].row if len(answer) == count else scan.stopRow

@@ -124,7 +124,6 @@ class Oracle:
         self._is_closed = False
         self._server = ServerProcess(store)
         self.address = self._server.address
-        self.restart_count = 0
         self._watch = threading.Thread(target=self._restart)
         self._watch.start()
 
@@ -140,7 +139,6 @@ class Oracle:
             self._server.close()
             if self._is_closed:
                 return
-            self.restart_count += 1
             self._server = ServerProcess(self._store, listen=self.address)
 
 

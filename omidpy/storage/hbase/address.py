@@ -32,9 +32,6 @@ SCHEMES: Final[Mapping[str, Api]] = MappingProxyType(
 )
 EXAMPLE: Final = "hbase+thrift2://gateway1:9090,gateway2:9090?transport=framed"
 
-GATEWAY_IDLE_LIMIT_S: Final = 60.0
-"""A gateway closes a connection that says nothing for this long, unless it is configured so."""
-
 LONGEST_PATIENCE_S: Final = 5.0
 """How long a page of a scan is waited for, before it is read in shorter stretches."""
 
@@ -66,7 +63,7 @@ class HBaseAddress:
     pool_size: int = 32
     """Connections at most, of all threads of a process together."""
     max_idle_s: float = 50.0
-    """A connection unused for longer is replaced: below `GATEWAY_IDLE_LIMIT_S`."""
+    """A connection unused for longer is replaced; a gateway closes it after 60 s, as shipped."""
     durability: Durability = "default"
     """`fsync`: every write reaches the disks of HBase's log before it is acknowledged."""
     tls: bool = False
@@ -117,15 +114,6 @@ def parse_address(url: str) -> HBaseAddress:
     address = HBaseAddress(url, api, gateways, **_options(url, query))
     _check_together(address)
     return address
-
-
-def parse_gateway(text: str) -> Gateway:
-    """Return the host and port in `host:port`, `host` or `[ipv6]:port`.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    return _gateway(text, text)
 
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#\s]+))(?::([0-9]+))?")

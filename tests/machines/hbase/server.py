@@ -285,15 +285,6 @@ class RunningHBase(HBase):
         for name in names:
             self._running.pop(name).wait(None)
 
-    def end_process(self, name: str, *, longest_s: float = 30.0) -> None:
-        """Ask a process to end in good order; it is killed if that takes too long."""
-        kept = self._running.pop(name)
-        kept.send(signal.SIGTERM)
-        try:
-            kept.wait(longest_s)
-        except subprocess.TimeoutExpired:
-            kept.kill()
-
     def pause(self, name: str) -> None:
         """Stop a process where it is: it keeps its connections and answers nothing."""
         self._running[name].pause()
