@@ -3,7 +3,7 @@
     1   read what is recorded, then the low watermark L: lower than recorded, the oracle lost its
         state, and nothing that was proven with it holds any more
     2   *then* list the tables: what exists now is all that can hold cells of transactions <= L
-    3   publish the collection horizon, then read the holds; drop only what was public for a grace
+    3   publish the collection horizon; drop only what was public for a grace (`collection.py`)
     4   pass over every range of every table of ours; each pass claims its range (`range_pass.py`)
     5   list again, and pass over what nobody has claimed yet, with the same L
     6   the horizon is the minimum over the whole key space of every table that counts, from claims
@@ -25,6 +25,7 @@ from typing import Final
 
 import msgspec
 
+from compactor.collection import COLLECTION_STEPS, Collection
 from compactor.environment import Environment
 from compactor.horizon import (
     HOLE,
@@ -53,15 +54,14 @@ from omidpy.errors import ConfigError, NoSuchTable, OracleError, UsageError
 from omidpy.model import KeyRange, Timestamp
 from omidpy.plain_versions import presumed_plain
 from omidpy.storage.base import Store
-from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Claim, Hold, Watermarks
+from omidpy.watermarks import Claim, Watermarks
 
 STEPS: Final = (
     "read-recorded",
     "read-low-watermark",
     "list-tables",
     "run-recorded",
-    "horizon-published",
-    "holds-read",
+    *COLLECTION_STEPS,
     *PASS_STEPS,
     "ranges-passed",
     "listed-again",
@@ -142,7 +142,7 @@ class Compaction:
         self.on_step("list-tables")
         self.check_names(standings)
         self.begin_run()
-        drop_horizon = self.collection_horizon(low_watermark)
+        drop_horizon = self.collection().settle(low_watermark)
         base_task = self.base_task(low_watermark, drop_horizon)
         results = self.pass_over(self.region_tasks(standings, base_task))
         self.on_step("ranges-passed")
@@ -236,46 +236,18 @@ class Compaction:
 
     # -- step 3: which versions may go ---------------------------------------------------------
 
-    def collection_horizon(self, low_watermark: Timestamp) -> Timestamp:
-        """Publish a horizon, and return the one that this run may act on.
-
-        A reader reads the horizon after its data; so one that was public for a grace has warned
-        every reader below it.  A holder writes its hold and then reads the horizon; so a hold that
-        is read after the publication, and none other, may have been promised something.
-        """
-        target = self.target_horizon(low_watermark)
-        if target and not self.options.is_dry_run:
-            self.watermarks.publish_collection_horizon(target, wall_ms=self.clock.wall_ms)
-            self.on_step("horizon-published")
-            if self.options.should_wait:
-                grace_s = max(self.grace_s, MIN_COLLECTION_GRACE_S)
-                deadline_ms = self.clock.wall_ms() + round(grace_s * 1000)
-                while self.aged_horizon() < target and self.clock.wall_ms() < deadline_ms:
-                    self.nap(deadline_ms)
-        horizon = min(self.aged_horizon(), low_watermark)
-        for hold in self.read_holds():
-            horizon = min(horizon, Timestamp(hold.start_ts))
-        self.on_step("holds-read")
-        return horizon
-
-    def target_horizon(self, low_watermark: Timestamp) -> Timestamp:
-        """Return the collection horizon that retention and holds allow."""
-        target = low_watermark
-        if self.options.retention_s > 0:
-            target = min(target, self.watermarks.issued_before(age_s=self.options.retention_s))
-        for hold in self.read_holds():
-            target = min(target, Timestamp(hold.start_ts))
-        return target
-
-    def aged_horizon(self) -> Timestamp:
-        """Return the newest horizon that has been public for the grace."""
-        return self.watermarks.aged_collection_horizon(
-            now_ms=self.clock.wall_ms(), grace_s=self.grace_s
+    def collection(self) -> Collection:
+        """Return what settles from which horizon on versions may go."""
+        return Collection(
+            self.watermarks,
+            self.clock,
+            grace_s=self.grace_s,
+            retention_s=self.options.retention_s,
+            should_wait=self.options.should_wait,
+            is_dry_run=self.options.is_dry_run,
+            nap=self.nap,
+            on_step=self.on_step,
         )
-
-    def read_holds(self) -> list[Hold]:
-        """Return the holds that have not expired."""
-        return self.watermarks.holds(now_ms=self.clock.wall_ms())
 
     # -- steps 4 and 5: the ranges -------------------------------------------------------------
 

@@ -9,7 +9,7 @@ The rows, by the module that owns them:
 
     low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
     adopted-ceiling                                              the oracle (tso), beside Omid's
-    claim/...  prune-horizon  collection-horizon  hold/...       watermarks.py
+    claim/...  prune-horizon  collection-...  hold/...           watermarks.py
     ignored/...  run/...                                        the compactor and the admin commands
     store-id  described/...                                     storage/hbase
 """

@@ -1,7 +1,8 @@
 """Keeps the versions that a snapshot needs from being collected for a while.
 
-The order is what makes a hold good: it is written, then the collection horizon is read; the
-compactor publishes the horizon, then reads the holds.  One of the two sees the other (I10).
+The order is what makes a hold good: it is written, then the compactor's intent and horizon are
+read; the compactor raises its intent, reads the holds, and only then publishes a horizon, above
+none of them.  One of the two sees the other, so that granted means kept (I10).
 
 A hold is its process's own: a child that inherits it by `fork` cannot end it.
 """
@@ -36,6 +37,21 @@ class HeldSnapshot:
     def write(self, *, expires_ms: int) -> None:
         """Record the hold until `expires_ms`, wall time."""
         self._watermarks.write_hold(self._name, Hold(self.start_ts, expires_ms))
+
+    def confirm(self) -> None:
+        """Find out whether the hold, which has been written, was in time.
+
+        Raises:
+            SnapshotTooOld: it was not, and is released.
+        """
+        floor = self._watermarks.hold_floor()
+        if self.start_ts < floor:
+            self.release()
+            raise SnapshotTooOld(
+                f"the snapshot {self.start_ts} is below the collection horizon {floor}: versions "
+                "it needs may be gone; hold a younger one, or compact with a longer --retention",
+                retryable=False,
+            )
 
     def release(self) -> None:
         """End the hold; a second call does nothing.
@@ -78,12 +94,5 @@ def hold(watermarks: Watermarks, start_ts: int, *, for_s: float, now_ms: int) ->
         raise UsageError(f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds")
     held = HeldSnapshot(watermarks, Timestamp(start_ts))
     held.write(expires_ms=now_ms + round(for_s * 1000))
-    horizon = watermarks.collection_horizon()
-    if start_ts < horizon:
-        held.release()
-        raise SnapshotTooOld(
-            f"the snapshot {start_ts} is below the collection horizon {horizon}: versions it needs "
-            "may be gone; hold a younger one, or compact with a longer --retention",
-            retryable=False,
-        )
+    held.confirm()
     return held

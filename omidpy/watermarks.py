@@ -12,7 +12,8 @@ that one which is adopted later is not taken for clean.
 
 *The collection horizon*: versions older than the newest committed below it may have been dropped;
 it is published first and acted upon a grace later, so that a reader who looks after its batch
-arrived is warned in time (I10).
+arrived is warned in time (I10).  Before it is published it is announced as an *intent*, for the
+sake of whoever holds a snapshot at that moment (`compactor/collection.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from omidpy.control import CONTROL_TABLE, ControlTable, decode_document, encode_
 from omidpy.model import KeyRange, Timestamp
 
 PRUNE_HORIZON: Final = b"prune-horizon"
+INTENDED_HORIZON: Final = b"collection-intent"
 COLLECTION_HORIZON: Final = b"collection-horizon"
 COLLECTION_LOG: Final = b"collection-log"
 CLAIM_PREFIX: Final = b"claim/"
@@ -144,12 +146,23 @@ class Watermarks:
 
         Cost: 1 get.
         """
-        rows = (COLLECTION_HORIZON, LOW_WATERMARK_FACT)
-        horizon, low_watermark = (
+        horizon, low_watermark = self._numbers(COLLECTION_HORIZON, LOW_WATERMARK_FACT)
+        return horizon, low_watermark
+
+    def _numbers(self, *rows: bytes) -> list[Timestamp]:
+        """Return numbers as of one read, 0 for those that were never set."""
+        return [
             Timestamp(0) if raw is None else decode_long(raw, what=f"{CONTROL_TABLE} row {row!r}")
             for row, raw in zip(rows, self._control.read_many(rows), strict=True)
-        )
-        return horizon, low_watermark
+        ]
+
+    def raise_collection_intent(self, to: Timestamp) -> None:
+        """Grant no hold below `to` any more; the holds that were granted are read after this."""
+        self._control.raise_number(INTENDED_HORIZON, to)
+
+    def hold_floor(self) -> Timestamp:
+        """Return the lowest snapshot for which a hold may be granted.  Cost: 1 get."""
+        return max(self._numbers(INTENDED_HORIZON, COLLECTION_HORIZON))
 
     def publish_collection_horizon(self, to: Timestamp, *, wall_ms: Callable[[], int]) -> None:
         """Make every reader below `to` stop; acting on it must wait for the grace.
@@ -182,7 +195,7 @@ class Watermarks:
     # -- holds and retention -------------------------------------------------------------------
 
     def write_hold(self, name: str, hold: Hold) -> None:
-        """Record a hold; the holder then reads the collection horizon, in that order.
+        """Record a hold; the holder then reads the floor for holds, in that order.
 
         A name is used for one hold, because the record of an expired one is removed some day.
         """

@@ -278,16 +278,16 @@ def test_a_hold_below_the_horizon_is_refused_and_leaves_nothing(client: Client) 
 def test_a_hold_is_written_before_the_horizon_is_read(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compactor publishes, then reads the holds: either it sees the hold, or we its horizon."""
+    """The compactor announces, then reads the holds: either it sees the hold, or we its intent."""
     (first, *_) = history(client)
-    horizon = Watermarks.collection_horizon
+    floor = Watermarks.hold_floor
     seen: list[int] = []
 
     def look(watermarks: Watermarks) -> Timestamp:
         seen.append(len(watermarks.holds(now_ms=client.clock.wall_ms())))
-        return horizon(watermarks)
+        return floor(watermarks)
 
-    monkeypatch.setattr(Watermarks, "collection_horizon", look)
+    monkeypatch.setattr(Watermarks, "hold_floor", look)
     client.tm.hold(first, for_s=60)
     assert seen == [1]
 

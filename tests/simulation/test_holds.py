@@ -1,0 +1,175 @@
+"""A hold that is granted is kept, wherever in a compaction its two steps fall (I10).
+
+A holder writes its hold and then looks whether that was in time.  Every pair of moments in a run is
+tried for the two, with the real holder and the real run; a moment is before one of the run's calls
+of the control table, or behind the last.  Afterwards the snapshot of a granted hold is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from typing import Final
+
+import pytest
+
+from compactor.collection import Collection
+from compactor.environment import Environment, NoProgress
+from compactor.local import ranges_here
+from compactor.plan import Compaction
+from omidpy.control import CONTROL_TABLE
+from omidpy.errors import SnapshotTooOld
+from omidpy.holds import HeldSnapshot
+from omidpy.model import Timestamp
+from omidpy.storage.memory import MemoryStore
+from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Watermarks
+from tests.machines.cells import ALL_AT_ONCE, World
+from tests.machines.interleaving import interleaved
+
+HELD: Final = Timestamp(200)
+"""A snapshot that sees the first of two versions."""
+
+FIRST, SECOND = {b"q": b"first"}, {b"q": b"second"}
+
+
+class Stage:
+    """A column with two versions, a run that drops the first, and a holder of that one."""
+
+    def __init__(self, collection: type[Collection]) -> None:
+        self.world = World(MemoryStore())
+        self.world.table()
+        self.world.healed(b"a", 100, 150, b"first")
+        self.world.healed(b"a", 300, 350, b"second")
+        self.watermarks = Watermarks(self.world.control)
+        self.held = HeldSnapshot(self.watermarks, HELD)
+        self.is_granted: bool | None = None
+        self._collection = collection
+
+    def run(self, write_at: int, confirm_at: int) -> int:
+        """Compact, with the holder's steps before two of the run's calls; return their number."""
+        count = 0
+
+        def before(method: str, table: str) -> None:
+            nonlocal count
+            if table == CONTROL_TABLE:
+                self.act(count, write_at, confirm_at)
+                count += 1
+
+        compact(self.world, self._collection, before)
+        self.act(count, write_at, confirm_at)
+        return count + 1
+
+    def act(self, moment: int, write_at: int, confirm_at: int) -> None:
+        """Take the holder's steps that fall on a moment."""
+        if moment == write_at:
+            self.held.write(expires_ms=self.world.clock.wall_ms() + 3_600_000)
+        if moment == confirm_at:
+            try:
+                self.held.confirm()
+            except SnapshotTooOld:
+                self.is_granted = False
+            else:
+                self.is_granted = True
+
+    def is_kept(self) -> bool:
+        """Say whether the held snapshot is still read, and read right."""
+        horizon, _ = self.watermarks.read_horizons()
+        return horizon <= HELD and self.world.visible(b"a", HELD) == FIRST
+
+
+def compact(
+    world: World, collection: type[Collection], before: object = lambda method, table: None
+) -> None:
+    """Run a compaction that waits for its graces, with a part of it replaced."""
+
+    class Replaced(Compaction):
+        def collection(self) -> Collection:
+            made = super().collection()
+            return collection(**{name: getattr(made, name) for name in made.__dataclass_fields__})
+
+    store = interleaved(world.store, before)  # type: ignore[arg-type]  # a function of two words
+    executor = ranges_here(store, world.clock)
+    environment = Environment(world.clock, executor, world.clock.advance, NoProgress())
+    Replaced(store, replace(ALL_AT_ONCE, should_wait=True), environment).run()
+
+
+def stages(collection: type[Collection]) -> Iterator[tuple[tuple[int, int], Stage]]:
+    """Yield what every pair of moments came to."""
+    calls = Stage(collection).run(-1, -1)
+    for moments in combinations_with_replacement(range(calls), 2):
+        stage = Stage(collection)
+        stage.run(*moments)
+        yield moments, stage
+
+
+def test_a_granted_hold_is_kept_wherever_its_steps_fall() -> None:
+    """And each answer is given somewhere, so that the search is not blind."""
+    answers = set()
+    for moments, stage in stages(Collection):
+        assert stage.is_granted is not None
+        answers.add(stage.is_granted)
+        if stage.is_granted:
+            assert stage.is_kept(), moments
+            stage.world.clock.advance(MIN_COLLECTION_GRACE_S)
+            compact(stage.world, Collection)
+            assert stage.is_kept(), f"by the next run, {moments}"
+    assert answers == {True, False}
+
+
+def test_what_a_refused_hold_wanted_goes() -> None:
+    """Nothing of it is left behind, and the next run collects what it would have kept."""
+    refused = [stage for _, stage in stages(Collection) if not stage.is_granted]
+    for stage in refused:
+        compact(stage.world, Collection)
+        assert stage.world.visible(b"a", HELD) == {}
+        assert stage.world.visible(b"a", Timestamp(1000)) == SECOND
+
+
+class PublishesUnannounced(Collection):
+    """Reads the holds, and then publishes what they allow, as it once was."""
+
+    def announce(self, target: Timestamp) -> None:
+        """Say nothing."""
+
+
+class ReadsTheHoldsOnce(Collection):
+    """Announces, and publishes what the holds allowed before."""
+
+    def below_holds(self, horizon: Timestamp) -> Timestamp:
+        """Read them the first time only."""
+        if self.watermarks.hold_floor() >= horizon:
+            return horizon
+        return super().below_holds(horizon)
+
+
+@pytest.mark.parametrize("naive", [PublishesUnannounced, ReadsTheHoldsOnce])
+def test_each_half_of_the_order_is_needed(naive: type[Collection]) -> None:
+    """Somewhere a granted hold is refused ever after."""
+    granted = [stage for _, stage in stages(naive) if stage.is_granted]
+    assert not all(stage.is_kept() for stage in granted)
+
+
+def test_a_holder_that_looks_first_is_deceived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder's half of the order: what it reads before it writes may change in between."""
+    confirm, write = HeldSnapshot.confirm, HeldSnapshot.write
+
+    def look_first(held: HeldSnapshot, *, expires_ms: int) -> None:
+        del expires_ms
+        confirm(held)
+
+    def then_write(held: HeldSnapshot) -> None:
+        write(held, expires_ms=2**62)
+
+    monkeypatch.setattr(HeldSnapshot, "write", look_first)
+    monkeypatch.setattr(HeldSnapshot, "confirm", then_write)
+    calls = Stage(Collection).run(-1, -1)
+    lost = 0
+    for moments in combinations_with_replacement(range(calls), 2):
+        stage = Stage(Collection)
+        try:
+            stage.run(*moments)
+        except SnapshotTooOld:
+            continue
+        lost += not stage.is_kept()
+    assert lost
