@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,24 @@ def test_there_are_pages_that_run() -> None:
     """The test above passes for a page without blocks, and for no page at all."""
     names = {str(page.relative_to(ROOT / "docs")) for page in PAGES_WITH_CODE}
     assert {"tutorial.md", "guide/transactions.md", "guide/tso-server.md"} <= names
+
+
+@pytest.mark.parametrize("name", ["tutorial.md"])
+def test_python_of_a_first_page_can_be_pasted_into_an_interpreter(name: str) -> None:
+    """It takes one statement at a time, and a blank line ends what is indented."""
+    for block in blocks(ROOT / "docs" / name):
+        if block.language != "python" or block.note.startswith("file:"):
+            continue
+        statement: list[str] = []
+        for line in [*block.text.splitlines(), ""]:
+            statement.append(line)
+            try:
+                code = codeop.compile_command("\n".join(statement), symbol="single")
+            except SyntaxError as error:
+                pytest.fail(f"{name}:{block.line}: {error} after {statement}")
+            if code is not None:
+                statement = []
+        assert statement == [], f"{name}:{block.line}: goes on behind its end"
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
