@@ -23,6 +23,8 @@
 
 `retryable` belongs to the instance: true exactly where running the whole transaction again from
 `begin` may help and cannot apply it twice.
+
+`Rollback` is none of them: it is raised by callers, to leave a block, and caught at its end.
 """
 
 from __future__ import annotations
@@ -57,6 +59,13 @@ def _rebuilt(
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
+
+
+class Rollback(Exception):
+    """Raised in the block of a transaction: rolls it back, and ends the block without an error.
+
+    It passes through savepoints, and through functions that joined the transaction.
+    """
 
 
 class TransactionAborted(OmidError):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast, overload
 
 from omidpy.catalog import Catalog
 from omidpy.cells import table_id
@@ -241,6 +241,9 @@ class TransactionManager:
         retryable errors until `retry_budget_s` seconds have passed; so it must have no effect
         outside the transaction.  Called with one as first argument, or inside a `with` block of
         one, it joins it and retries nothing.
+
+        `raise Rollback` in it rolls back and returns None; where it joined a transaction, that one
+        is rolled back and its block ends.
         """
 
         def decorate(function: Callable[Concatenate[Transaction, P], R]) -> Callable[..., R]:
@@ -251,11 +254,11 @@ class TransactionManager:
                 ambient = self._ambient.get()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     return function(ambient[-1], *args, **kwargs)
+                result = cast("R", None)
                 for attempt in self.attempts(budget_s=retry_budget_s):
+                    result = cast("R", None)  # stays, if the function ends by Rollback
                     with attempt as tx:
                         result = function(tx, *args, **kwargs)
-                    if attempt.succeeded:
-                        break
                 return result
 
             return call

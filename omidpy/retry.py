@@ -50,11 +50,13 @@ class Attempt:
         traceback: TracebackType | None,
     ) -> bool:
         try:
-            self._transaction.__exit__(exc_type, exc, traceback)
+            is_rolled_back = self._transaction.__exit__(exc_type, exc, traceback)
         except OmidError as error:
             if not error.retryable:
                 raise
             self.error = error
+            return True
+        if is_rolled_back:
             return True
         # The block may have ended the transaction itself: one that committed is not run again.
         is_undone = self._transaction.status is TransactionStatus.ROLLED_BACK

@@ -23,6 +23,7 @@ from omidpy.cells import table_id, transaction_id
 from omidpy.decision import decide
 from omidpy.errors import (
     OmidError,
+    Rollback,
     StorageError,
     TransactionAborted,
     TransactionClosed,
@@ -419,18 +420,27 @@ class Transaction:
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
+    ) -> bool | None:
+        # Not `bool`, which would tell type checkers that a block may end by any exception.
         self._manager.pop_ambient(self)
         if exc_type is None:
             if self.status is TransactionStatus.RUNNING or self.is_inherited:
                 self.commit()
-            return
+            return None
         if self.status is TransactionStatus.RUNNING and not self.is_inherited:
             try:
                 self._roll_back()
             except Exception:
                 # The block's own exception is the one to see.
                 log.exception("rolling back transaction %d failed", self.start_ts)
+        if not issubclass(exc_type, Rollback):
+            return None
+        if self.is_inherited or self.status is not TransactionStatus.ROLLED_BACK:
+            raise TransactionClosed(
+                f"transaction {self.start_ts} is {self.status} and cannot be rolled back: Rollback "
+                "was raised after its end, or in a process that was forked from its own"
+            ) from exc
+        return True
 
     @property
     def is_running(self) -> bool:

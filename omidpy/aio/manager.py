@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast, overload
 
 from omidpy import manager, retry
 from omidpy.aio.lanes import Opening, Threads, awaited, opening
@@ -125,7 +125,9 @@ class TransactionManager:
                 ambient = self._ambient.get()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     return await function(ambient[-1], *args, **kwargs)
+                result = cast("R", None)
                 async for attempt in self.attempts(budget_s=retry_budget_s):
+                    result = cast("R", None)  # stays, if the function ends by Rollback
                     async with attempt as tx:
                         result = await function(tx, *args, **kwargs)
                 return result

@@ -189,9 +189,9 @@ class Transaction:
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
+    ) -> bool | None:
         self.leave()
-        await self.lane.finish(self.blocking.__exit__, exc_type, exc, traceback)
+        return await self.lane.finish(self.blocking.__exit__, exc_type, exc, traceback)
 
 
 class Worker:
