@@ -77,7 +77,7 @@ async def _with_manager(
         (aio.Batch, batch.Batch, set()),
         (aio.Savepoint, savepoint.Savepoint, set()),
         (aio.Worker, tokens.Worker, {"check_open", "check_writable", "is_running", "wrote"}),
-        (aio.HeldSnapshot, holds.HeldSnapshot, {"write"}),
+        (aio.HeldSnapshot, holds.HeldSnapshot, {"confirm", "write"}),
     ],
 )
 def test_every_public_name_has_its_twin(twin: type, blocking: type, missing: set[str]) -> None:
