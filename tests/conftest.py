@@ -1,12 +1,14 @@
-"""Hypothesis profiles: `dev` takes seconds, `nightly` hours; OMIDPY_HYPOTHESIS_PROFILE chooses.
+"""What every folder of tests has: the fixtures of the real HBase, and the profiles of Hypothesis.
 
-Also makes the fixtures of the real HBase known to every folder of tests.
+Of those, `dev` takes seconds and `nightly` hours; OMIDPY_HYPOTHESIS_PROFILE chooses.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.machines.hbase_fixtures"]
@@ -19,3 +21,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile(os.environ.get("OMIDPY_HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Let a run fail whose worker died.
+
+    To pytest-xdist only a test can fail: where a worker dies between two, or while it collects, the
+    rest is never run, and what is left may be a success.
+    """
+    if error is not None:
+        node.config.pluginmanager.getplugin("session").testsfailed += 1

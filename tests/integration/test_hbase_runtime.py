@@ -107,7 +107,7 @@ def test_what_was_acknowledged_survives_the_kill_of_a_region_server(
     assert found == [b"value %d" % n for n in range(2000)]
 
 
-def test_the_cluster_of_a_module_is_whole_again_before_each_test(
+def test_the_cluster_is_whole_again_before_each_test(
     hbase_cluster: RunningHBase,
 ) -> None:
     """A test that kills need not clean up, not even when it fails."""
