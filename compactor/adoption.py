@@ -15,7 +15,7 @@ the table.  So adopting records it: what the operator says, else what Omid does 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,7 +27,14 @@ from compactor.conversion import (
     objection,
     versions_to_convert,
 )
-from compactor.ownership import ignored_tables, is_owned, set_ignored, unknown_tables
+from compactor.ownership import (
+    NOT_IGNORED,
+    family_text,
+    is_owned,
+    read_ignored,
+    set_ignored,
+    unknown_tables,
+)
 from omidpy.catalog import CONFLICT_LEVELS
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
@@ -206,8 +213,10 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
     }
     store.set_table_attributes(plan.table, attributes)
     control = ControlTable(store)
-    if plan.table in ignored_tables(control):
-        set_ignored(control, plan.table, is_ignored=False)
+    word = read_ignored(control).get(plan.table, NOT_IGNORED)
+    still_ignored = set(word.families) - plan.families
+    if word.is_ignored or len(still_ignored) < len(word.families):
+        set_ignored(control, plan.table, is_ignored=False, families=still_ignored)
     return converted
 
 
@@ -249,16 +258,62 @@ def _check_convertible(
         )
 
 
-def check_ignorable(store: Store, table: str, commit_table: str) -> None:
-    """Refuse to take a table out of the account whose transactions are ours.
+def ignore(
+    store: Store,
+    table: str,
+    commit_table: str,
+    *,
+    families: Collection[bytes] | None = None,
+    is_dry_run: bool = False,
+) -> None:
+    """Take a table, or some of its families, out of the account.
+
+    Args:
+        store: Where it is.
+        table: Its name.
+        commit_table: Whose transactions did not write there.
+        families: Which of its families; None is all of it, those that it may get later too.
+        is_dry_run: Only look whether that may be done.
 
     Raises:
-        UsageError: there is none, or it is a system table, or ours.
+        UsageError: there is none, or it is a system table, or its transactions are ours.
     """
-    if is_owned(users_schema(store, table), commit_table):
+    schema = users_schema(store, table)
+    ours = transactional_families(schema) if is_owned(schema, commit_table) else frozenset()
+    if families is None and ours:
         raise UsageError(
             f"table {table} is ours: its cells need the commit table, and ignoring it would lose "
-            "committed data; drop the table, or leave it out of one run with --exclude"
+            "committed data; drop the table, leave it out of one run with --exclude, or name a "
+            "family without the mark with --families"
+        )
+    check_families(schema, families or ())
+    if claimed := sorted(ours & frozenset(families or ())):
+        raise UsageError(
+            f"family {family_text(claimed[0])} of table {table} is ours: its cells need the commit "
+            "table, and ignoring it would lose committed data"
+        )
+    if is_dry_run:
+        return
+    control = ControlTable(store)
+    word = read_ignored(control).get(table, NOT_IGNORED)
+    if families is None:
+        set_ignored(control, table, is_ignored=True, families=word.families)
+    else:
+        both = {*word.families, *families}
+        set_ignored(control, table, is_ignored=word.is_ignored, families=both)
+
+
+def check_families(schema: TableSchema, families: Iterable[bytes]) -> None:
+    """Refuse families that a table lacks.
+
+    Raises:
+        UsageError: naming the first of them, and those that there are.
+    """
+    names = schema.family_names()
+    if unknown := sorted(set(families) - set(names)):
+        raise UsageError(
+            f"table {schema.name} has no family {family_text(unknown[0])}; it has "
+            f"{', '.join(map(family_text, names))}"
         )
 
 

@@ -20,6 +20,8 @@ from omidpy.storage.base import Store
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_HELD_BACK: Final = 3
+"""Done, but something holds the horizon back, so that commits are kept; the report names it."""
 
 MakeExecutor: TypeAlias = Callable[[Store, Clock], ExecuteRanges]
 
@@ -74,6 +76,11 @@ def check_report_path(report_path: str | None) -> None:
     path = Path(report_path)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UsageError(f"--report {report_path}: no such directory, or a directory itself")
+
+
+def exit_code_of(report: Report) -> int:
+    """Return the exit code of a run that came to its end."""
+    return EXIT_HELD_BACK if report.laggards else EXIT_DONE
 
 
 def exit_code(error: OmidError) -> int:

@@ -96,6 +96,8 @@ def summary(report: Report) -> str:
         lines.append(
             "  the horizon follows the low watermark once the claims are as old as --grace"
         )
+    if report.laggards:
+        lines.append(f"  commits that began above {report.horizon} are kept (exit code 3):")
     lines += [
         f"  held back by {laggard.table} [{laggard.start or 'start'}, {laggard.end or 'end'}) at "
         f"{laggard.watermark}: {laggard.reason}"

@@ -88,15 +88,13 @@ class ExaminedRow(NamedTuple):
     """Cells of marked families below the first timestamp, shadow cells left out."""
     bare_foreign: Sequence[Cell]
     """Those of them without a shadow cell."""
-    strays: Sequence[Cell]
-    """Shadow cells in families without the mark."""
 
 
 def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
     """Tell the cells of a row apart.
 
     Args:
-        cells: The row, whole, with versions below `scope.max_version()`.
+        cells: The row, whole in the families of `scope`, with versions below its `max_version()`.
         scope: What may be judged.
 
     Raises:
@@ -105,14 +103,14 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
     families, first, end = scope.families, scope.first_timestamp, scope.max_version()
     ours = [cell for cell in cells if cell[1] in families and first <= cell[3] < end]
     foreign: list[Cell] = []
-    strays: list[Cell] = []
     if len(ours) != len(cells):
-        for cell in cells:
-            if cell.family not in families:
-                if cell.qualifier.startswith(SHADOW_PREFIX):
-                    strays.append(cell)
-            elif cell.version < first and not is_shadow_qualifier(cell.qualifier):
-                foreign.append(cell)
+        foreign = [
+            cell
+            for cell in cells
+            if cell.family in families
+            and cell.version < first
+            and not is_shadow_qualifier(cell.qualifier)
+        ]
     legacy: dict[tuple[bytes, bytes, int], bytes] = {}
     prefixed: set[tuple[bytes, bytes, int]] = set()
     for cell in ours:
@@ -127,9 +125,7 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
     if foreign:
         present = {cell[1:4] for cell in cells}
         bare = [cell for cell in foreign if (*shadow_column(cell), cell.version) not in present]
-    return ExaminedRow(
-        cells[0].row, sort_row(ours), legacy, frozenset(prefixed), foreign, bare, strays
-    )
+    return ExaminedRow(cells[0].row, sort_row(ours), legacy, frozenset(prefixed), foreign, bare)
 
 
 def unresolved(row: ExaminedRow) -> list[Cell]:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from compactor.command import (
-    EXIT_DONE,
     check_report_path,
     compact_address,
     exit_code,
+    exit_code_of,
     show,
 )
 from compactor.environment import ExecuteRanges, OnProgress
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(report, report_path=words.report, as_json=words.json)
     except OmidError as error:
         return exit_code(error)
-    return EXIT_DONE
+    return exit_code_of(report)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -38,7 +38,7 @@ def laggards(
     found: list[Laggard] = []
     for standing in standings:
         name = standing.name
-        if standing.standing is Standing.BLOCKING:
+        if standing.reason:
             found.append(Laggard.of(name, KeyRange(), watermark=HOLE, reason=standing.reason))
         if standing.standing is not Standing.OWNED:
             continue

@@ -8,7 +8,8 @@
     5   list again, and pass over what nobody has claimed yet, with the same L
     6   the horizon is the minimum over the whole key space of every table that counts, from claims
         older than the grace alone: a client whose reply was lost still looks for its entry
-    7   raise the prune horizon durably, *then* delete commit entries (`prune.py`)
+    7   ask every place that no pass goes over for cells of what is about to go (`unvisited.py`)
+    8   raise the prune horizon durably, *then* delete commit entries (`prune.py`)
 
 Killed anywhere, a plain re-run finishes the job: every step is true for ever once it is done, or
 is done again.  Two runs at once only do some work twice.
@@ -42,7 +43,8 @@ from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
-from compactor.report import Report, RunLog, RunRecord, new_run
+from compactor.report import Laggard, Report, RunLog, RunRecord, new_run
+from compactor.unvisited import ask, stretches
 from omidpy.commit_table import (
     ADOPTED_CEILING_FACT,
     FIRST_TIMESTAMP_FACT,
@@ -66,6 +68,7 @@ STEPS: Final = (
     "ranges-passed",
     "listed-again",
     "minimum-known",
+    "unvisited-asked",
     "horizon-raised",
     *PRUNE_STEPS,
     "pruned",
@@ -148,12 +151,16 @@ class Compaction:
         self.on_step("ranges-passed")
         standings = self.survey()
         self.on_step("listed-again")
-        results += self.pass_over(self.missed_tasks(standings, base_task, results))
-        if self.options.should_wait and self.await_claims(results):
+        missed = self.pass_over(self.missed_tasks(standings, base_task, results))
+        results += missed
+        has_waited = self.options.should_wait and self.await_claims(results)
+        if missed or has_waited:
             standings = self.survey()
         claims = self.known_claims(results)
         limits = self.limits(standings, claims, base_task)
         self.on_step("minimum-known")
+        limits, refusals = self.ask(standings, limits)
+        self.on_step("unvisited-asked")
         pruned, horizon = self.prune(limits)
         self.on_step("pruned")
         if not self.options.is_dry_run:
@@ -172,13 +179,16 @@ class Compaction:
             invalidations_pruned=pruned.invalidations,
             low_watermark=low_watermark,
             horizon=horizon,
-            laggards=laggards(
-                standings,
-                self.usable(standings, claims),
-                results,
-                low_watermark=low_watermark,
-                options=self.options,
-            ),
+            laggards=[
+                *laggards(
+                    standings,
+                    self.usable(standings, claims),
+                    results,
+                    low_watermark=low_watermark,
+                    options=self.options,
+                ),
+                *refusals,
+            ],
             dry_run=self.options.is_dry_run,
             seconds=round(self.clock.monotonic_s() - started_s, 3),
         )
@@ -349,19 +359,33 @@ class Compaction:
         self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
     ) -> Timestamp:
         """Return the least watermark of every table that counts, 0 if anything is unknown."""
-        counting = {
-            standing.name: standing.standing
-            for standing in standings
-            if standing.standing in (Standing.OWNED, Standing.BLOCKING)
-        }
+        if any(standing.reason for standing in standings):
+            return Timestamp(HOLE)
         if self.options.is_dry_run and self.options.should_wait:
             grace_s = 0.0
         old_enough = aged(claims, now_ms=self.clock.wall_ms(), grace_s=grace_s)
-        return minimum(counting, self.usable(standings, old_enough)) or Timestamp(HOLE)
+        return minimum(owned(standings), self.usable(standings, old_enough)) or Timestamp(HOLE)
 
     def usable(self, standings: Iterable[TableStanding], claims: Iterable[Claim]) -> list[Claim]:
         """Return the claims that speak of every family that is ours by now."""
         return relevant(claims, owned(standings))[0]
+
+    def ask(
+        self, standings: Iterable[TableStanding], limits: PruneLimits
+    ) -> tuple[PruneLimits, list[Laggard]]:
+        """Ask for the entries about to go where no pass has been.
+
+        Returns:
+            Limits that name what was asked about, or that let nothing go; and what forbade it.
+        """
+        if not limits.horizon:
+            return limits, []
+        versions = stretches(self.pruner().old_enough(limits))
+        refusals = ask(self.store, standings, versions)
+        if refusals:
+            nothing = Timestamp(HOLE)
+            return PruneLimits(limits.first_timestamp, nothing, nothing), refusals
+        return replace(limits, asked=versions), []
 
     def prune(self, limits: PruneLimits) -> tuple[Pruned, Timestamp]:
         """Raise the horizon, then delete; return what went and the horizon afterwards."""
@@ -384,7 +408,7 @@ class Compaction:
     def thin(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> None:
         """Forget claims that nothing needs, holds that expired long ago, and old run records."""
         tables = [standing.name for standing in standings]
-        _, partial = relevant(claims, owned(standings))
+        partial = frozenset(relevant(claims, owned(standings))[1])
         rest = [claim for claim in claims if claim not in partial]
         self.watermarks.forget_claims(
             [*partial, *useless_claims(rest, tables=tables, now_ms=self.clock.wall_ms())]

@@ -1,8 +1,9 @@
 """Forget what no cell needs any more: commits and invalidations at or below the horizons.
 
-Called once the prune horizon has been raised durably (I7).  Commits go where every cell of their
-transaction has its shadow cell; invalidations wait longer, because the moment one goes, a commit
-that was under way all the time would stand alone.
+Called once the prune horizon has been raised durably (I7), and every place that no pass goes over
+was asked (`unvisited.py`).  Commits go where every cell of their transaction has its shadow cell;
+invalidations wait longer, because the moment one goes, a commit that was under way all the time
+would stand alone.
 
 Each row goes by compare-and-delete of what was read, one exact version of one column, so that what
 a reader wrote meanwhile stays.  Rows below the oracle's first timestamp belong to someone else, and
@@ -11,6 +12,7 @@ Omid's low watermark, whose row key has another length, is never seen as an entr
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,9 +36,16 @@ class PruneLimits:
     """Commits at or below it."""
     invalidation_horizon: Timestamp
     """Invalidations at or below it, and at or below `horizon`."""
+    asked: Sequence[range] = ()
+    """Start timestamps of which no cell lies where no pass goes.  Entries of others stay, because
+    nobody has asked about them."""
 
     def may_prune(self, row: EntryRow) -> bool:
         """Say whether an entry is no longer needed."""
+        return self.is_old_enough(row) and any(row.start_ts in stretch for stretch in self.asked)
+
+    def is_old_enough(self, row: EntryRow) -> bool:
+        """Say whether an entry is no longer needed as far as the horizons go."""
         if not self.first_timestamp <= row.start_ts <= self.horizon:
             return False
         if row.entry is INVALID:
@@ -61,6 +70,16 @@ class Pruner:
         self.commit_table = commit_table
         self.is_dry_run = is_dry_run
         self.on_step = on_step
+
+    def old_enough(self, limits: PruneLimits) -> Iterator[Timestamp]:
+        """Yield the transactions whose entries could go, if nothing else needs them.
+
+        Cost: 1 read a slice.
+        """
+        for page in self.commit_table.scan(below=limits.horizon + 1, page_rows=SLICE_ROWS):
+            for row in page:
+                if limits.is_old_enough(row):
+                    yield row.start_ts
 
     def prune(self, limits: PruneLimits) -> Pruned:
         """Remove what `limits` allow.

@@ -31,7 +31,7 @@ from omidpy.clock import Clock
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.control import ControlTable
-from omidpy.errors import NoSuchTable
+from omidpy.errors import NoSuchFamily, NoSuchTable
 from omidpy.model import Cell, KeyRange, Timestamp, base
 from omidpy.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.resolution import CellResolver
@@ -157,7 +157,6 @@ class _Tally:
     cells_dropped: int = 0
     foreign_cells: int = 0
     unseen_cells: int = 0
-    stray: Cell | None = None
 
 
 class RangePass:
@@ -192,8 +191,8 @@ class RangePass:
                 self._pass_page(page, tally)
         except NoSuchTable:
             return RangeResult(self.task, obstacle="the table was dropped during the scan")
-        obstacle = "" if tally.stray is None else self._stray_reason(tally.stray)
-        claim = None if obstacle else self.claim()
+        except NoSuchFamily:
+            return RangeResult(self.task, obstacle="a family was dropped during the scan")
         return RangeResult(
             self.task,
             rows_read=tally.rows_read,
@@ -203,15 +202,15 @@ class RangePass:
             cells_dropped=tally.cells_dropped,
             foreign_cells=tally.foreign_cells,
             unseen_cells=tally.unseen_cells,
-            claim=claim,
-            obstacle=obstacle,
+            claim=self.claim(),
         )
 
     def pages(self) -> Iterator[list[Row]]:
-        """Read the range: every family, every version up to the last checkpoint of L."""
+        """Read the range: the families of ours, every version up to the last checkpoint of L."""
         return self.store.scan(
             self.task.table,
             self.task.key_range,
+            columns=[(family, None) for family in sorted(self.task.families)],
             max_version=self.scope.max_version(),
             page_rows=PAGE_ROWS,
         )
@@ -270,8 +269,6 @@ class RangePass:
         tally.cells_read += sum(map(len, page))
         for row in rows:
             tally.foreign_cells += len(row.foreign)
-            if row.strays and tally.stray is None:
-                tally.stray = row.strays[0]
         tally.cells_healed += sum(len(plan.heals) for plan in plans)
         tally.cells_dropped += sum(plan.dropped_count() for plan in plans)
         tally.cells_dropped += sum(map(len, orphans.values()))
@@ -325,12 +322,3 @@ class RangePass:
             if still:
                 confirmed[row] = still
         return confirmed
-
-    def _stray_reason(self, cell: Cell) -> str:
-        table = self.task.table
-        family = cell.family.decode(errors="backslashreplace")
-        return (
-            f"family {family} is not marked as transactional, but row {cell.row!r} holds the "
-            f"shadow cell {cell.qualifier!r} there; run `omidpy table adopt {table} --apply` to "
-            "mark it, or remove the cell"
-        )

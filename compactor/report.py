@@ -94,7 +94,9 @@ class RunRecord(msgspec.Struct, frozen=True):
         """Say in a word how it went."""
         if self.ended_ms is None:
             return "unfinished"
-        return "done" if self.error is None else "failed"
+        if self.error is not None:
+            return "failed"
+        return "held back" if self.report is not None and self.report.laggards else "done"
 
 
 def new_run(*, now_ms: int) -> RunRecord:

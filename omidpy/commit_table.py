@@ -234,6 +234,21 @@ def read_java_low_watermark(store: Store, table: str = COMMIT_TABLE) -> Timestam
     return decode_long(cells[0].value, what=f"{table} row {LOW_WATERMARK_ROW!r}")
 
 
+def read_timestamp_ceiling(store: Store) -> Timestamp | None:
+    """Return the durable bound that no oracle has issued a timestamp above; None if none is there.
+
+    Omid keeps it elsewhere unless it is told otherwise.
+    """
+    try:
+        row = (TIMESTAMP_CEILING_ROW,)
+        cells = store.get(TIMESTAMP_TABLE, row, columns=(TIMESTAMP_CEILING,), max_versions=1)[0]
+    except NoSuchTable:
+        return None
+    if not cells:
+        return None
+    return decode_long(cells[0].value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
+
+
 def _completion(start_ts: Timestamp) -> RowMutation:
     delete = DeleteVersion(COMMIT.family, COMMIT.qualifier, base(start_ts))
     return RowMutation(commit_row(base(start_ts)), deletes=(delete,))

@@ -73,9 +73,18 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compact a store once, in this process: for stores that one process reads in minutes."""
+    """Compact a store once, in this process: for stores that one process reads in minutes.
+
+    An exit code of 3 says that it was done, and that commits are kept because of the laggards that
+    the report names.
+    """
     del resume
-    from compactor.command import check_report_path, compact_address, show  # noqa: PLC0415 - application
+    from compactor.command import (  # noqa: PLC0415 - application
+        check_report_path,
+        compact_address,
+        exit_code_of,
+        show,
+    )
     from compactor.local import ranges_here  # noqa: PLC0415 - application
     from compactor.options import options_from_words  # noqa: PLC0415 - application
 
@@ -91,6 +100,7 @@ def run(
     check_report_path(report)
     done = compact_address(store, tso, options, ranges_here)
     show(done, report_path=report, as_json=as_json)
+    raise typer.Exit(exit_code_of(done))
 
 
 @app.command()

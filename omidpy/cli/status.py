@@ -53,13 +53,17 @@ def ask_oracle(store: Store, tso: str) -> dict[str, Any]:
 def collect(store: Store) -> dict[str, Any]:
     """Return the state of a store as JSON values."""
     from compactor.ownership import survey  # noqa: PLC0415 - application
+    from compactor.unvisited import holding_back  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
     low_watermark = read_low_watermark(store)
     lease = read_lease(store)
     tables: dict[str, list[str]] = {}
-    for one in survey(store, COMMIT_TABLE):
+    standings = survey(store, COMMIT_TABLE)
+    for one in standings:
         tables.setdefault(one.standing.value, []).append(one.name)
+    held_back_by = {one.name for one in standings if one.reason}
+    held_back_by |= {one.table for one in holding_back(store, COMMIT_TABLE, standings)}
     return {
         "store": store.url,
         "store_id": store.store_id,
@@ -78,6 +82,7 @@ def collect(store: Store) -> dict[str, Any]:
         "tables": {
             name: tables.get(name, []) for name in ("owned", "blocking", "ignored", "plain")
         },
+        "held_back_by": sorted(held_back_by),
         "commit_table": count_entries(store),
     }
 
@@ -94,6 +99,7 @@ def described(found: dict[str, Any]) -> dict[str, object]:
         answer = "answers" if oracle["answers"] else f"does not answer: {oracle['problem']}"
         decides += f"; {oracle['asked_at']} {answer}"
     age = found["low_watermark_age_s"]
+    held_back_by = ", ".join(found["held_back_by"])
     return {
         "store": f"{found['store']} (id {found['store_id']})",
         **({"store lacks": ", ".join(found["lacks"])} if found["lacks"] else {}),
@@ -105,4 +111,5 @@ def described(found: dict[str, Any]) -> dict[str, object]:
         "commit entries": counted["entries"],
         "invalidations": counted["invalidations"],
         **{f"tables {name}": ", ".join(names) or "none" for name, names in found["tables"].items()},
+        **({"held back by": f"{held_back_by}; see `omidpy watermarks`"} if held_back_by else {}),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -17,7 +18,6 @@ from omidpy.cli.common import (
     print_json,
 )
 from omidpy.commit_table import COMMIT_TABLE
-from omidpy.control import ControlTable
 from omidpy.errors import UsageError
 
 app: Final = typer.Typer(help="Tables and whose they are.", no_args_is_help=True)
@@ -34,18 +34,25 @@ def table() -> None:
 def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """List every table and what a compaction may do with it."""
     del tso
-    from compactor.ownership import survey  # noqa: PLC0415 - application
+    from compactor.ownership import Standing, survey  # noqa: PLC0415 - application
+    from compactor.unvisited import holding_back  # noqa: PLC0415 - application
 
     with opened(store) as open_store:
         standings = survey(open_store, COMMIT_TABLE)
+        reasons = {
+            one.table: one.reason for one in holding_back(open_store, COMMIT_TABLE, standings)
+        }
+    reasons |= {one.name: one.reason for one in standings if one.reason}
+    left_out = {one.name: sorted(one.rest) for one in standings if one.standing is Standing.OWNED}
     if as_json:
         print_json(
             [
                 {
                     "table": one.name,
                     "standing": one.standing.value,
-                    "families": sorted(family.decode(errors="replace") for family in one.families),
-                    "reason": one.reason,
+                    "families": _texts(sorted(one.families)),
+                    "families_left_out": _texts(left_out.get(one.name, ())),
+                    "reason": reasons.get(one.name, ""),
                 }
                 for one in standings
             ]
@@ -53,7 +60,14 @@ def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fa
     else:
         print_columns(
             ("table", "standing", ""),
-            [(one.name, one.standing.value, one.reason) for one in standings],
+            [
+                (
+                    one.name,
+                    one.standing.value,
+                    reasons.get(one.name) or _without(left_out.get(one.name, ())),
+                )
+                for one in standings
+            ],
         )
 
 
@@ -169,21 +183,55 @@ def ignore(
     *,
     store: StoreUrl,
     tso: UnaskedTso = None,
+    families: Annotated[
+        str | None,
+        typer.Option(
+            "--families",
+            metavar="A,B",
+            help="These families alone: of a table of ours, those that were not adopted.",
+        ),
+    ] = None,
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a table's transactions are not ours, so that it no longer holds the horizon."""
-    del tso
-    from compactor.adoption import check_ignorable  # noqa: PLC0415 - application
-    from compactor.ownership import set_ignored  # noqa: PLC0415 - application
+    """Say that a table's transactions are not ours, so that it no longer holds the horizon.
 
+    Nobody looks there any more before commits are forgotten.  If a transaction of this commit table
+    did write there, its committed values may be lost.
+    """
+    del tso
+    from compactor.adoption import ignore as ignore_table  # noqa: PLC0415 - application
+
+    named = parse_families(families)
     with opened(store) as open_store:
-        check_ignorable(open_store, name, COMMIT_TABLE)
-        if apply:
-            set_ignored(ControlTable(open_store), name, is_ignored=True)
+        ignore_table(open_store, name, COMMIT_TABLE, families=named, is_dry_run=not apply)
     if as_json:
-        print_json({"table": name, "applied": apply})
+        print_json({"table": name, "families": _texts(named), "applied": apply})
         return
-    typer.echo(f"{'ignored' if apply else 'would ignore'} {name}")
+    what = name if named is None else f"families {', '.join(_texts(named) or ())} of {name}"
+    typer.echo(f"{'ignored' if apply else 'would ignore'} {what}")
     if not apply:
         typer.echo("nothing was changed; add --apply")
+
+
+def parse_families(text: str | None) -> list[bytes] | None:
+    """Return the families in `A,B`; None if none are named.
+
+    Raises:
+        UsageError: the list is there and names nothing.
+    """
+    if text is None:
+        return None
+    names = sorted({part.strip().encode() for part in text.split(",") if part.strip()})
+    if not names:
+        raise UsageError(f"--families is {text!r}; name at least one family, as in A,B")
+    return names
+
+
+def _without(families: Sequence[bytes]) -> str:
+    names = ", ".join(_texts(families) or ())
+    return f"without {names}: adopt it once more to own every family" if names else ""
+
+
+def _texts(families: Iterable[bytes] | None) -> list[str] | None:
+    return None if families is None else [family.decode(errors="replace") for family in families]

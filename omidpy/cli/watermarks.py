@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import typer
 
 from omidpy.cli.common import (
@@ -19,6 +20,7 @@ from omidpy.cli.common import (
 from omidpy.clock import SystemClock
 from omidpy.commit_table import COMMIT_TABLE, read_low_watermark
 from omidpy.control import ControlTable
+from omidpy.model import KeyRange
 from omidpy.storage.base import Store
 from omidpy.watermarks import Watermarks
 
@@ -50,6 +52,7 @@ def collect(store: Store) -> dict[str, Any]:
     from compactor.horizon import HOLE, claims_by_table, minimum, relevant, uncovered  # noqa: PLC0415 - application
     from compactor.ownership import Standing, owned, survey  # noqa: PLC0415 - application
     from compactor.report import Laggard  # noqa: PLC0415 - application
+    from compactor.unvisited import holding_back  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
     claims = facts.claims()
@@ -57,20 +60,27 @@ def collect(store: Store) -> dict[str, Any]:
     by_table = claims_by_table(relevant(claims, owned(standings))[0])
     newest = max((claim.watermark for claim in claims), default=HOLE)
     tables: list[dict[str, Any]] = []
-    laggards: list[dict[str, Any]] = []
+    laggards: list[Laggard] = []
     for one in standings:
+        if one.reason:
+            laggards.append(Laggard.of(one.name, KeyRange(), watermark=HOLE, reason=one.reason))
         if one.standing not in (Standing.OWNED, Standing.BLOCKING):
             continue
         is_ours = one.standing is Standing.OWNED
         of_table = by_table.get(one.name, []) if is_ours else []
         watermark = minimum([one.name], of_table) or HOLE
         tables.append({"table": one.name, "watermark": watermark, "standing": one.standing.value})
-        reason = one.reason or "not scanned since; run `omidpy compact`"
-        for segment in uncovered(of_table, below=max(newest, 1)):
-            laggard = Laggard.of(
-                one.name, segment.key_range, watermark=segment.watermark, reason=reason
+        laggards += [
+            Laggard.of(
+                one.name,
+                segment.key_range,
+                watermark=segment.watermark,
+                reason="not scanned since; run `omidpy compact`",
             )
-            laggards.append({name: getattr(laggard, name) for name in laggard.__struct_fields__})
+            for segment in (uncovered(of_table, below=max(newest, 1)) if is_ours else ())
+        ]
+    if not any(one.reason for one in standings):
+        laggards += holding_back(store, COMMIT_TABLE, standings)
     now_ms = SystemClock().wall_ms()
     return {
         "low_watermark": read_low_watermark(store),
@@ -81,7 +91,7 @@ def collect(store: Store) -> dict[str, Any]:
             for hold in facts.holds(now_ms=now_ms)
         ],
         "tables": tables,
-        "laggards": laggards,
+        "laggards": msgspec.to_builtins(laggards),
         "claims": [
             {
                 "table": claim.table,

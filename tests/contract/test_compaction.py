@@ -259,7 +259,7 @@ def test_family_without_the_mark_is_never_touched(world: World) -> None:
     assert [cell.family for cell in world.cells("mixed")] == [b"plain"]
 
 
-def test_shadow_cell_in_an_unmarked_family_blocks_its_range(world: World) -> None:
+def test_shadow_cell_in_an_unmarked_family_blocks(world: World) -> None:
     """Somebody writes transactions there; what they commit would be lost."""
     world.table("mixed", plain_families=(b"plain",), splits=[b"m"])
     cell = world.put(b"x", 100, table="mixed", family=b"plain")
@@ -268,13 +268,16 @@ def test_shadow_cell_in_an_unmarked_family_blocks_its_range(world: World) -> Non
     before = world.image()["mixed"]
     report = world.compact()
     (laggard,) = report.laggards
-    assert (laggard.table, laggard.start, laggard.end) == ("mixed", b"m".hex(), "")
-    assert laggard.watermark == 0
-    assert "plain" in laggard.reason
+    assert (laggard.table, laggard.start, laggard.end, laggard.watermark) == ("mixed", "", "", 0)
+    assert "family plain is not ours, but row b'x' holds the shadow cell" in laggard.reason
     assert "omidpy table adopt mixed" in laggard.reason
+    assert "omidpy table ignore mixed --families plain" in laggard.reason
     assert report.horizon == 0
     assert world.entries() == {100: 150}
     assert world.image()["mixed"] == before
+    set_ignored(world.control, "mixed", is_ignored=False, families=[b"plain"])
+    assert world.compact().horizon == 1000
+    assert (world.entries(), world.image()["mixed"]) == ({}, before)
 
 
 @pytest.mark.parametrize("has_mark", [True, False])

@@ -60,10 +60,10 @@ def cli(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return run
 
 
-def document(cli: Cli, *words: str) -> Any:
+def document(cli: Cli, *words: str, code: int = 0) -> Any:
     """Run a command with --json and return what it printed."""
-    code, out, _ = cli(*words, "--json")
-    assert code == 0, out
+    found, out, _ = cli(*words, "--json")
+    assert found == code, out
     return json.loads(out)
 
 
@@ -75,7 +75,7 @@ def reopened(url: str) -> World:
 def test_compact_prints_the_report_and_nothing_else(cli: Cli, tmp_path: Path) -> None:
     """Scripts parse stdout; progress goes to stderr."""
     report = tmp_path / "report.json"
-    found = document(cli, "compact", "--grace", "0s", "--report", str(report))
+    found = document(cli, "compact", "--grace", "0s", "--report", str(report), code=3)
     assert (found["cells_healed"], found["cells_dropped"]) == (1, 1)
     assert [one["table"] for one in found["laggards"]] == ["java"]
     assert json.loads(report.read_text()) == found
@@ -84,15 +84,16 @@ def test_compact_prints_the_report_and_nothing_else(cli: Cli, tmp_path: Path) ->
 def test_compact_without_json_is_for_a_person(cli: Cli) -> None:
     """It names what holds the horizon back, and the remedy."""
     code, out, _ = cli("compact", "run", "--grace", "0s")
-    assert code == 0
+    assert code == 3
     assert "healed       1 cells" in out
+    assert "commits that began above 0 are kept (exit code 3):" in out
     assert "omidpy table adopt java" in out
 
 
 def test_dry_run_changes_nothing(cli: Cli, url: str) -> None:
     """Not even the record of a run."""
     before = reopened(url).image()
-    assert document(cli, "compact", "--dry-run")["dry_run"]
+    assert document(cli, "compact", "--dry-run", code=3)["dry_run"]
     assert reopened(url).image() == before
 
 
@@ -105,7 +106,7 @@ def test_options_are_those_of_the_spark_job() -> None:
 
 def test_resume_is_taken_and_not_advertised(cli: Cli) -> None:
     """Every run finishes what a killed one began, so the option has nothing to say."""
-    assert document(cli, "compact", "--resume")["cells_healed"] == 1
+    assert document(cli, "compact", "--resume", code=3)["cells_healed"] == 1
     code, out, _ = cli("compact", "run", "--help")
     # Without the dashes: where colours are forced on, they come between.
     assert (code, "retention" in out, "resume" in out) == (0, True, False)
@@ -129,7 +130,7 @@ def test_watermarks_name_what_holds_the_horizon_back(cli: Cli) -> None:
     """Before the first run everything does, after it only what is not ours."""
     before = document(cli, "watermarks")
     assert {one["table"] for one in before["laggards"]} == {"t", "java"}
-    document(cli, "compact")
+    document(cli, "compact", code=3)
     after = document(cli, "watermarks")
     assert {one["table"]: one["watermark"] for one in after["tables"]} == {"t": 1000, "java": 0}
     assert [one["table"] for one in after["laggards"]] == ["java"]
@@ -187,8 +188,8 @@ def test_compact_checks_the_oracle_it_is_given(cli: Cli, url: str) -> None:
 
 def test_history_and_show(cli: Cli) -> None:
     """What happened last night."""
-    document(cli, "compact")
-    document(cli, "compact")
+    document(cli, "compact", code=3)
+    document(cli, "compact", code=3)
     runs = document(cli, "compact", "history")
     assert [run["report"]["cells_healed"] for run in runs] == [1, 0]
     shown = document(cli, "compact", "show", runs[0]["run_id"])
@@ -207,7 +208,7 @@ def test_plot_of_the_runs(cli: Cli, tmp_path: Path) -> None:
     code, _, err = cli("compact", "plot", "--output", str(picture))
     assert code == 2
     assert "omidpy compact" in err
-    document(cli, "compact")
+    document(cli, "compact", code=3)
     document(cli, "compact", "plot", "--output", str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -269,7 +270,7 @@ def test_adopting_leaves_families_of_plain_data_out(cli: Cli, url: str) -> None:
     code, out, _ = cli("table", "adopt", "mixed", "--apply")
     assert code == 0
     assert "plain: 1 cells, 0 shadow cells, 1 undecided; left out" in out
-    document(cli, "compact")
+    document(cli, "compact", code=3)
     assert (b"a", b"q", 500, b"v") in reopened(url).data("mixed")
     assert len(reopened(url).data("mixed")) == 2
 
@@ -309,9 +310,48 @@ def test_ignoring_unblocks_the_horizon_and_adopting_takes_it_back(cli: Cli) -> N
     assert standings(cli)["java"] == "owned"
 
 
+def test_a_family_without_the_mark_is_listed_and_can_be_ignored(cli: Cli, url: str) -> None:
+    """Of a table of ours; what was adopted cannot be given up."""
+    world = reopened(url)
+    world.table("mixed", plain_families=(b"late", b"log"))
+    code, out, _ = cli("table", "list")
+    assert "without late, log: adopt it once more to own every family" in out
+    world.put(b"a", 100, table="mixed", family=b"late")
+    document(cli, "table", "ignore", "java", "--apply")
+    listed = {one["table"]: one for one in document(cli, "table", "list")}["mixed"]
+    assert (listed["families"], listed["families_left_out"]) == (["cf"], ["late", "log"])
+    assert "family late is not ours: row b'a' holds the cell" in listed["reason"]
+    assert document(cli, "status")["held_back_by"] == ["mixed"]
+    assert "held back by        mixed; see `omidpy watermarks`" in cli("status")[1]
+    assert "mixed" in [one["table"] for one in document(cli, "watermarks")["laggards"]]
+    assert document(cli, "compact", "--grace", "0s", code=3)["entries_pruned"] == 0
+
+    words = ("table", "ignore", "mixed", "--families", "late")
+    assert document(cli, *words) == {"table": "mixed", "families": ["late"], "applied": False}
+    assert document(cli, "status")["held_back_by"] == ["mixed"]
+    code, out, _ = cli(*words, "--apply")
+    assert (code, out) == (0, "ignored families late of mixed\n")
+    assert document(cli, "status")["held_back_by"] == []
+    assert "without log: adopt it once more" in cli("table", "list")[1]
+    assert document(cli, "compact", "--grace", "0s")["entries_pruned"] == 2
+    assert "held back by" not in cli("status")[1]
+
+
+def test_history_says_which_runs_kept_commits(cli: Cli) -> None:
+    """A run that pruned nothing for a reason is not one that had nothing to prune."""
+    cli("compact")
+    document(cli, "table", "ignore", "java", "--apply")
+    cli("compact")
+    _, out, _ = cli("compact", "history")
+    assert [line.split("  ")[2] for line in out.splitlines()[1:]] == ["held back", "done"]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (("table", "ignore", "t", "--families", "cf"), 2, "family cf of table t is ours"),
+        (("table", "ignore", "t", "--families", "no"), 2, "no family no; it has cf"),
+        (("table", "ignore", "java", "--families", ","), 2, "--families"),
         (("table", "ignore", "t", "--apply"), 2, "is ours"),
         (("table", "adopt", "OMID_COMMIT_TABLE"), 2, "system table"),
         (("table", "ignore", "OMIDPY_COMPACTION"), 2, "system table"),

@@ -5,6 +5,9 @@ one pruner, and an oracle whose decision and whose write of the commit entry are
 client may lose its reply, read the commit table itself as Java's does, roll back, or die at any
 step.  All other traffic is left out, because it cannot touch T's cells or entry.
 
+The second cell lies in a range of ours, or in a table that no pass goes over: there the pruner asks
+whether a cell of T lies, and prunes nothing while there is one.
+
 Three settings:
 
     REGULAR      the low watermark is raised only once earlier decisions are durable
@@ -50,6 +53,8 @@ class Mutation(Flag):
     INVALIDATION_IS_FINAL = auto()
     ONE_RANGE_SUFFICES = auto()
     WATERMARK_BEFORE_DURABLE = auto()
+    NOBODY_ASKED = auto()
+    ASKED_BEFORE_WATERMARK = auto()
 
 
 class State(NamedTuple):
@@ -71,6 +76,7 @@ class State(NamedTuple):
     heal_x: str = "idle"
     """What the healer of the first range does next."""
     heal_y: str = "idle"
+    """The same for the second range; in a table that is not ours, `claimed` once found empty."""
 
     def is_visible(self, cell: str) -> bool:
         """Say whether a reader sees a cell of T now."""
@@ -100,8 +106,16 @@ class Finding(NamedTuple):
     """How it came to that."""
 
 
-def search(setting: Setting, mutation: Mutation = Mutation.NONE) -> Finding:
-    """Visit every reachable state, or as many as it takes to break a promise."""
+def search(
+    setting: Setting, mutation: Mutation = Mutation.NONE, *, is_foreign: bool = False
+) -> Finding:
+    """Visit every reachable state, or as many as it takes to break a promise.
+
+    Args:
+        setting: How entries are written.
+        mutation: What is done wrong.
+        is_foreign: Whether the second cell lies in a table that no pass goes over.
+    """
     first = State()
     came_from: dict[State, State | None] = {first: None}
     queue = deque([first])
@@ -109,19 +123,24 @@ def search(setting: Setting, mutation: Mutation = Mutation.NONE) -> Finding:
         state = queue.popleft()
         if broken := state.broken_promise():
             return Finding(len(came_from), broken, _path(state, came_from))
-        for following in successors(state, setting, mutation):
+        for following in successors(state, setting, mutation, is_foreign=is_foreign):
             if following not in came_from:
                 came_from[following] = state
                 queue.append(following)
     return Finding(len(came_from), "", [])
 
 
-def successors(state: State, setting: Setting, mutation: Mutation) -> Iterator[State]:
+def successors(
+    state: State, setting: Setting, mutation: Mutation, *, is_foreign: bool
+) -> Iterator[State]:
     """Return every state one step away."""
     yield from _oracle_steps(state, setting, mutation)
     yield from _client_steps(state, setting)
-    for healer, cell in (("heal_x", "x"), ("heal_y", "y")):
-        yield from _healer_steps(state, mutation, healer, cell)
+    yield from _healer_steps(state, mutation, "heal_x", "x")
+    if is_foreign:
+        yield from _asking_steps(state, mutation)
+    else:
+        yield from _healer_steps(state, mutation, "heal_y", "y")
     yield from _pruner_steps(state, setting, mutation)
 
 
@@ -287,6 +306,19 @@ def _naive_healer_steps(state: State, step: str, cell: str, go: _Go) -> Iterator
             yield go("look first")
         else:
             yield go("drop", has_invalidation=True)
+
+
+# -- a table that is not ours ----------------------------------------------------------------------
+
+
+def _asking_steps(state: State, mutation: Mutation) -> Iterator[State]:
+    """Ask for a cell of T, again each night until there is none."""
+    if state.heal_y != "idle":
+        return
+    if not (state.is_passed or Mutation.ASKED_BEFORE_WATERMARK in mutation):
+        return
+    if state.y in ("absent", "gone") or Mutation.NOBODY_ASKED in mutation:
+        yield state._replace(heal_y="claimed")
 
 
 # -- the pruner ------------------------------------------------------------------------------------

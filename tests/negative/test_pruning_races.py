@@ -28,7 +28,8 @@ from compactor.range_pass import (
     RehearsedCommitTable,
     ignore_step,
 )
-from compactor.report import Report
+from compactor.report import Laggard, Report
+from compactor.unvisited import ask
 from omidpy.cells import commit_row, encode_commit, encode_long
 from omidpy.clock import Clock
 from omidpy.commit_facts import INVALID
@@ -381,6 +382,70 @@ def family_is_adopted_after_the_pass(stage: Stage) -> None:
     assert stage.shows(b"a", table="u")
 
 
+class AsksItsOwnTablesAlone(Compaction):
+    """Takes for clean whatever has neither a mark nor a shadow cell."""
+
+    def ask(
+        self, standings: Iterable[TableStanding], limits: PruneLimits
+    ) -> tuple[PruneLimits, list[Laggard]]:
+        """Ask nobody."""
+        ours = [replace(standing, rest=frozenset()) for standing in standings]
+        return super().ask(ours, limits)
+
+
+def table_was_written_by_the_dead_alone(stage: Stage) -> None:
+    """Leave a cell and its entry, as a Java client does that is killed after its commit."""
+    world = stage.world
+    world.table("java", families=(), plain_families=(b"cf",), owner=None)
+    world.put(b"a", 100, table="java")
+    world.enter(100, 150)
+    stage.compact()
+    assert stage.shows(b"a", table="java")
+
+
+class AsksForEntriesVersionsAlone(Compaction):
+    """Looks for the entries' own versions and forgets the checkpoints."""
+
+    def ask(
+        self, standings: Iterable[TableStanding], limits: PruneLimits
+    ) -> tuple[PruneLimits, list[Laggard]]:
+        """Ask too little."""
+        versions = [range(start_ts, start_ts + 1) for start_ts in self.pruner().old_enough(limits)]
+        refusals = ask(self.store, standings, versions)
+        return replace(limits, asked=() if refusals else versions), refusals
+
+
+def the_dead_left_a_checkpoint(stage: Stage) -> None:
+    """Its only cell has another version than its entry."""
+    world = stage.world
+    world.table("java", families=(), plain_families=(b"cf",), owner=None)
+    world.put(b"a", 101, table="java")
+    world.enter(100, 150)
+    stage.compact()
+    assert stage.shows(b"a", table="java")
+
+
+class PrunesWhatNobodyAskedAbout(Compaction):
+    """Asks for some transactions, and then forgets all below the horizon."""
+
+    def ask(
+        self, standings: Iterable[TableStanding], limits: PruneLimits
+    ) -> tuple[PruneLimits, list[Laggard]]:
+        """Take one answer for all."""
+        limits, refusals = super().ask(standings, limits)
+        return replace(limits, asked=[range(2**63)]), refusals
+
+
+def entry_arrives_behind_the_question(stage: Stage) -> None:
+    """Let a deposed oracle write what it decided long ago, of cells in a table that is not ours."""
+    world = stage.world
+    world.table("java", families=(), plain_families=(b"cf",), owner=None)
+    world.put(b"a", 900, table="java")
+    world.enter(100, 150)
+    stage.compact(on_step=at("unvisited-asked", lambda: world.enter(900, 950)))
+    assert stage.shows(b"a", table="java")
+
+
 class OverwritesRecords(RangePass):
     """Keeps one record a range, which the last writer sets."""
 
@@ -691,6 +756,9 @@ RACES: Final[list[tuple[Parts, Callable[[Stage], None]]]] = [
     (Parts(KeysRecordsByRegion), regions_split_and_merge),
     (Parts(KeepsRecordsOfDroppedTables), table_is_restored_from_a_snapshot),
     (Parts(CountsRecordsOfFewerFamilies), family_is_adopted_after_the_pass),
+    (Parts(AsksItsOwnTablesAlone), table_was_written_by_the_dead_alone),
+    (Parts(AsksForEntriesVersionsAlone), the_dead_left_a_checkpoint),
+    (Parts(PrunesWhatNobodyAskedAbout), entry_arrives_behind_the_question),
     (Parts(resolver=reads_shadow_before_entry), transaction_completes_between_the_two_reads),
     (Parts(range_pass=DropsBeforeInvalidating), commit_arrives_while_garbage_is_dropped),
     (Parts(resolver=treats_invalidation_as_final), another_healer_invalidated_by_mistake),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compactor.adoption import check_ignorable, plan_adoption
+from compactor.adoption import ignore, plan_adoption
 from compactor.job import worker_url
 from omidpy import errors
 from omidpy.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
@@ -231,7 +231,7 @@ def test_a_table_is_adopted_by_the_name_that_the_store_gives_it() -> None:
 
     store = TwoNames()
     store.create_table(TableSchema("people", (FamilySchema(b"cf"),)))
-    commands: list[Callable[..., object]] = [plan_adoption, check_ignorable]
+    commands: list[Callable[..., object]] = [plan_adoption, ignore]
     for command in commands:
         with pytest.raises(UsageError, match="second name of the table people"):
             command(store, "default:people", COMMIT_TABLE)

@@ -12,9 +12,16 @@ from compactor.ownership import (
     judge,
     set_ignored,
     survey,
+    transaction_versions,
 )
-from omidpy.cells import shadow_qualifier
-from omidpy.commit_table import COMMIT_TABLE
+from omidpy.cells import encode_long, shadow_qualifier
+from omidpy.commit_table import (
+    COMMIT_TABLE,
+    TIMESTAMP_CEILING,
+    TIMESTAMP_CEILING_ROW,
+    TIMESTAMP_TABLE,
+    create_system_tables,
+)
 from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
@@ -22,6 +29,7 @@ from omidpy.control import (
     transactional_families,
 )
 from omidpy.model import Cell, FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 
@@ -69,7 +77,7 @@ def test_the_mark_is_read_as_java_reads_it() -> None:
 
 def test_blocking_table_says_what_was_found_and_what_to_do() -> None:
     """An operator reads this line in the morning."""
-    reason = judge(schema(owner="ANOTHER"), COMMIT_TABLE, is_ignored=False, witness=None).reason
+    reason = judge(schema(owner="ANOTHER"), COMMIT_TABLE).reason
     assert "OMID_ENABLED" in reason
     assert "ANOTHER" in reason
     assert "omidpy table adopt t" in reason
@@ -105,6 +113,91 @@ def test_survey_finds_a_shadow_cell_in_a_table_without_marks() -> None:
     assert standings["plain"] is Standing.PLAIN
     assert standings["ours"] is Standing.OWNED
     assert standings["OMID_COMMIT_TABLE"] is Standing.SYSTEM
+
+
+def test_a_shadow_cell_in_a_family_of_ours_without_the_mark_is_told_with_its_remedies() -> None:
+    """A pass goes over the marked families alone; the table stays ours to heal."""
+    made = judge(schema(owner=COMMIT_TABLE), COMMIT_TABLE, witness=WITNESS)
+    assert made.standing is Standing.OWNED
+    assert made.rest == {b"plain"}
+    assert "family cf is not ours" in made.reason
+    assert "omidpy table adopt t --apply" in made.reason
+    assert "omidpy table ignore t --families cf --apply" in made.reason
+
+
+@pytest.mark.parametrize(
+    ("mark", "owner", "rest"),
+    [
+        ("true", COMMIT_TABLE, {b"plain"}),
+        ("true", None, {b"cf", b"plain"}),
+        (None, None, {b"cf", b"plain"}),
+    ],
+)
+def test_what_no_pass_goes_over_is_known_by_family(
+    mark: str | None, owner: str | None, rest: set[bytes]
+) -> None:
+    """All of a table that is not ours; of one that is, what has no mark and nobody ignores."""
+    table = schema(mark=mark, owner=owner)
+    assert judge(table, COMMIT_TABLE).rest == rest
+    ignored = judge(table, COMMIT_TABLE, ignored_families=frozenset({b"plain"}))
+    assert ignored.rest == rest - {b"plain"}
+    if owner is None:
+        assert judge(table, COMMIT_TABLE, is_ignored=True).rest == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("first", "low_watermark", "adopted", "ceiling", "expected"),
+    [
+        (None, 0, None, None, [range(2**63 - 1)]),
+        (None, 10**18, None, 10**18, [range(10**15, 2**63 - 1)]),
+        (10**18, 10**18, None, 10**18, [range(10**18, 2**63 - 1)]),
+        (50, 1000, None, 5000, [range(50, 5050)]),
+        (50, 1000, 500, 5000, [range(5050)]),
+        (50, 10**18, 10**18, 10**18, [range(10**15, 2**63 - 1)]),
+        (50, 10**18, 5000, 10**18, [range(5050), range(10**15, 2**63 - 1)]),
+    ],
+    ids=[
+        "nobody-knows",
+        "omids-world-before-ours",
+        "ours",
+        "counting",
+        "omids-counting",
+        "omids-world",
+        "omids-counting-then-world",
+    ],
+)
+def test_shadow_cells_are_looked_for_where_transactions_have_versions(
+    first: int | None,
+    low_watermark: int,
+    adopted: int | None,
+    ceiling: int | None,
+    expected: list[range],
+) -> None:
+    """HBase's own versions, milliseconds, are left out wherever they cannot be an oracle's."""
+    store = MemoryStore()
+    create_system_tables(store)
+    facts = {
+        b"first-timestamp": first,
+        b"adopted-ceiling": adopted,
+        b"low-watermark": low_watermark,
+    }
+    for name, number in facts.items():
+        if number is not None:
+            ControlTable(store).write(name, encode_long(number))
+    if ceiling is not None:
+        put = Put(*TIMESTAMP_CEILING, 1, encode_long(ceiling))
+        store.write({TIMESTAMP_TABLE: [RowMutation(TIMESTAMP_CEILING_ROW, (put,))]})
+    assert transaction_versions(store) == expected
+
+
+def test_a_shadow_cell_of_a_version_that_no_oracle_issued_proves_nothing() -> None:
+    """A table that was adopted once and given back has shadow cells of milliseconds."""
+    world = World(MemoryStore(), first_timestamp=10**18, low_watermark=10**18)
+    world.table("plain", families=(), plain_families=(b"cf",), owner=None)
+    cell = world.put(b"r", 1_700_000_000_000, table="plain")
+    world.heal(cell, cell.version, table="plain")
+    standings = {one.name: one.standing for one in survey(world.store, COMMIT_TABLE)}
+    assert standings["plain"] is Standing.PLAIN
 
 
 def test_ignoring_can_be_taken_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -11,7 +12,8 @@ from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.commit_table import EntryRow
 from omidpy.model import Timestamp
 
-LIMITS: Final = PruneLimits(Timestamp(100), Timestamp(1000), Timestamp(500))
+EVERYTHING: Final = (range(2**63),)
+LIMITS: Final = PruneLimits(Timestamp(100), Timestamp(1000), Timestamp(500), EVERYTHING)
 COMMITTED: Final = Timestamp(9999)
 
 
@@ -40,5 +42,19 @@ def test_entry_goes_between_the_first_timestamp_and_its_horizon(
 
 def test_invalidation_never_outlives_the_commits_beside_it() -> None:
     """A shorter grace for invalidations does not reach above the horizon that was announced."""
-    eager = PruneLimits(Timestamp(0), Timestamp(500), Timestamp(1000))
+    eager = PruneLimits(Timestamp(0), Timestamp(500), Timestamp(1000), EVERYTHING)
     assert not eager.may_prune(EntryRow(Timestamp(550), INVALID, None))
+
+
+@pytest.mark.parametrize(
+    ("start_ts", "goes"), [(150, False), (200, True), (300, True), (350, False)]
+)
+def test_entry_that_nobody_asked_about_stays(
+    start_ts: int,
+    goes: bool,  # noqa: FBT001 - a table
+) -> None:
+    """It came after the question, from an oracle that was deposed."""
+    row = EntryRow(Timestamp(start_ts), COMMITTED, b"\x01")
+    assert replace(LIMITS, asked=[range(200, 350)]).may_prune(row) == goes
+    assert not replace(LIMITS, asked=()).may_prune(row), "nothing goes unasked"
+    assert LIMITS.is_old_enough(row)
