@@ -24,13 +24,16 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "docstrings",
+    "drawings",
     "generated",
 ]
 # The list of explanations is for those who read the pages where the code is.
-exclude_patterns = ["changes", "_ext", "explanation/README.md"]
+exclude_patterns = ["changes", "_ext", "_static", "explanation/README.md"]
 
 html_theme = "furo"
 html_title = f"omidpy {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sphinx = False
 

@@ -1,9 +1,10 @@
-"""The guide to HBase, run as printed, on a cluster that Omid has served."""
+"""The guides to HBase and to Omid, run as printed, on a cluster that Omid has served."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,23 +21,29 @@ from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
 
-PAGE = ROOT / "docs" / "guide" / "hbase.md"
+GUIDES = ROOT / "docs" / "guide"
 
 
 @pytest.fixture
-def java(hbase: HBase, tmp_path: Path) -> Iterator[JavaDriver]:
-    """Leave HBase as the guide finds it, and return a Java client that lives on.
-
-    Omid's tables and `accounts` are Java's.  Three clients died after their commit and one before;
-    their oracle has gone.  `people` was written by somebody who knows nothing of transactions.
-    """
+def java(hbase: HBase) -> Iterator[JavaDriver]:
+    """Empty HBase, and run Omid's classes beside it."""
     with empty_hbase(hbase), JavaDriver(zookeeper=hbase.zookeeper) as driver:
-        driver.call("admin.init")
-        driver.call("admin.create", table="accounts", families=[b"cf".hex()], splits=[b"m".hex()])
-        with JavaOracle(hbase.zookeeper, tmp_path / "omid") as oracle:
-            live_and_die(JavaManager(driver, oracle.address))
-        write_plain_table(hbase)
         yield driver
+
+
+@contextmanager
+def omid(hbase: HBase, java: JavaDriver, directory: Path) -> Iterator[JavaOracle]:
+    """Leave HBase as the guides find it, and run the oracle that has served it.
+
+    Omid's tables and `accounts` are Java's.  Three clients died after their commit and one before.
+    `people` was written by somebody who knows nothing of transactions.
+    """
+    java.call("admin.init")
+    java.call("admin.create", table="accounts", families=[b"cf".hex()], splits=[b"m".hex()])
+    with JavaOracle(hbase.zookeeper, directory) as oracle:
+        live_and_die(JavaManager(java, oracle.address))
+        write_plain_table(hbase)
+        yield oracle
 
 
 def live_and_die(manager: JavaManager) -> None:
@@ -76,9 +83,11 @@ def write_plain_table(hbase: HBase) -> None:
 
 def test_the_guide_to_hbase_runs_as_printed(hbase: HBase, java: JavaDriver, tmp_path: Path) -> None:
     """Whoever has such a cluster copies it from top to bottom; and Java reads on afterwards."""
+    with omid(hbase, java, tmp_path / "omid"):
+        pass
     folder = tmp_path / "page"
     folder.mkdir()
-    with PageRun(PAGE, folder, addresses={"gateway:9090": hbase.gateways[0]}) as run:
+    with PageRun(GUIDES / "hbase.md", folder, addresses={"gateway:9090": hbase.gateways[0]}) as run:
         run.run()
     with tso_server(hbase.thrift2_url) as server:
         manager = JavaManager(java, server.address)
@@ -89,4 +98,26 @@ def test_the_guide_to_hbase_runs_as_printed(hbase: HBase, java: JavaDriver, tmp_
             b"nina": {b"cf:balance": b"110"},
         }
         assert reader.row("people", b"alice") == {b"cf:email": b"alice@example.org"}
+        manager.close()
+
+
+def test_the_guide_to_omid_runs_as_printed(hbase: HBase, java: JavaDriver, tmp_path: Path) -> None:
+    """From Omid's oracle to ours, with Python's clients at both; and the way back."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    with omid(hbase, java, tmp_path / "omid") as oracle:
+        pid_file = tmp_path / "omid-tso.pid"
+        pid_file.write_text(str(oracle.pid))
+        addresses = {
+            "gateway:9090": hbase.gateways[0],
+            "omid:24758": oracle.address,
+            "/var/run/omid-tso.pid": str(pid_file),
+        }
+        with PageRun(GUIDES / "omid.md", folder, addresses=addresses) as run:
+            run.run()
+    with JavaOracle(hbase.zookeeper, tmp_path / "back") as oracle:
+        manager = JavaManager(java, oracle.address)
+        with manager.begin() as tx:
+            tx.put("accounts", b"bob", {b"cf:balance": b"111"})
+        assert manager.begin().row("accounts", b"bob") == {b"cf:balance": b"111"}
         manager.close()

@@ -11,7 +11,7 @@ from tests.machines.documents import ROOT, PageRun, blocks, looks_like, pages
 
 PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
 
-NEED_A_CLUSTER = {"hbase.md"}
+NEED_A_CLUSTER = {"hbase.md", "omid.md"}
 """Pages that `test_docs_hbase.py` runs."""
 
 

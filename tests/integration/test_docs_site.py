@@ -91,6 +91,17 @@ def test_a_reader_needs_no_network(site: Path) -> None:
     assert found == set()
 
 
+def test_drawings_are_in_their_pages(site: Path) -> None:
+    """As pictures they would have no text to select, and no idea of the page's light and dark."""
+    for page in pages():
+        count = len(re.findall(r"!\[[^\]]*\]\([^)]*\.svg\)", page.read_text("utf-8")))
+        html = site / page.relative_to(ROOT / "docs").with_suffix(".html")
+        if count:
+            assert html.read_text("utf-8").count('class="drawing"') == count
+    assert list(site.rglob("*.svg")) == []
+    assert 'class="drawing"' in (site / "explanation" / "commit-path.html").read_text("utf-8")
+
+
 def test_the_reference_is_filled(site: Path) -> None:
     """It comes from docstrings and parsers, and could come out empty."""
     api = (site / "reference" / "api.html").read_text("utf-8")

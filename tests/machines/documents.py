@@ -118,6 +118,8 @@ class PageRun:
         self._page = page
         self._directory = directory
         self._real = {**{port: free_port() for port in PORTS}, **(addresses or {})}
+        names = sorted(self._real, key=len, reverse=True)  # `omid:24758` before `24758`
+        self._printed_address = re.compile("|".join(map(re.escape, names)))
         self._environment = environment()
         self._stack = ExitStack()
         self._background: list[Server] = []
@@ -153,9 +155,7 @@ class PageRun:
                 self._fail(block, f"nobody knows how to run {block.language}")
 
     def _with_real_addresses(self, text: str) -> str:
-        for printed, real in self._real.items():
-            text = text.replace(printed, real)
-        return text
+        return self._printed_address.sub(lambda found: self._real[found[0]], text)
 
     def _run_python(self, block: Block, text: str) -> str:
         if self._interpreter is None:
