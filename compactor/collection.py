@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from compactor.range_pass import OnStep
+from omidpy.ages import Ages
 from omidpy.clock import Clock
 from omidpy.model import Timestamp
 from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Hold, Watermarks
@@ -45,8 +46,9 @@ class Collection:
     retention_s: float
     should_wait: bool
     is_dry_run: bool
-    nap: Callable[[int], None]
-    """Sleeps a little towards a moment of wall time."""
+    ages: Ages
+    nap: Callable[[float], None]
+    """Sleeps a little towards a moment of this machine's elapsed time."""
     on_step: OnStep
 
     def settle(self, low_watermark: Timestamp) -> Timestamp:
@@ -56,7 +58,7 @@ class Collection:
             self.announce(target)
             self.on_step("horizon-announced")
             target = self.below_holds(target)
-            self.watermarks.publish_collection_horizon(target, wall_ms=self.clock.wall_ms)
+            self.watermarks.publish_collection_horizon(target, self.clock)
             self.on_step("horizon-published")
             if self.should_wait:
                 self.await_age(target)
@@ -81,17 +83,14 @@ class Collection:
 
     def await_age(self, target: Timestamp) -> None:
         """Sleep until the horizon has been public for the grace."""
-        grace_s = max(self.grace_s, MIN_COLLECTION_GRACE_S)
-        deadline_ms = self.clock.wall_ms() + round(grace_s * 1000)
-        while self.aged_horizon() < target and self.clock.wall_ms() < deadline_ms:
-            self.nap(deadline_ms)
+        deadline_s = self.clock.monotonic_s() + max(self.grace_s, MIN_COLLECTION_GRACE_S)
+        while self.aged_horizon() < target and self.clock.monotonic_s() < deadline_s:
+            self.nap(deadline_s)
 
     def aged_horizon(self) -> Timestamp:
         """Return the newest horizon that has been public for the grace."""
-        return self.watermarks.aged_collection_horizon(
-            now_ms=self.clock.wall_ms(), grace_s=self.grace_s
-        )
+        return self.watermarks.aged_collection_horizon(self.ages, grace_s=self.grace_s)
 
     def holds(self) -> list[Hold]:
         """Return the holds that have not expired."""
-        return self.watermarks.holds(now_ms=self.clock.wall_ms())
+        return self.watermarks.holds(self.ages)

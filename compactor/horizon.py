@@ -14,8 +14,8 @@ lower of the two counts, and a region nobody heard of is a hole instead of being
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from omidpy.model import KeyRange, Timestamp
 from omidpy.watermarks import Claim
@@ -25,6 +25,10 @@ HOLE: Final = 0
 
 OLDEST_GRACE_MS: Final = 2**22 * 1000
 """Some 48 days: of claims older than any sensible grace only the newest are kept."""
+
+
+AgeOf: TypeAlias = Callable[[Claim], int]
+"""How old a claim is at least, in milliseconds."""
 
 
 class Segment(NamedTuple):
@@ -105,13 +109,10 @@ def claims_by_table(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
     return grouped
 
 
-def aged(claims: Iterable[Claim], *, now_ms: int, grace_s: float) -> list[Claim]:
-    """Return the claims that were recorded at least `grace_s` ago.
-
-    One recorded in the future, by a clock that has been set back since, has no age and waits.
-    """
-    limit_ms = now_ms - round(grace_s * 1000)
-    return [claim for claim in claims if claim.recorded_ms <= limit_ms]
+def aged(claims: Iterable[Claim], age_ms: AgeOf, *, grace_s: float) -> list[Claim]:
+    """Return the claims that are at least `grace_s` old."""
+    least_ms = round(grace_s * 1000)
+    return [claim for claim in claims if age_ms(claim) >= least_ms]
 
 
 def uncovered(claims: Iterable[Claim], *, below: int) -> list[Segment]:
@@ -122,7 +123,7 @@ def uncovered(claims: Iterable[Claim], *, below: int) -> list[Segment]:
 # -- claims that may be forgotten ------------------------------------------------------------------
 
 
-def useless_claims(claims: Iterable[Claim], *, tables: Iterable[str], now_ms: int) -> list[Claim]:
+def useless_claims(claims: Iterable[Claim], age_ms: AgeOf, *, tables: Iterable[str]) -> list[Claim]:
     """Return the claims that can be forgotten without holding anything back for long.
 
     Those of tables that are gone, those of former ranges that other old ones outdo everywhere, and
@@ -140,14 +141,14 @@ def useless_claims(claims: Iterable[Claim], *, tables: Iterable[str], now_ms: in
             by_range.setdefault(claim.key_range, []).append(claim)
         thinned: list[Claim] = []
         for of_range in by_range.values():
-            kept = _thin(of_range, now_ms=now_ms)
+            kept = _thin(of_range, age_ms)
             thinned += kept
             useless += [claim for claim in of_range if claim not in kept]
-        useless += _outdone(thinned, now_ms=now_ms)
+        useless += _outdone(thinned, age_ms)
     return useless
 
 
-def _thin(claims: Sequence[Claim], *, now_ms: int) -> list[Claim]:
+def _thin(claims: Sequence[Claim], age_of: AgeOf) -> list[Claim]:
     """Keep, of one range, the newest and oldest claim of each power of two seconds of age.
 
     The oldest of a class of ages grows into the next class; were only the newest kept, a newer
@@ -155,28 +156,27 @@ def _thin(claims: Sequence[Claim], *, now_ms: int) -> list[Claim]:
     """
     classes: dict[int, list[Claim]] = {}
     for claim in claims:
-        age_ms = now_ms - claim.recorded_ms
+        age_ms = age_of(claim)
         is_ancient = age_ms >= OLDEST_GRACE_MS
         age_class = -1 if is_ancient else max(age_ms // 1000, 0).bit_length()
         classes.setdefault(age_class, []).append(claim)
-    kept: dict[tuple[int, int], Claim] = {}
+    kept: dict[bytes, Claim] = {}
     for age_class, of_class in classes.items():
         newest = max(of_class, key=lambda claim: claim.watermark)
         oldest = min(of_class, key=lambda claim: claim.watermark)
         for claim in (newest,) if age_class == -1 else (newest, oldest):
-            kept[claim.watermark, claim.recorded_ms] = claim
+            kept[claim.row()] = claim
     return list(kept.values())
 
 
-def _outdone(claims: Sequence[Claim], *, now_ms: int) -> list[Claim]:
+def _outdone(claims: Sequence[Claim], age_ms: AgeOf) -> list[Claim]:
     """Return the ancient claims of former ranges that other ancient claims outdo everywhere.
 
     Ranges change as regions split and merge; without this the claims of former ranges would stay
     for ever.
     """
-    ancient_ms = now_ms - OLDEST_GRACE_MS
-    in_use = {claim.key_range for claim in claims if claim.recorded_ms > ancient_ms}
-    ancient = [claim for claim in claims if claim.recorded_ms <= ancient_ms]
+    in_use = {claim.key_range for claim in claims if age_ms(claim) < OLDEST_GRACE_MS}
+    ancient = [claim for claim in claims if age_ms(claim) >= OLDEST_GRACE_MS]
     outdone: list[Claim] = []
     for claim in sorted(ancient, key=lambda claim: claim.watermark):
         if claim.key_range in in_use:

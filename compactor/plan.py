@@ -28,6 +28,7 @@ import msgspec
 
 from compactor.collection import COLLECTION_STEPS, Collection
 from compactor.environment import Environment
+from compactor.graces import ClaimAges
 from compactor.horizon import (
     HOLE,
     aged,
@@ -78,7 +79,7 @@ STEPS: Final = (
 """Every named step; `on_step` is called with the name once the step is done."""
 
 LONGEST_SLEEP_S: Final = 1.0
-"""A wait is cut into naps, because the wall clock may be set meanwhile."""
+"""A wait is cut into naps, because the machine may be suspended meanwhile."""
 
 
 def run(store: Store, options: Options, environment: Environment) -> Report:
@@ -107,6 +108,13 @@ class Compaction:
         self.watermarks = Watermarks(self.control)
         self.runs = RunLog(self.control)
         self.record: RunRecord | None = None
+        self.new_record = new_run(now_ms=self.clock.wall_ms())
+        self.ages = ClaimAges(
+            self.watermarks,
+            self.clock,
+            self.new_record.run_id,
+            is_dry_run=options.is_dry_run,
+        )
         self.foreign_cells = 0
         self.notes: list[str] = []
 
@@ -153,10 +161,11 @@ class Compaction:
         self.on_step("listed-again")
         missed = self.pass_over(self.missed_tasks(standings, base_task, results))
         results += missed
+        claims = self.known_claims(results)
         has_waited = self.options.should_wait and self.await_claims(results)
         if missed or has_waited:
             standings = self.survey()
-        claims = self.known_claims(results)
+            claims = self.known_claims(results)
         limits = self.limits(standings, claims, base_task)
         self.on_step("minimum-known")
         limits, refusals = self.ask(standings, limits)
@@ -242,6 +251,7 @@ class Compaction:
             commit_table=self.options.commit_table,
             plain=presumed_plain(self.store, low_watermark),
             is_dry_run=self.options.is_dry_run,
+            run=self.new_record.run_id,
         )
 
     # -- step 3: which versions may go ---------------------------------------------------------
@@ -255,6 +265,7 @@ class Compaction:
             retention_s=self.options.retention_s,
             should_wait=self.options.should_wait,
             is_dry_run=self.options.is_dry_run,
+            ages=self.watermarks.ages(self.clock),
             nap=self.nap,
             on_step=self.on_step,
         )
@@ -323,23 +334,30 @@ class Compaction:
     # -- steps 6 and 7: the horizon and the commit table ---------------------------------------
 
     def known_claims(self, results: Iterable[RangeResult]) -> list[Claim]:
-        """Return every claim on record; in a dry run also those that it would have made."""
+        """Return every claim on record; in a dry run also those that it would have made.
+
+        Each has an age from here on, those of this run too.
+        """
         claims = self.watermarks.claims()
         if self.options.is_dry_run:
             claims += [result.claim for result in results if result.claim is not None]
+        if begun_anew := self.ages.stamp(claims):
+            self.note(
+                f"nothing tells how old the claims of {begun_anew} earlier runs are, which were "
+                "killed, or ran on another machine or before this one was started again: they "
+                "count from now on"
+            )
         return claims
 
     def await_claims(self, results: Iterable[RangeResult]) -> bool:
         """Sleep until this run's own claims are as old as the grace; say whether time passed."""
-        if self.options.is_dry_run:
-            return False
-        newest_ms = max((result.claim.recorded_ms for result in results if result.claim), default=0)
-        deadline_ms = newest_ms + round(self.grace_s * 1000)
-        if self.clock.wall_ms() >= deadline_ms:
+        has_claimed = any(result.claim for result in results)
+        if self.options.is_dry_run or not (has_claimed and self.grace_s):
             return False
         self.progress.note(f"waiting until the claims are {self.grace_s:g} s old")
-        while self.clock.wall_ms() < deadline_ms:
-            self.nap(deadline_ms)
+        deadline_s = self.clock.monotonic_s() + self.grace_s
+        while self.clock.monotonic_s() < deadline_s:
+            self.nap(deadline_s)
         return True
 
     def limits(
@@ -363,7 +381,7 @@ class Compaction:
             return Timestamp(HOLE)
         if self.options.is_dry_run and self.options.should_wait:
             grace_s = 0.0
-        old_enough = aged(claims, now_ms=self.clock.wall_ms(), grace_s=grace_s)
+        old_enough = aged(claims, self.ages.age_ms, grace_s=grace_s)
         return minimum(owned(standings), self.usable(standings, old_enough)) or Timestamp(HOLE)
 
     def usable(self, standings: Iterable[TableStanding], claims: Iterable[Claim]) -> list[Claim]:
@@ -411,9 +429,10 @@ class Compaction:
         partial = frozenset(relevant(claims, owned(standings))[1])
         rest = [claim for claim in claims if claim not in partial]
         self.watermarks.forget_claims(
-            [*partial, *useless_claims(rest, tables=tables, now_ms=self.clock.wall_ms())]
+            [*partial, *useless_claims(rest, self.ages.age_ms, tables=tables)]
         )
-        self.watermarks.forget_expired_holds(now_ms=self.clock.wall_ms())
+        self.ages.forget()
+        self.watermarks.forget_expired_holds(self.watermarks.ages(self.clock))
         self.runs.thin()
 
     # -- the run's own record ------------------------------------------------------------------
@@ -428,7 +447,7 @@ class Compaction:
                 "at work or was killed, and both are harmless"
             )
         if not self.options.is_dry_run:
-            self.record = new_run(now_ms=self.clock.wall_ms())
+            self.record = self.new_record
             self.runs.write(self.record)
         self.on_step("run-recorded")
 
@@ -452,9 +471,9 @@ class Compaction:
         self.notes.append(text)
         self.progress.note(text)
 
-    def nap(self, until_ms: int) -> None:
-        """Sleep a little towards a moment."""
-        remaining_s = (until_ms - self.clock.wall_ms()) / 1000
+    def nap(self, until_s: float) -> None:
+        """Sleep a little towards a moment of elapsed time."""
+        remaining_s = until_s - self.clock.monotonic_s()
         if remaining_s > 0:
             self.sleep(min(remaining_s, LONGEST_SLEEP_S))
 

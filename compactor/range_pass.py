@@ -83,6 +83,8 @@ class RangeTask:
     plain: PlainVersions = NO_VERSIONS
     """Versions that writers without transactions use."""
     is_dry_run: bool = False
+    run: str = ""
+    """Who sends it: the run that its claim is dated by."""
 
     def scope(self) -> Scope:
         """Return which cells may be judged."""
@@ -246,7 +248,9 @@ class RangePass:
         start, end = self.task.key_range
         watermark = self.task.low_watermark
         families = tuple(sorted(self.task.families))
-        claim = Claim(self.task.table, start, end, watermark, self.clock.wall_ms(), families)
+        claim = Claim(
+            self.task.table, start, end, watermark, self.clock.wall_ms(), families, self.task.run
+        )
         if not self.task.is_dry_run:
             self.on_step("before-claim")
             # Durable, as every heal is by now (see `apply`): the claim outlives a power loss only

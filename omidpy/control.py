@@ -166,12 +166,23 @@ class ControlTable:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (row, bytes) of every fact whose row starts with `prefix`, in row order."""
-        end = prefix[:-1] + bytes((prefix[-1] + 1,))
         for page in self._store.scan(
-            CONTROL_TABLE, KeyRange(prefix, end), columns=(VALUE,), max_versions=1
+            CONTROL_TABLE, _starting_with(prefix), columns=(VALUE,), max_versions=1
         ):
             for cells in page:
                 yield cells[0].row, cells[0].value
+
+    def last(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return (row, bytes) of the last fact whose row starts with `prefix`.  Cost: 1 RPC."""
+        pages = self._store.scan(
+            CONTROL_TABLE,
+            _starting_with(prefix),
+            columns=(VALUE,),
+            max_versions=1,
+            reverse=True,
+            page_rows=1,
+        )
+        return next(((page[0][0].row, page[0][0].value) for page in pages), None)
 
     # -- numbers that only rise ----------------------------------------------------------------
 
@@ -194,6 +205,10 @@ class ControlTable:
                     return current
             if self.replace(row, raw, encode_long(to)):
                 return Timestamp(to)
+
+
+def _starting_with(prefix: bytes) -> KeyRange:
+    return KeyRange(prefix, prefix[:-1] + bytes((prefix[-1] + 1,)))
 
 
 def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:

@@ -14,6 +14,7 @@ import uuid
 from types import TracebackType
 from typing import Final, Self
 
+from omidpy.clock import Clock
 from omidpy.errors import SnapshotTooOld, TransactionClosed, UsageError
 from omidpy.model import Timestamp
 from omidpy.watermarks import Hold, Watermarks
@@ -34,9 +35,12 @@ class HeldSnapshot:
     def __repr__(self) -> str:
         return f"<HeldSnapshot {self.start_ts}>"
 
-    def write(self, *, expires_ms: int) -> None:
-        """Record the hold until `expires_ms`, wall time."""
-        self._watermarks.write_hold(self._name, Hold(self.start_ts, expires_ms))
+    def write(self, clock: Clock, *, for_s: float) -> None:
+        """Record the hold for so many seconds from now."""
+        for_ms = round(for_s * 1000)
+        stamp = self._watermarks.stamp(clock)
+        hold = Hold(self.start_ts, clock.wall_ms() + for_ms, for_ms, stamp)
+        self._watermarks.write_hold(self._name, hold)
 
     def confirm(self) -> None:
         """Find out whether the hold, which has been written, was in time.
@@ -83,8 +87,8 @@ class HeldSnapshot:
         return self._pid != os.getpid()
 
 
-def hold(watermarks: Watermarks, start_ts: int, *, for_s: float, now_ms: int) -> HeldSnapshot:
-    """Hold the snapshot at `start_ts` for at most `for_s` seconds from `now_ms`, wall time.
+def hold(watermarks: Watermarks, start_ts: int, clock: Clock, *, for_s: float) -> HeldSnapshot:
+    """Hold the snapshot at `start_ts` for `for_s` seconds from now.
 
     Raises:
         UsageError: `for_s` is not between 0 and `MAX_HOLD_S`.
@@ -93,6 +97,6 @@ def hold(watermarks: Watermarks, start_ts: int, *, for_s: float, now_ms: int) ->
     if not 0 < for_s <= MAX_HOLD_S:
         raise UsageError(f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds")
     held = HeldSnapshot(watermarks, Timestamp(start_ts))
-    held.write(expires_ms=now_ms + round(for_s * 1000))
+    held.write(clock, for_s=for_s)
     held.confirm()
     return held

@@ -216,7 +216,7 @@ class TransactionManager:
         if isinstance(snapshot, Transaction):
             snapshot.check_open()
             snapshot = snapshot.start_ts
-        return hold(self._watermarks, snapshot, for_s=for_s, now_ms=self.clock.wall_ms())
+        return hold(self._watermarks, snapshot, self.clock, for_s=for_s)
 
     @overload
     def transactional(

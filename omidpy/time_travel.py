@@ -12,9 +12,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from omidpy.ages import Sample
 from omidpy.errors import SnapshotTooOld, UsageError
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
-from omidpy.watermarks import Sample
 
 FUTURE_TOLERANCE_NS: Final = 5_000_000_000
 """How far ahead of the fresh timestamp a wanted moment may be."""

@@ -18,12 +18,14 @@ sake of whoever holds a snapshot at that moment (`compactor/collection.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from omidpy.ages import NO_SAMPLE, Ages, Sample, Stamp, stamped
 from omidpy.cells import decode_long
+from omidpy.clock import Clock
 from omidpy.commit_table import LOW_WATERMARK_FACT
 from omidpy.control import CONTROL_TABLE, ControlTable, decode_document, encode_document
 from omidpy.model import KeyRange, Timestamp
@@ -35,6 +37,7 @@ COLLECTION_LOG: Final = b"collection-log"
 CLAIM_PREFIX: Final = b"claim/"
 HOLD_PREFIX: Final = b"hold/"
 SAMPLE_PREFIX: Final = b"sample/"
+STAMP_PREFIX: Final = b"stamp/"
 
 MIN_COLLECTION_GRACE_S: Final = 2.0
 """No version is dropped sooner after its horizon was published, whatever grace was asked for."""
@@ -58,10 +61,12 @@ class Claim(msgspec.Struct, frozen=True):
     end: bytes
     watermark: int
     recorded_ms: int
-    """Wall time of the machine that recorded it, after every heal was acknowledged."""
+    """Wall time of the machine that recorded it, for people: its age is judged by its run."""
     families: tuple[bytes, ...] = ()
     """Those that the pass went over, sorted.  Claims of early versions name none, and prove nothing
     of any."""
+    run: str = ""
+    """The run whose stamps say how old it is; of an early version's nobody can say."""
 
     @property
     def key_range(self) -> KeyRange:
@@ -78,23 +83,31 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A snapshot whose versions must not be dropped before `expires_ms` (wall time)."""
+    """A snapshot whose versions must not be dropped for a while."""
 
     start_ts: int
     expires_ms: int
+    """Wall time of the holder's machine: it counts where nothing better tells the time."""
+    for_ms: int = 0
+    """How long it holds, from `stamp` on."""
+    stamp: Stamp | None = None
 
-
-class Sample(msgspec.Struct, frozen=True):
-    """The oracle's word on its newest timestamp at `elapsed_ms` of its own time."""
-
-    elapsed_ms: int
-    wall_ms: int
-    last_issued_ts: int
+    def left_ms(self, ages: Ages) -> int:
+        """Return how long it still holds, negative where it has expired."""
+        if self.stamp is not None and ages.can_judge(self.stamp):
+            return self.for_ms - ages.age_ms((self.stamp,))
+        return self.expires_ms - ages.wall_ms()
 
 
 class _Published(msgspec.Struct, frozen=True):
     horizon: int
     published_ms: int
+    """For people."""
+    stamps: tuple[Stamp, ...] = ()
+
+
+class _Stamps(msgspec.Struct, frozen=True):
+    stamps: tuple[Stamp, ...]
 
 
 class Watermarks:
@@ -122,6 +135,53 @@ class Watermarks:
     def forget_claims(self, claims: Iterable[Claim]) -> None:
         """Remove claims that newer ones have made useless."""
         rows = [claim.row() for claim in claims]
+        if rows:
+            self._control.forget(rows)
+
+    # -- how old things are --------------------------------------------------------------------
+
+    def samples(self) -> list[Sample]:
+        """Return the oracle's time samples, oldest first."""
+        return [
+            decode_document(value, Sample, row=row)
+            for row, value in self._control.scan(SAMPLE_PREFIX)
+        ]
+
+    def ages(self, clock: Clock) -> Ages:
+        """Return what judges stamps, by `clock` and by the samples recorded so far."""
+        return Ages(clock, self.samples())
+
+    def stamp(self, clock: Clock) -> Stamp:
+        """Return a stamp of this moment.  Cost: 1 RPC."""
+        newest = self._control.last(SAMPLE_PREFIX)
+        sample_ms = NO_SAMPLE
+        if newest is not None:
+            sample_ms = decode_document(newest[1], Sample, row=newest[0]).elapsed_ms
+        return Stamp(clock.boot, round(clock.monotonic_s() * 1000), sample_ms)
+
+    def stamps(self) -> dict[str, tuple[Stamp, ...]]:
+        """Return the stamps of every run that has some."""
+        return {
+            row.removeprefix(STAMP_PREFIX).decode(): decode_document(value, _Stamps, row=row).stamps
+            for row, value in self._control.scan(STAMP_PREFIX)
+        }
+
+    def stamp_run(self, run: str, stamp: Stamp) -> tuple[Stamp, ...]:
+        """Stamp what a run has claimed, unless this machine has done so; return all its stamps.
+
+        Cost: 1 get, and 1 durable write the first time.
+        """
+        row = STAMP_PREFIX + run.encode()
+        while True:
+            raw = self._control.read(row)
+            stamps = () if raw is None else decode_document(raw, _Stamps, row=row).stamps
+            more = stamped(stamps, stamp)
+            if more == stamps or self._control.replace(row, raw, encode_document(_Stamps(more))):
+                return more
+
+    def forget_stamps(self, runs: Iterable[str]) -> None:
+        """Remove the stamps of runs of which no claim is left."""
+        rows = [STAMP_PREFIX + run.encode() for run in runs]
         if rows:
             self._control.forget(rows)
 
@@ -164,32 +224,33 @@ class Watermarks:
         """Return the lowest snapshot for which a hold may be granted.  Cost: 1 get."""
         return max(self._numbers(INTENDED_HORIZON, COLLECTION_HORIZON))
 
-    def publish_collection_horizon(self, to: Timestamp, *, wall_ms: Callable[[], int]) -> None:
+    def publish_collection_horizon(self, to: Timestamp, clock: Clock) -> None:
         """Make every reader below `to` stop; acting on it must wait for the grace.
 
-        The number is raised first and the clock `wall_ms` is read after, so that a noted horizon
-        was visible to readers during all of its age: raising it may take long, for instance while
-        a region moves.
+        The number is raised first and stamped after, so that a noted horizon was visible to readers
+        during all of its age: raising it may take long, for instance while a region moves.  What
+        other machines noted gets a stamp of this one's, too.
         """
-        if self._control.raise_number(COLLECTION_HORIZON, to) > to:
-            return
-        now_ms = wall_ms()
+        is_newest = self._control.raise_number(COLLECTION_HORIZON, to) == to
+        stamp, now_ms = self.stamp(clock), clock.wall_ms()
         while True:
             raw = self._control.read(COLLECTION_LOG)
             log = _decode_log(raw)
-            if any(entry.horizon >= to for entry in log):
-                return
-            log.append(_Published(to, now_ms))
-            if self._control.replace(
-                COLLECTION_LOG, raw, encode_document(_thin(log, _COLLECTION_LOG_LENGTH))
-            ):
+            if is_newest and all(entry.horizon < to for entry in log):
+                log.append(_Published(to, now_ms))
+            noted = [
+                msgspec.structs.replace(entry, stamps=stamped(entry.stamps, stamp))
+                for entry in _thin(log, _COLLECTION_LOG_LENGTH)
+            ]
+            encoded = encode_document(noted)
+            if encoded == raw or self._control.replace(COLLECTION_LOG, raw, encoded):
                 return
 
-    def aged_collection_horizon(self, *, now_ms: int, grace_s: float) -> Timestamp:
+    def aged_collection_horizon(self, ages: Ages, *, grace_s: float) -> Timestamp:
         """Return the newest horizon that has been public for `grace_s`; 0 if none has."""
-        limit_ms = now_ms - round(max(grace_s, MIN_COLLECTION_GRACE_S) * 1000)
+        least_ms = round(max(grace_s, MIN_COLLECTION_GRACE_S) * 1000)
         log = _decode_log(self._control.read(COLLECTION_LOG))
-        aged = (entry.horizon for entry in log if entry.published_ms <= limit_ms)
+        aged = (entry.horizon for entry in log if ages.age_ms(entry.stamps) >= least_ms)
         return Timestamp(max(aged, default=0))
 
     # -- holds and retention -------------------------------------------------------------------
@@ -205,14 +266,14 @@ class Watermarks:
         """Remove a hold whose name is never used again."""
         self._control.forget([HOLD_PREFIX + name.encode()])
 
-    def holds(self, *, now_ms: int) -> list[Hold]:
+    def holds(self, ages: Ages) -> list[Hold]:
         """Return the holds that have not expired."""
-        return [hold for _, hold in self._recorded_holds() if hold.expires_ms > now_ms]
+        return [hold for _, hold in self._recorded_holds() if hold.left_ms(ages) > 0]
 
-    def forget_expired_holds(self, *, now_ms: int) -> None:
+    def forget_expired_holds(self, ages: Ages) -> None:
         """Remove the records of holds that expired long ago and were never released."""
-        limit_ms = now_ms - round(EXPIRED_HOLD_KEPT_S * 1000)
-        rows = [row for row, hold in self._recorded_holds() if hold.expires_ms <= limit_ms]
+        kept_ms = round(EXPIRED_HOLD_KEPT_S * 1000)
+        rows = [row for row, hold in self._recorded_holds() if hold.left_ms(ages) <= -kept_ms]
         if rows:
             self._control.forget(rows)
 
@@ -220,13 +281,6 @@ class Watermarks:
         return [
             (row, decode_document(value, Hold, row=row))
             for row, value in self._control.scan(HOLD_PREFIX)
-        ]
-
-    def samples(self) -> list[Sample]:
-        """Return the oracle's time samples, oldest first."""
-        return [
-            decode_document(value, Sample, row=row)
-            for row, value in self._control.scan(SAMPLE_PREFIX)
         ]
 
     def issued_before(self, *, age_s: float) -> Timestamp:

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from omidpy.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
-from omidpy.watermarks import Sample
 from tso.events import Now
 
 MAX_WORLD_LEAD_MS: Final = 10_000

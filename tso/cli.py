@@ -268,7 +268,7 @@ class _Service:
         loop = asyncio.get_running_loop()
         listening = await self._bind()
         address: Address = listening.getsockname()[:2]
-        now = Now(self._clock.wall_ms(), self._clock.monotonic_s())
+        now = Now(self._clock.wall_ms(), self._clock.monotonic_s(), self._clock.boot)
         settings = Settings(
             timestamps=self._config.timestamps,
             conflict_map_size=self._config.conflict_map_size,

@@ -457,7 +457,7 @@ class EmbeddedOracle:
     # -- time ----------------------------------------------------------------------------------
 
     def _now(self) -> Now:
-        return Now(self._clock.wall_ms(), self._clock.monotonic_s())
+        return Now(self._clock.wall_ms(), self._clock.monotonic_s(), self._clock.boot)
 
     def _keep_house(self) -> None:
         """Let time pass, and write what nobody waits for."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from omidpy.ages import Sample
 from omidpy.commit_facts import CommitEntry
-from omidpy.watermarks import Sample
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -36,6 +36,8 @@ class Now(NamedTuple):
 
     wall_ms: int
     monotonic_s: float
+    boot: str = ""
+    """Which run of the second clock it is; readings of another cannot be compared."""
 
 
 # -- events ----------------------------------------------------------------------------------------

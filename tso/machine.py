@@ -35,10 +35,10 @@ import heapq
 from math import inf
 from typing import Final, Generic, assert_never
 
+from omidpy.ages import Sample
 from omidpy.commit_facts import INVALID
 from omidpy.metrics import NO_METRICS, Metrics
 from omidpy.model import TIMESTAMP_STEP, CellId, Timestamp
-from omidpy.watermarks import Sample
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -136,6 +136,7 @@ class Machine(Generic[Ticket]):
         self._last_request_s = now.monotonic_s
         self._elapsed_ms = self.time.elapsed_ms(now)
         self._now_s = now.monotonic_s
+        self._boot = now.boot
         self._wall_ms = now.wall_ms
         self._is_stopping = False
         self._gave_ceiling_back = False
@@ -199,6 +200,7 @@ class Machine(Generic[Ticket]):
 
     def _set_time(self, now: Now) -> None:
         self._now_s = now.monotonic_s
+        self._boot = now.boot
         self._elapsed_ms = self.time.elapsed_ms(now)
         self._wall_ms = now.wall_ms
         if self._settings.timestamps == "world":
@@ -402,7 +404,13 @@ class Machine(Generic[Ticket]):
 
     def _add_sample(self, batch: Batch[Ticket]) -> None:
         self._wants_sample = False
-        batch.sample = Sample(self._elapsed_ms, self._wall_ms, self._engine.last_issued)
+        batch.sample = Sample(
+            self._elapsed_ms,
+            self._wall_ms,
+            self._engine.last_issued,
+            self._boot,
+            round(self._now_s * 1000),
+        )
         batch.forgotten_samples = self._samples.add(self._elapsed_ms)
 
     def _finish(self, effects: list[Effect[Ticket]]) -> None:

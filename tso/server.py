@@ -290,7 +290,7 @@ class OracleServer:
     # -- events and effects --------------------------------------------------------------------
 
     def _now(self) -> Now:
-        return Now(self._clock.wall_ms(), self._clock.monotonic_s())
+        return Now(self._clock.wall_ms(), self._clock.monotonic_s(), self._clock.boot)
 
     def _tell(self, event: Event[Connection]) -> None:
         if self._ended.done():

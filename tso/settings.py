@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from omidpy.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
-from omidpy.watermarks import Sample
 
 TimestampMode: TypeAlias = Literal["world", "incremental"]
 

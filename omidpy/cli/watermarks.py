@@ -81,14 +81,13 @@ def collect(store: Store) -> dict[str, Any]:
         ]
     if not any(one.reason for one in standings):
         laggards += holding_back(store, COMMIT_TABLE, standings)
-    now_ms = SystemClock().wall_ms()
+    ages, stamps = facts.ages(SystemClock()), facts.stamps()
     return {
         "low_watermark": read_low_watermark(store),
         "prune_horizon": facts.prune_horizon(),
         "collection_horizon": facts.collection_horizon(),
         "holds": [
-            {"start_ts": hold.start_ts, "expires_ms": hold.expires_ms}
-            for hold in facts.holds(now_ms=now_ms)
+            {"start_ts": hold.start_ts, "expires_ms": hold.expires_ms} for hold in facts.holds(ages)
         ],
         "tables": tables,
         "laggards": msgspec.to_builtins(laggards),
@@ -100,6 +99,7 @@ def collect(store: Store) -> dict[str, Any]:
                 "families": [family.hex() for family in claim.families],
                 "watermark": claim.watermark,
                 "recorded_ms": claim.recorded_ms,
+                "age_s": ages.age_ms(stamps.get(claim.run, ())) / 1000,
             }
             for claim in claims
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -15,16 +16,24 @@ from compactor.options import Options
 from compactor.ownership import set_ignored
 from compactor.plan import STEPS
 from compactor.report import RUNS_KEPT, Report, RunLog, new_run
+from omidpy.ages import Sample
 from omidpy.cells import LOW_WATERMARK_ROW, encode_long
+from omidpy.clock import ManualClock
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE
+from omidpy.control import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE, encode_document
 from omidpy.errors import ConfigError, OracleError, UsageError
 from omidpy.model import Cell
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.watermarks import EXPIRED_HOLD_KEPT_S, HOLD_PREFIX, Hold, Sample, Watermarks
+from omidpy.watermarks import (
+    EXPIRED_HOLD_KEPT_S,
+    HOLD_PREFIX,
+    SAMPLE_PREFIX,
+    Hold,
+    Watermarks,
+)
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World, outcome, troubled
 from tests.machines.hbase_store import one_region_store
 from tests.machines.interleaving import interleaved
@@ -395,13 +404,95 @@ def test_next_night_prunes_to_last_nights_minimum(world: World) -> None:
     assert world.entries() == {1050: 1100}
 
 
-def test_claims_from_a_clock_ahead_of_ours_do_not_count(world: World) -> None:
-    """A negative age proves nothing about how long a client has had."""
-    world.put(b"a", 100)
+@pytest.mark.parametrize("step_s", [-7200, 7200])
+def test_setting_the_clock_neither_shortens_nor_stretches_a_grace(
+    world: World, step_s: int
+) -> None:
+    """Somebody sets it forward by an hour or two, and Java clients have nothing but the grace."""
+    history(world)
+    world.put(b"b", 100)
     world.enter(100, 150)
     world.compact(NIGHTLY)
-    world.clock.step_wall(milliseconds=-7_200_000)
-    assert world.compact(replace(NIGHTLY, grace_s=0.0)).entries_pruned == 0
+    world.clock.step_wall(milliseconds=step_s * 1000)
+    early = world.compact(NIGHTLY)
+    assert (early.entries_pruned, early.cells_dropped, early.horizon) == (0, 0, 0)
+    world.clock.advance(3600)
+    late = world.compact(NIGHTLY)
+    assert (late.entries_pruned, late.cells_dropped, late.horizon) == (1, 2, 1000)
+
+
+def test_setting_the_clock_does_not_end_a_wait(world: World) -> None:
+    """Nor the wait for the horizon of old versions before it."""
+    history(world)
+    world.put(b"b", 100)
+    world.enter(100, 150)
+    before_s = world.clock.monotonic_s()
+
+    def set_forward(step: str) -> None:
+        if step in ("horizon-published", "listed-again"):
+            world.clock.step_wall(milliseconds=7_200_000)
+
+    report = world.compact(replace(NIGHTLY, should_wait=True), on_step=set_forward)
+    assert (report.entries_pruned, report.cells_dropped) == (1, 2)
+    assert world.clock.monotonic_s() - before_s == pytest.approx(7200, abs=2)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_claims_of_another_machine_count_from_when_they_are_seen(
+    world: World,
+    is_killed: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Its clock may say anything; and a run that died could not date its claims."""
+
+    def die(step: str) -> None:
+        if is_killed and step == "listed-again":
+            raise KeyboardInterrupt
+
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    with contextlib.suppress(KeyboardInterrupt):
+        world.compact(NIGHTLY, on_step=die)
+    world.clock = ManualClock(wall_ms=1_800_000_000_000, monotonic_s=10**9)
+    assert world.compact(NIGHTLY).entries_pruned == 0
+    (note,) = RunLog(world.control).runs()[-1].notes[-1:]
+    assert "the claims of 1 earlier runs" in note
+    world.clock.advance(3599)
+    assert world.compact(NIGHTLY).entries_pruned == 0
+    world.clock.advance(1)
+    assert world.compact(NIGHTLY).entries_pruned == 1
+    assert not RunLog(world.control).runs()[-1].notes
+
+
+def test_the_oracles_samples_date_the_claims_of_another_machine(world: World) -> None:
+    """The job runs on any machine of a cluster; the oracle's own clock goes on meanwhile."""
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    sample(world, 0)
+    world.compact(NIGHTLY)
+    for minute in range(61):
+        sample(world, (minute + 1) * 60_000)
+    world.clock = ManualClock()
+    assert world.compact(NIGHTLY).entries_pruned == 0, "from the second minute to the 61st"
+    sample(world, 62 * 60_000)
+    world.clock = ManualClock()
+    assert world.compact(NIGHTLY).entries_pruned == 1
+
+
+def sample(world: World, elapsed_ms: int) -> None:
+    """Record a sample of the oracle's, whose machine was started once."""
+    found = Sample(elapsed_ms, 0, 1000, "oracle", 7_000_000 + elapsed_ms)
+    world.control.write(SAMPLE_PREFIX + b"%020d" % elapsed_ms, encode_document(found))
+
+
+def test_stamps_go_with_the_claims_that_they_date(world: World) -> None:
+    """One a run, for ever, would be a leak of its own."""
+    watermarks = Watermarks(world.control)
+    for _ in range(20):
+        world.set_low_watermark(world.compact(NIGHTLY).low_watermark + 50)
+        world.clock.advance(86_400)
+    runs = {claim.run for claim in watermarks.claims()}
+    assert watermarks.stamps().keys() == runs
+    assert len(runs) < 15
 
 
 def test_wait_sleeps_until_this_runs_claims_count(world: World) -> None:

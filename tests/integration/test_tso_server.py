@@ -15,14 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from omidpy.clock import SystemClock
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
+from omidpy.control import ControlTable
 from omidpy.errors import ConfigError, OracleUnavailable
 from omidpy.model import CellId, TableId
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
 from omidpy.oracle.discovery import lease_address, read_lease
 from omidpy.oracle.tcp import TcpOracle, parse_address
 from omidpy.storage.sqlite import SqliteStore
+from omidpy.watermarks import Watermarks
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
 from tests.machines.processes import ServerProcess, tso_server
 from tso.embedded import EmbeddedOracle
@@ -269,7 +272,7 @@ def test_the_server_is_found_through_the_store(server: ServerProcess, url: str) 
 
 
 def test_sigterm_drains_and_gives_everything_back(server: ServerProcess, url: str) -> None:
-    """Exit 0, the ceiling at the last timestamp, the lease free."""
+    """Exit 0, the ceiling at the last timestamp, the lease free, and a sample of its time."""
     oracle = TcpOracle(server.address, reconnect_budget_s=0)
     start_ts = oracle.begin().start_ts
     verdict = oracle.commit(start_ts, [CellId(1)], [])
@@ -280,6 +283,8 @@ def test_sigterm_drains_and_gives_everything_back(server: ServerProcess, url: st
     oracle.close()
     store = open_store(url)
     assert read_lease(store) is None
+    boots = {sample.boot for sample in Watermarks(ControlTable(store)).samples()}
+    assert boots == {SystemClock().boot}
     with EmbeddedOracleFor(store) as embedded:
         assert embedded.begin().start_ts == verdict.commit_ts + 50
     store.close()

@@ -208,7 +208,7 @@ def collected(scene: Scene) -> None:
     newer = scene.world.healed(b"r", 1200, 1250, b"new")
     assert newer.version > 1000
     scene.client.tm.reader.watermarks.publish_collection_horizon(
-        Timestamp(1300), wall_ms=scene.client.clock.wall_ms
+        Timestamp(1300), scene.client.clock
     )
     delete = DeleteVersion(b"cf", b"q", 100)
     scene.store.write({TABLE: [RowMutation(b"r", deletes=(delete,))]})

@@ -18,6 +18,7 @@ from compactor.collection import Collection
 from compactor.environment import Environment, NoProgress
 from compactor.local import ranges_here
 from compactor.plan import Compaction
+from omidpy.clock import Clock, ManualClock
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import SnapshotTooOld
 from omidpy.holds import HeldSnapshot
@@ -63,7 +64,7 @@ class Stage:
     def act(self, moment: int, write_at: int, confirm_at: int) -> None:
         """Take the holder's steps that fall on a moment."""
         if moment == write_at:
-            self.held.write(expires_ms=self.world.clock.wall_ms() + 3_600_000)
+            self.held.write(self.world.clock, for_s=3600)
         if moment == confirm_at:
             try:
                 self.held.confirm()
@@ -154,12 +155,12 @@ def test_a_holder_that_looks_first_is_deceived(monkeypatch: pytest.MonkeyPatch) 
     """The holder's half of the order: what it reads before it writes may change in between."""
     confirm, write = HeldSnapshot.confirm, HeldSnapshot.write
 
-    def look_first(held: HeldSnapshot, *, expires_ms: int) -> None:
-        del expires_ms
+    def look_first(held: HeldSnapshot, clock: Clock, *, for_s: float) -> None:
+        del clock, for_s
         confirm(held)
 
     def then_write(held: HeldSnapshot) -> None:
-        write(held, expires_ms=2**62)
+        write(held, ManualClock(), for_s=3600)
 
     monkeypatch.setattr(HeldSnapshot, "write", look_first)
     monkeypatch.setattr(HeldSnapshot, "confirm", then_write)

@@ -225,8 +225,9 @@ def test_snapshots_holds_tokens_and_outcomes() -> None:
         async with tm.snapshot(at=tx.start_ts) as past:
             assert await past.table(TABLE).row(b"a") == {}
             async with tm.hold(past, for_s=60):
-                assert len(client.tm._watermarks.holds(now_ms=client.clock.wall_ms())) == 1
-            assert client.tm._watermarks.holds(now_ms=client.clock.wall_ms()) == []
+                watermarks = client.tm._watermarks
+                assert len(watermarks.holds(watermarks.ages(client.clock))) == 1
+            assert watermarks.holds(watermarks.ages(client.clock)) == []
         held = await tm.hold(await tm.snapshot(), for_s=60)
         await held.release()
         await tm.create_table("other", ["cf"])

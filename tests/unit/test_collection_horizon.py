@@ -34,10 +34,10 @@ def test_the_age_of_a_horizon_counts_from_when_it_could_be_seen() -> None:
     create_system_tables(store)
     watermarks = Watermarks(ControlTable(store))
     store.is_slow = True
-    watermarks.publish_collection_horizon(Timestamp(500), wall_ms=clock.wall_ms)
+    watermarks.publish_collection_horizon(Timestamp(500), clock)
 
     def aged() -> int:
-        return watermarks.aged_collection_horizon(now_ms=clock.wall_ms(), grace_s=0.0)
+        return watermarks.aged_collection_horizon(watermarks.ages(clock), grace_s=0.0)
 
     assert watermarks.collection_horizon() == 500
     assert aged() == 0, "published at this very moment"

@@ -25,6 +25,7 @@ from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, Invali
 from omidpy.oracle.discovery import LEASE_FACT, lease_address, read_lease
 from omidpy.storage.base import Capabilities, Row
 from omidpy.storage.memory import MemoryStore
+from omidpy.watermarks import Watermarks
 from tso import embedded
 from tso.embedded import EmbeddedOracle
 from tso.lease import Lease
@@ -309,6 +310,17 @@ def test_a_lease_inside_a_process_has_no_address(
     assert record.pid == os.getpid()
     with pytest.raises(ConfigError, match="lives inside process"):
         lease_address(store)
+
+
+def test_samples_say_by_which_clock_they_were_measured(store: WatchedStore) -> None:
+    """The next instance may be on another machine; the time between is known to neither."""
+    clock = ManualClock()
+    oracle = EmbeddedOracle(store, clock=clock)
+    assert oracle.begin().start_ts
+    clock.advance(3)
+    oracle.close()
+    sample = Watermarks(ControlTable(store)).samples()[-1]
+    assert (sample.boot, sample.boot_ms) == (clock.boot, round(clock.monotonic_s() * 1000))
 
 
 def test_an_absurd_clock_is_refused_unless_accepted(store: WatchedStore) -> None:

@@ -37,6 +37,7 @@ LEVELS: Final = {
     "omidpy.control": 2,
     "omidpy.commit_table": 2,
     "omidpy.plain_versions": 2,
+    "omidpy.ages": 2,
     "omidpy.watermarks": 2,
     "omidpy.resolution": 2,
     "omidpy.arguments": 3,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.watermarks import Sample
+from omidpy.ages import Sample
 from tso.age import (
     MAX_DOWNTIME_MS,
     MAX_HOLD_COUNT,

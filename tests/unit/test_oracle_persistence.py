@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from omidpy.ages import Sample
 from omidpy.cells import LOW_WATERMARK_ROW, commit_row, encode_long
 from omidpy.clock import ManualClock
 from omidpy.commit_facts import INVALID
@@ -37,7 +38,7 @@ from omidpy.storage.base import (
     RowMutation,
 )
 from omidpy.storage.memory import MemoryStore
-from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Sample, Watermarks
+from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
 from omidpy.wire.messages import TimestampResponse
 from tso.events import Batch, Deferred, Now, Recall
 from tso.lease import Lease

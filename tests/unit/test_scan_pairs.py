@@ -154,9 +154,7 @@ def test_pages_of_simple_rows_look_at_the_horizon(client: Client, world: World) 
     """A simple row may be what collection has left (I10)."""
     world.healed(b"a", 100, 150)
     tx = client.tm.begin()
-    client.tm._watermarks.publish_collection_horizon(
-        Timestamp(tx.start_ts + 50), wall_ms=client.clock.wall_ms
-    )
+    client.tm._watermarks.publish_collection_horizon(Timestamp(tx.start_ts + 50), client.clock)
     client.clock.advance(HORIZON_FREE_AGE_S)  # type: ignore[attr-defined]
     with pytest.raises(SnapshotTooOld):
         next(tx.table(TABLE).scan())

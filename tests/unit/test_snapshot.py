@@ -55,7 +55,7 @@ class Readers:
 
     def publish(self, horizon: int) -> None:
         """Publish a collection horizon, as the compactor does."""
-        self.watermarks.publish_collection_horizon(Timestamp(horizon), wall_ms=self.clock.wall_ms)
+        self.watermarks.publish_collection_horizon(Timestamp(horizon), self.clock)
 
 
 @pytest.fixture

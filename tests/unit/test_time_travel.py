@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from omidpy.ages import Sample
 from omidpy.errors import SnapshotTooOld, UsageError
 from omidpy.model import Timestamp
 from omidpy.table import TransactionalTable
 from omidpy.time_travel import FUTURE_TOLERANCE_NS, read_timestamp
 from omidpy.transaction import Transaction
-from omidpy.watermarks import HORIZON_FREE_AGE_S, Sample, Watermarks
+from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from tests.machines.clients import TABLE, Client
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -206,7 +207,7 @@ def test_a_snapshot_of_a_datetime_asks_for_the_oracles_samples(client: Client) -
 def publish(client: Client, horizon: int) -> Watermarks:
     """Publish a collection horizon, as the compactor does."""
     watermarks = client.tm._watermarks
-    watermarks.publish_collection_horizon(Timestamp(horizon), wall_ms=client.clock.wall_ms)
+    watermarks.publish_collection_horizon(Timestamp(horizon), client.clock)
     return watermarks
 
 
@@ -249,20 +250,39 @@ def test_a_young_transaction_does_not_look_at_the_horizon(client: Client) -> Non
 # -- holds -----------------------------------------------------------------------------------------
 
 
+def holds(client: Client) -> list[int]:
+    """Return the snapshots that a compactor finds held."""
+    watermarks = client.tm._watermarks
+    return [hold.start_ts for hold in watermarks.holds(watermarks.ages(client.clock))]
+
+
 def test_a_hold_is_seen_by_the_compactor_until_it_ends(client: Client) -> None:
     """By its time, or by its release."""
-    now_ms = client.clock.wall_ms()
-    watermarks = client.tm._watermarks
     past = client.tm.snapshot(at=client.tm.begin().start_ts)
     held = client.tm.hold(past, for_s=60)
-    assert [hold.start_ts for hold in watermarks.holds(now_ms=now_ms)] == [past.start_ts]
-    assert watermarks.holds(now_ms=now_ms + 60_000) == []
+    assert holds(client) == [past.start_ts]
     held.release()
     held.release()
-    assert watermarks.holds(now_ms=now_ms) == []
+    assert holds(client) == []
     with client.tm.hold(int(past.start_ts), for_s=60):
-        assert len(watermarks.holds(now_ms=now_ms)) == 1
-    assert watermarks.holds(now_ms=now_ms) == []
+        assert len(holds(client)) == 1
+    assert holds(client) == []
+    client.tm.hold(past, for_s=60)
+    client.clock.advance(59.999)  # type: ignore[attr-defined]
+    assert holds(client) == [past.start_ts]
+    client.clock.advance(0.001)  # type: ignore[attr-defined]
+    assert holds(client) == []
+
+
+def test_a_hold_does_not_end_because_somebody_sets_the_clock(client: Client) -> None:
+    """Granted means kept for so long, whatever the date is by then."""
+    past = client.tm.snapshot(at=client.tm.begin().start_ts)
+    client.tm.hold(past, for_s=60)
+    client.clock.step_wall(milliseconds=3_600_000)  # type: ignore[attr-defined]
+    assert holds(client) == [past.start_ts]
+    client.clock.step_wall(milliseconds=-7_200_000)  # type: ignore[attr-defined]
+    client.clock.advance(60)  # type: ignore[attr-defined]
+    assert holds(client) == []
 
 
 def test_a_hold_below_the_horizon_is_refused_and_leaves_nothing(client: Client) -> None:
@@ -271,7 +291,7 @@ def test_a_hold_below_the_horizon_is_refused_and_leaves_nothing(client: Client) 
     publish(client, second)
     with pytest.raises(SnapshotTooOld, match="hold a younger one"):
         client.tm.hold(first, for_s=60)
-    assert client.tm._watermarks.holds(now_ms=client.clock.wall_ms()) == []
+    assert holds(client) == []
     client.tm.hold(second, for_s=60)
 
 
@@ -284,7 +304,7 @@ def test_a_hold_is_written_before_the_horizon_is_read(
     seen: list[int] = []
 
     def look(watermarks: Watermarks) -> Timestamp:
-        seen.append(len(watermarks.holds(now_ms=client.clock.wall_ms())))
+        seen.append(len(holds(client)))
         return floor(watermarks)
 
     monkeypatch.setattr(Watermarks, "hold_floor", look)
