@@ -1,4 +1,4 @@
-"""How long ago was that, at least?  Never more than it was, whoever sets whatever clock (D18)."""
+"""How long ago was that, at least?  Never more than it was, whoever sets whatever clock."""
 
 from __future__ import annotations
 
