@@ -1,9 +1,10 @@
-"""Small durable facts about a store, one cell each, in our own table `OMIDPY_COMPACTION`.
+"""Small durable facts about a store, one cell each, in a table of our own: the control table.
 
 Apache Omid's tables keep their schema, because its clients delete whole rows there; what we add
-lives here.  A fact is either a number that only rises, or a JSON document that is replaced by
-compare-and-set.  All of them are written at one fixed version, and none is deleted and written
-again, because on HBase a delete hides later writes at its version.
+lives here, in a table that every store of ours has by the name `OMIDPY_COMPACTION`.  A fact is
+either a number that only rises, or a JSON document that is replaced by compare-and-set.  All of
+them are written at one fixed version, and none is deleted and written again, because on HBase a
+delete hides later writes at its version.
 
 The rows, by the module that owns them:
 

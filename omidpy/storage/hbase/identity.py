@@ -1,8 +1,8 @@
 """Which HBase is this?  A random id in a cell of ours, made once, by whoever asks first.
 
-It lives in the table that holds omidpy's other facts, so that a store has an id from the moment it
-is set up.  HBase's own cluster id would not do: it is the same for two stores that share a cluster
-in different namespaces, and changes when a store is restored elsewhere from a snapshot.
+It lives in the control table with omidpy's other facts, so that a store has an id from the moment
+it is set up.  HBase's own cluster id would not do: it is the same for two stores that share a
+cluster in different namespaces, and changes when a store is restored elsewhere from a snapshot.
 """
 
 from __future__ import annotations
