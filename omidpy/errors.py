@@ -19,7 +19,10 @@
         NotTransactional            the table is not marked as ours
         CorruptCell                 bytes that no writer of this format produces
       UsageError                    bad arguments; also a ValueError
-      FateError  ExportError  CommitterError  ConfigError
+      FateError                     an operation cannot be submitted, changed or understood
+        OperationFailed             it was rolled back, or rolling it back failed in part
+        ReservationLost             somebody else has changed it since; nothing was written
+      ExportError  CommitterError  ConfigError
 
 `retryable` belongs to the instance: true exactly where running the whole transaction again from
 `begin` may help and cannot apply it twice.
@@ -190,7 +193,31 @@ class UsageError(OmidError, ValueError):
 
 
 class FateError(OmidError):
-    """A fault-tolerant operation failed."""
+    """A fault-tolerant operation cannot be submitted, changed or understood."""
+
+
+class OperationFailed(FateError):
+    """A fault-tolerant operation failed and was rolled back.
+
+    `operation_id` names it, `undo_errors` says what could not be undone; empty if all was.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        operation_id: str = "",
+        undo_errors: Sequence[str] = (),
+        retryable: bool | None = None,
+    ) -> None:
+        """Keep the message, the operation and what is left of it."""
+        super().__init__(message, retryable=retryable)
+        self.operation_id = operation_id
+        self.undo_errors = tuple(undo_errors)
+
+
+class ReservationLost(FateError):
+    """The operation was changed by somebody else since it was read; nothing was written."""
 
 
 class ExportError(OmidError):

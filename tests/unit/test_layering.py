@@ -40,6 +40,7 @@ LEVELS: Final = {
     "omidpy.ages": 2,
     "omidpy.watermarks": 2,
     "omidpy.resolution": 2,
+    "omidpy.fate": 2,
     "omidpy.arguments": 3,
     "omidpy.buffer": 3,
     "omidpy.snapshot": 3,

@@ -1,0 +1,107 @@
+"""How do threads share one durable write?  Group commit for checked changes.
+
+Whoever has a change puts it into a queue and waits for the right to write; who gets it writes
+whatever is in the queue in one guarded batch, each change on its own condition.  Who comes to the
+right afterwards finds its change done, and goes.
+
+A batch that fails says nothing of its members, so each is then sent alone by its own thread.  Doing
+it twice is harmless: a change that was made finds its condition gone, and its writer looks.
+
+Lacks a thread of its own and timers: a lone writer waits for nobody.  Where the store has no
+guarded batches each change is a call of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Final
+
+from omidpy.errors import OmidError
+from omidpy.storage import forking
+from omidpy.storage.base import Condition, GuardedMutation, RowMutation, Store
+
+MAX_BATCH: Final = 64
+"""Changes in one batch."""
+
+
+class _Member:
+    """A change that waits, and whether it was applied once that is known."""
+
+    __slots__ = ("change", "is_applied")
+
+    def __init__(self, change: GuardedMutation) -> None:
+        self.change = change
+        self.is_applied: bool | None = None
+
+
+class JoinedChanges:
+    """Makes checked changes durably.  Safe to share among threads, and after a fork."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._joins = store.capabilities.guarded_batches
+        self._queue: deque[_Member] = deque()
+        self._right = threading.Lock()
+        forking.register(self)
+
+    def change(self, condition: Condition, mutation: RowMutation) -> bool:
+        """Apply `mutation` to the row of `condition` if that holds; durable on return.
+
+        Raises:
+            StorageUnavailable: it may have been applied, and may still be.
+        """
+        if not self._joins:
+            table, row, column, expected = condition
+            return self._store.check_and_mutate(
+                table, row, column, expected, mutation, durable=True
+            )
+        member = _Member(GuardedMutation(condition.table, mutation, condition))
+        self._queue.append(member)
+        try:
+            with self._right:
+                if member.is_applied is None:
+                    self._write_with(member)
+        finally:
+            if member.is_applied is None:
+                self._leave(member)
+        assert member.is_applied is not None, "else the write raised"
+        return member.is_applied
+
+    def _write_with(self, member: _Member) -> None:
+        """Write for everyone in the queue; for `member` in any case."""
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCH))]
+        if member not in batch:  # an earlier batch with it has failed, or it is further behind
+            self._leave(member)
+            batch.append(member)
+        try:
+            self._write(batch)
+        except OmidError:
+            if len(batch) == 1:
+                raise
+            self._write([member])
+
+    def _write(self, batch: list[_Member]) -> None:
+        applied = self._store.write_guarded([member.change for member in batch], durable=True)
+        assert applied is not None, "without a guard a batch is applied"
+        for member, is_applied in zip(batch, applied, strict=True):
+            member.is_applied = is_applied
+
+    def _leave(self, member: _Member) -> None:
+        try:
+            self._queue.remove(member)
+        except ValueError:
+            return
+
+    # -- fork ----------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Do nothing: a writer may be waiting for the store, which has let nobody in since."""
+
+    def after_fork_in_parent(self) -> None:
+        """Do nothing: nothing was stopped."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin with nobody in the queue: they are threads of the parent."""
+        self._right = threading.Lock()
+        self._queue = deque()

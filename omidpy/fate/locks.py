@@ -1,0 +1,231 @@
+"""Which operation may change which part of a table now?  Locks that outlive their holders.
+
+Each table has a queue, and an operation that wants a lock stands in it once, with a mode and a
+range of keys.  It holds the lock when nobody before it stands in its way: a READ waits for earlier
+WRITEs, a WRITE for everything earlier, as far as the ranges overlap.  So whoever came first is
+served first, and a reader behind a waiting writer waits too.
+
+A lock belongs to an operation's id and to no process.  After a crash whoever runs the operation
+asks again, finds it in the queue, and holds what it held.  Locks end when they are released, and at
+the latest with their operation: the executor releases what is left, and a sweep what belonged to
+operations that are finished or gone.
+
+    def ready(self, tx, env):
+        return env.locks.write("accounts", tx.id)       # None, or how long to wait and for whom
+
+A queue is one document that is swapped, and it counts its changes, so that a request that arrives
+late finds another content than it expects.
+
+Source: Accumulo's DistributedReadWriteLock with key ranges, in one node in place of one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from enum import StrEnum
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+import msgspec
+
+from omidpy.errors import CorruptCell, FateError, StorageUnavailable, UsageError
+from omidpy.fate.operation import FateId, Unreadable
+from omidpy.fate.step import Defer
+from omidpy.fate.store import FateStore, brief
+from omidpy.model import KeyRange
+
+WAIT_S: Final = 0.5
+"""How long an operation waits before it asks for a lock again."""
+
+EVERY_ROW: Final = KeyRange()
+
+MAX_QUEUE: Final = 5000
+"""Operations in the queue of one table; one that does not fit is refused with an error."""
+
+
+class Mode(StrEnum):
+    """How a lock excludes others."""
+
+    READ = "READ"
+    WRITE = "WRITE"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One operation's place in a queue."""
+
+    operation: FateId
+    mode: Mode
+    start: bytes = b""
+    end: bytes = b""
+
+    @property
+    def key_range(self) -> KeyRange:
+        """The rows it speaks of."""
+        return KeyRange(self.start, self.end)
+
+    def blocks(self, later: Entry) -> bool:
+        """Say whether it keeps one behind it in the queue from holding its lock."""
+        return (
+            self.operation != later.operation
+            and Mode.WRITE in (self.mode, later.mode)
+            and (not self.end or later.start < self.end)
+            and (not later.end or self.start < later.end)
+        )
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """Who holds and wants locks on one table, first come first."""
+
+    changes: int = 0
+    """How often it has changed: no content comes twice."""
+    entries: tuple[Entry, ...] = ()
+
+    def blockers(self, entry: Entry) -> list[Entry]:
+        """Return what stands in the way of an entry."""
+        before = self.entries[: self.entries.index(entry)]
+        return [one for one in before if one.blocks(entry)]
+
+    def with_entry(self, entry: Entry) -> Queue:
+        """Return it with an entry at the end; itself, if it is there already."""
+        if entry in self.entries:
+            return self
+        return Queue(self.changes + 1, (*self.entries, entry))
+
+    def without(self, operations: Collection[FateId]) -> Queue:
+        """Return it without any entry of some operations; itself, if there is none."""
+        left = tuple(one for one in self.entries if one.operation not in operations)
+        return self if len(left) == len(self.entries) else Queue(self.changes + 1, left)
+
+
+class LockState(NamedTuple):
+    """One entry of a queue, for a listing."""
+
+    table: str
+    entry: Entry
+    waits_for: tuple[Entry, ...]
+    """Empty: it holds its lock."""
+
+
+class Locks:
+    """The locks of the operations of one store.  Safe to share among threads."""
+
+    def __init__(self, store: FateStore) -> None:
+        self._store = store
+
+    def read(self, table: str, operation_id: str, key_range: KeyRange = EVERY_ROW) -> Defer | None:
+        """Take a lock that others may share; None: it is held, else ask again; for `ready`.
+
+        Cost: 1 read; the first time a change too.
+        """
+        return self._acquire(table, Entry(FateId(operation_id), Mode.READ, *key_range))
+
+    def write(self, table: str, operation_id: str, key_range: KeyRange = EVERY_ROW) -> Defer | None:
+        """Take a lock that nobody shares; see `read`."""
+        return self._acquire(table, Entry(FateId(operation_id), Mode.WRITE, *key_range))
+
+    def release(self, operation_id: str, table: str | None = None) -> None:
+        """Give up what an operation holds or wants, on one table or on all.
+
+        Cost: 1 read, and a change of each table; without `table` the queues of all tables are read.
+        """
+        operations = {FateId(operation_id)}
+        for name in self._tables() if table is None else [table]:
+            self._remove(name, operations)
+        if table is None:
+            self._store.lock_users.discard(operation_id)
+
+    def is_used_by(self, operation_id: str) -> bool:
+        """Say whether an operation has asked for a lock in this process; others may know more."""
+        return operation_id in self._store.lock_users
+
+    def states(self) -> list[LockState]:
+        """Return every lock that is held or wanted, with what it waits for, by table."""
+        return [
+            LockState(table, entry, tuple(queue.blockers(entry)))
+            for table, queue in sorted(self._queues(), key=itemgetter(0))
+            for entry in queue.entries
+        ]
+
+    def release_dangling(self) -> None:
+        """Release what belongs to operations that are finished or gone."""
+        # Queues first: an operation is there before it asks for a lock.
+        queues = list(self._queues())
+        live = {
+            one.id
+            for one in self._store.scan()
+            if isinstance(one, Unreadable) or not one.is_finished
+        }
+        for table, queue in queues:
+            dangling = {entry.operation for entry in queue.entries} - live
+            if dangling:
+                self._remove(table, dangling)
+
+    def _remove(self, table: str, operations: Collection[FateId]) -> None:
+        self._change(table, lambda queue: queue.without(operations))
+
+    def _acquire(self, table: str, entry: Entry) -> Defer | None:
+        if not table or not isinstance(table, str):
+            raise UsageError(f"{table!r} cannot be locked; give the name of a table")
+        if entry.key_range.is_empty():
+            raise UsageError(
+                f"no row of {table!r} is in {entry.key_range}; start must be below end"
+            )
+        self._store.lock_users.add(entry.operation)
+        queue = self._change(table, lambda queue: queue.with_entry(entry))
+        blockers = queue.blockers(entry)
+        if not blockers:
+            return None
+        first = blockers[0]
+        more = f" and {len(blockers) - 1} more" if len(blockers) > 1 else ""
+        return Defer(
+            WAIT_S,
+            f"{entry.mode} lock on {table}: waits for {first.mode} of {first.operation}{more}",
+        )
+
+    def _change(self, table: str, change: Callable[[Queue], Queue]) -> Queue:
+        """Swap a queue until it is as `change` wants it.
+
+        A swap without an answer is settled by looking: either it shows, or it is made again.
+        """
+        failures = 0
+        while True:
+            try:
+                raw = self._store.read_lock_queue(table)
+                queue = decode_queue(raw, table)
+                changed = change(queue)
+                if changed is queue:
+                    return queue
+                if len(changed.entries) > max(MAX_QUEUE, len(queue.entries)):
+                    raise FateError(
+                        f"{MAX_QUEUE} operations stand in the queue for locks on {table!r}; see "
+                        "`omidpy fate list`, and delete those that nobody will run"
+                    )
+                if self._store.swap_lock_queue(table, raw, msgspec.json.encode(changed)):
+                    return changed
+            except StorageUnavailable:
+                failures += 1
+                if not brief(failures):
+                    raise
+
+    def _tables(self) -> Sequence[str]:
+        return [table for table, _ in self._store.lock_queues()]
+
+    def _queues(self) -> Iterator[tuple[str, Queue]]:
+        for table, raw in self._store.lock_queues():
+            yield table, decode_queue(raw, table)
+
+
+def decode_queue(raw: bytes | None, table: str) -> Queue:
+    """Read a queue.
+
+    Raises:
+        CorruptCell: naming the table.
+    """
+    if raw is None:
+        return Queue()
+    try:
+        return msgspec.json.decode(raw, type=Queue)
+    except msgspec.DecodeError as error:
+        raise CorruptCell(
+            f"the queue for locks on table {table!r} holds {raw[:80]!r}: {error}"
+        ) from error

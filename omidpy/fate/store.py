@@ -1,0 +1,366 @@
+"""What is asked of a store of operations, and how an answer that got lost is found again.
+
+A backend does a few things, each atomic: it inserts a record, swaps one for the next if it is still
+the one that was read, removes one, and swaps small documents.  `omidpy.testing.fate_contract` holds
+each backend to the same meaning.
+
+Every such call may raise `StorageUnavailable`, and then nobody knows whether it was done, or will
+be: a request may be on its way.  Here that is settled.  A swap carries a `write_id`; whoever got no
+answer reads the record: with this id it was done; with the version that was expected it was not,
+and is sent again, which is harmless even if the first one still arrives, because one of the two
+finds another version.
+
+Invariants:
+
+* A write lands only on the version that its writer saw.
+* What raises `ReservationLost` has written nothing, or something that its successor has seen.
+* An id, a `write_id` and a worker are never used twice.
+
+Lacks threads and policy: when to try what is `executor.py`'s business.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from omidpy.clock import Clock
+from omidpy.errors import FateError, ReservationLost, StorageUnavailable, UsageError
+from omidpy.fate.operation import (
+    FINISHED,
+    RUNNABLE,
+    FateId,
+    Operation,
+    Reservation,
+    Status,
+    Unreadable,
+    released,
+    reserved,
+    seeded,
+)
+
+FORMAT: Final = 1
+"""Of the records of both stores; a store with a higher one is refused."""
+
+Patience = Callable[[int], bool]
+"""Called with the number of failures so far; waits, and says whether to try again."""
+
+_PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+
+def brief(failures: int) -> bool:
+    """Wait a little longer each time, and give up after some seconds."""
+    if failures > len(_PAUSES_S):
+        return False
+    time.sleep(_PAUSES_S[failures - 1])
+    return True
+
+
+class Worker(Protocol):
+    """The right of one process to hold reservations, as long as it shows that it lives."""
+
+    @property
+    def id(self) -> str:
+        """Part of each of its reservations."""
+        ...
+
+    def beat(self) -> bool:
+        """Show that it lives; False if others have seen it dead, and then it stays so.
+
+        Raises:
+            StorageUnavailable: nobody saw it, perhaps.
+        """
+        ...
+
+    def is_trusted(self) -> bool:
+        """Say whether nobody can have taken it for dead yet, as far as our own clock tells."""
+        ...
+
+    def retire(self) -> None:
+        """Show that it ends; its reservations can be broken at once."""
+        ...
+
+
+class Judge(Protocol):
+    """Says which workers are dead.  One thread at a time."""
+
+    def dead(self, workers: Collection[str]) -> frozenset[str]:
+        """Return those that have ended, or have shown no life for their whole lease."""
+        ...
+
+
+class FateStore(ABC):
+    """Keeps operations.  Safe to share among threads."""
+
+    max_step_bytes: int
+    """The longest stored step, and the longest result."""
+
+    def __init__(self) -> None:
+        self.lock_users: Final[set[str]] = set()
+        """Operations that asked for locks through this object."""
+
+    # -- what a backend does -------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where it is, for messages."""
+
+    @abstractmethod
+    def insert(self, operation: Operation) -> bool:
+        """Write a new record; False if its id is taken.  The key is no business of this call."""
+
+    @abstractmethod
+    def swap(self, old: Operation, new: Operation) -> bool:
+        """Write what differs between `old` and `new` if `old` is still the record, by version."""
+
+    @abstractmethod
+    def remove(self, operation: Operation) -> bool:
+        """Remove the record, and its key's mark, if it is still this one, by version."""
+
+    @abstractmethod
+    def read(self, operation_id: FateId) -> Operation | None:
+        """Return an operation; None if there is none.
+
+        Raises:
+            CorruptCell: it cannot be read; the message names the place.
+        """
+
+    @abstractmethod
+    def scan(self) -> Iterator[Operation | Unreadable]:
+        """Yield every operation, each as of one moment; those that vanish meanwhile may lack."""
+
+    @abstractmethod
+    def claim_key(self, operation: Operation) -> Operation:
+        """Insert a record with a key; return it, or the live one that has the key already."""
+
+    @abstractmethod
+    def read_lock_queue(self, table: str) -> bytes | None:
+        """Return who holds and wants locks on a table, as `locks.py` has written it."""
+
+    @abstractmethod
+    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a table's queue if it still is `old`; None: absent.  No content comes twice."""
+
+    @abstractmethod
+    def lock_queues(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the queue of every table that has one, by table."""
+
+    @abstractmethod
+    def new_worker(self, *, lease_s: float, clock: Clock) -> Worker:
+        """Register a worker that others take for dead after `lease_s` without a sign of life."""
+
+    @abstractmethod
+    def new_judge(self, clock: Clock) -> Judge:
+        """Return a judge of the workers of this store."""
+
+    @abstractmethod
+    def sweep(self, judge: Judge) -> None:
+        """Remove marks that nothing refers to any more: of keys and of dead workers."""
+
+    def on_news(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when there may be new operations, where the store can tell."""
+        del callback
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the store itself has opened."""
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def create(self, operation: Operation) -> Operation:
+        """Keep a NEW operation with its first step; it runs once it is seeded.
+
+        Returns:
+            It; with a key, the live operation that was submitted under it before, if there is one.
+
+        Raises:
+            UsageError: the step is larger than this store takes; nothing was kept.
+            StorageUnavailable: it may have been kept, as NEW.
+        """
+        self.check_size(operation.stack[-1], what="the first step")
+        new = _stamped(operation)
+        if new.key is not None:
+            return self.claim_key(new)
+        self.insert_settled(new)
+        return new
+
+    def submit(self, operation: Operation) -> Operation:
+        """Keep an operation and let it be run; see `create`."""
+        if operation.key is not None:
+            created = self.create(operation)
+            return self.seed(created.id) if created.status is Status.NEW else created
+        return self.create(seeded(operation))
+
+    def seed(self, operation_id: FateId) -> Operation:
+        """Let a NEW operation be run; one that runs already, or has run, is left alone.
+
+        Raises:
+            FateError: there is no such operation.
+        """
+        while True:
+            found = self.existing(operation_id)
+            if found.status is not Status.NEW:
+                return found
+            try:
+                return self.write(found, seeded(found))
+            except ReservationLost:
+                continue
+
+    def existing(self, operation_id: FateId) -> Operation:
+        """Return an operation.
+
+        Raises:
+            FateError: there is none.
+        """
+        found = self.read(operation_id)
+        if found is None:
+            raise FateError(
+                f"there is no operation {operation_id} in {self.url}; `omidpy fate list` shows "
+                "what there is"
+            )
+        return found
+
+    def in_order(self) -> list[Operation]:
+        """Return every operation that can be read: started ones first, then by age."""
+        found = [one for one in self.scan() if isinstance(one, Operation)]
+        return sorted(found, key=lambda one: (one.status != Status.IN_PROGRESS, one.created_ms))
+
+    def runnable(self) -> list[Operation]:
+        """Return what an executor may take, in the order in which it should."""
+        return [
+            one for one in self.in_order() if one.status in RUNNABLE and one.reservation is None
+        ]
+
+    def try_reserve(self, operation: Operation, worker: Worker) -> Operation | None:
+        """Reserve an operation as it was read; None if it has changed since, or is reserved.
+
+        Raises:
+            StorageUnavailable: it may be reserved.
+        """
+        if operation.reservation is not None:
+            return None
+        try:
+            return self.write(operation, reserved(operation, new_reservation(worker)))
+        except ReservationLost:
+            return None
+
+    def break_dead(
+        self, judge: Judge, held: Collection[Operation] | None = None
+    ) -> list[Operation]:
+        """Break the reservations of dead workers; their next write fails, if they live after all.
+
+        Args:
+            judge: Says who is dead.
+            held: Reserved operations as they were read; None reads them now.
+
+        Returns:
+            The operations that can be reserved again.
+        """
+        if held is None:
+            held = [one for one in self.scan() if isinstance(one, Operation) and one.reservation]
+        workers = {one.reservation.worker for one in held if one.reservation}
+        dead = judge.dead(workers)
+        broken = []
+        for one in held:
+            if one.reservation is not None and one.reservation.worker in dead:
+                try:
+                    broken.append(self.write(one, released(one)))
+                except ReservationLost:
+                    continue  # it goes on, or somebody else was faster
+        return broken
+
+    def delete(self, operation: Operation) -> bool:
+        """Remove an operation as it was read; False if it has changed since."""
+        return self._settled(
+            lambda: self.remove(operation),
+            lambda: self.read(operation.id) is None,
+            brief,
+        )
+
+    # -- settling ------------------------------------------------------------------------------
+
+    def write(self, old: Operation, new: Operation, patience: Patience = brief) -> Operation:
+        """Write what follows from `old`.
+
+        Returns:
+            The record as it is now, to go on from.
+
+        Raises:
+            ReservationLost: `old` is not the record any more.
+            StorageUnavailable: it may have been written, and may still be.
+        """
+        stamped = replace(_stamped(new), version=old.version + 1)
+        if self._settled(
+            lambda: self.swap(old, stamped),
+            lambda: self._write_id(old.id) == stamped.write_id,
+            patience,
+        ):
+            return stamped
+        raise ReservationLost(
+            f"operation {old.id} was changed by somebody else since it was read; nothing was "
+            "written"
+        )
+
+    def insert_settled(self, operation: Operation) -> None:
+        """Insert a record whose id nobody else can have."""
+        is_there = self._settled(
+            lambda: self.insert(operation),
+            lambda: self.read(operation.id) is not None,
+            brief,
+        )
+        if not is_there:
+            raise FateError(f"the id {operation.id} is taken; submit the operation again")
+
+    def check_size(self, raw: bytes, *, what: str) -> None:
+        """Refuse what the store cannot keep in one piece.
+
+        Raises:
+            UsageError: naming both sizes.
+        """
+        if len(raw) > self.max_step_bytes:
+            raise UsageError(
+                f"{what} has {len(raw)} bytes as JSON, and {self.url} takes {self.max_step_bytes}; "
+                "keep the data elsewhere and its name in the step"
+            )
+
+    def _settled(
+        self, send: Callable[[], bool], is_done: Callable[[], bool], patience: Patience
+    ) -> bool:
+        """Send until it is known whether it was done.
+
+        A refusal is looked at too: to an attempt whose answer was lost it may mean that it was
+        done, and it comes too where a lower layer repeated the call.  A true refusal is final,
+        because versions do not come back.
+        """
+        failures = 0
+        while True:
+            try:
+                return send() or is_done()
+            except StorageUnavailable:
+                failures += 1
+                if not patience(failures):
+                    raise
+
+    def _write_id(self, operation_id: FateId) -> str | None:
+        found = self.read(operation_id)
+        return None if found is None else found.write_id
+
+
+def new_reservation(worker: Worker) -> Reservation:
+    """Return a reservation that nobody had before."""
+    return Reservation(worker.id, uuid.uuid4().hex)
+
+
+def is_live(operation: Operation | None) -> bool:
+    """Say whether an operation keeps its key from others."""
+    return operation is not None and operation.status not in FINISHED
+
+
+def _stamped(operation: Operation) -> Operation:
+    return replace(operation, write_id=uuid.uuid4().hex)

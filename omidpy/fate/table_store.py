@@ -1,0 +1,300 @@
+"""Operations in a plain table of a store: memory, one file, or HBase, whose gateway checks changes.
+
+The table is not transactional, so that operations go on while the oracle is down.  It is made when
+the first operation is kept.
+
+    tx_<16 hex>       an operation (`rows.py`); its guard is `txadmin:v`
+    key_<sha256>      tx:id       the operation that was last submitted under a key
+    worker_<id>       tx:beat     a worker's sign of life (`workers.py`)
+    lock_<table>      tx:queue    who holds and wants locks on a table (`locks.py`)
+    format            txadmin:v   which form all this has
+
+A submission under a key is in two rows, which HBase changes one after the other: the operation is
+kept as NEW, the key's row is swapped from what it named to the new id, and only then is the
+operation seeded.  Who finds a live operation under the key, NEW or not, seeds it and takes it for
+its own; what was kept in vain is removed, or ages off.
+
+A key's row may go when its operation has, and come back.  On HBase a delete hides later writes up
+to its version, so each is written one version above the last one seen, and looked at afterwards;
+what does not show is written again, higher.
+
+Where the store has guarded batches, threads share them (`joined.py`): one sync for several steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from omidpy.clock import Clock
+from omidpy.errors import (
+    ConfigError,
+    CorruptCell,
+    FateError,
+    NoSuchTable,
+    StorageUnavailable,
+    TableExists,
+)
+from omidpy.fate.joined import JoinedChanges
+from omidpy.fate.operation import FateId, Operation, Unreadable
+from omidpy.fate.rows import (
+    FAMILIES,
+    FIXED_VERSION,
+    GUARD,
+    OPERATION_PREFIX,
+    TX,
+    difference,
+    guard_value,
+    id_of,
+    insertion,
+    operation_of,
+    removal,
+    row_of,
+)
+from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
+from omidpy.fate.workers import TableJudge, TableWorker, WorkerRows
+from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema
+from omidpy.storage.base import Condition, DeleteVersion, Put, Row, RowMutation, Store
+
+FATE_TABLE: Final = "OMIDPY_FATE"
+FORMAT_ROW: Final = b"format"
+KEY_PREFIX: Final = b"key_"
+LOCK_PREFIX: Final = b"lock_"
+KEY_OWNER: Final = Column(TX, b"id")
+LOCK_QUEUE: Final = Column(TX, b"queue")
+
+MAX_STEP_BYTES: Final = 1 << 20
+"""HBase takes ten times as much; but a listing reads every step."""
+
+_ONE_VERSION: Final = {"VERSIONS": "1"}
+FIRST_LEAP: Final = 1 << 20
+"""By how much the version of a key that does not show is raised first; doubled each time."""
+
+MAX_LEAPS: Final = 20
+"""How often a key's row is written before somebody must be told."""
+
+
+class TableFateStore(FateStore):
+    """Keeps operations in a table of `store`, which it does not close."""
+
+    max_step_bytes = MAX_STEP_BYTES
+
+    def __init__(self, store: Store, table: str = FATE_TABLE) -> None:
+        """Use the table `table`, made when it is needed.
+
+        Raises:
+            ConfigError: the store cannot check a change, or a newer omidpy has written the table.
+        """
+        if not (store.capabilities.checked_changes and store.capabilities.exact_delete):
+            raise ConfigError(
+                f"{store.url} cannot keep operations: the gateway cannot check a change; open the "
+                "store through hbase+thrift2://"
+            )
+        super().__init__()
+        self._store = store
+        self._table = table
+        self._changes = JoinedChanges(store)
+        self._workers = WorkerRows(store, table)
+        self._exists = self._check_format()
+
+    @property
+    def url(self) -> str:
+        """The store's address and the table."""
+        return f"table {self._table} of {self._store.url}"
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def insert(self, operation: Operation) -> bool:
+        """Write a new record; see `FateStore`."""
+        self._make_table()
+        return self._change(row_of(operation.id), GUARD, None, insertion(operation))
+
+    def swap(self, old: Operation, new: Operation) -> bool:
+        """Write what differs; see `FateStore`.  Cost: 1 checked change."""
+        return self._change(row_of(old.id), GUARD, guard_value(old), difference(old, new))
+
+    def remove(self, operation: Operation) -> bool:
+        """Remove the record and its key's mark; see `FateStore`."""
+        row = row_of(operation.id)
+        (cells,) = self._get([row])
+        if not cells:
+            return False
+        if not self._change(row, GUARD, guard_value(operation), removal(operation, cells)):
+            return False
+        if operation.key is not None:
+            owner = self._key_owner(_key_row(operation.key))
+            if owner is not None and _owner_id(owner) == operation.id:
+                self._forget_key(owner)
+        return True
+
+    def read(self, operation_id: FateId) -> Operation | None:
+        """Return an operation; see `FateStore`.  Cost: 1 get."""
+        (cells,) = self._get([row_of(operation_id)])
+        return operation_of(cells, table=self._table) if cells else None
+
+    def scan(self) -> Iterator[Operation | Unreadable]:
+        """Yield every operation; see `FateStore`.  Cost: 1 RPC a page."""
+        for cells in self._rows(OPERATION_PREFIX):
+            try:
+                yield operation_of(cells, table=self._table)
+            except CorruptCell as error:
+                yield Unreadable(id_of(cells[0].row), str(error))
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def claim_key(self, operation: Operation) -> Operation:
+        """Insert a NEW record under its key; see `FateStore`."""
+        assert operation.key is not None, "only what has a key claims one"
+        row = _key_row(operation.key)
+        owner = self._key_owner(row)
+        if (live := self._live(owner)) is not None:
+            return live
+        self.insert_settled(operation)
+        for leap in range(MAX_LEAPS):
+            owner = self._key_owner(row)
+            if owner is not None and _owner_id(owner) == operation.id:
+                return operation
+            if (live := self._live(owner)) is not None:
+                self.delete(operation)
+                return live
+            self._take_key(row, owner, operation, leap)
+        raise FateError(
+            f"operation {operation.id} could not be entered under its key {operation.key}, "
+            f"because row {row!r} of {self.url} changes all the time; submit it again"
+        )
+
+    def _take_key(self, row: bytes, owner: Cell | None, operation: Operation, leap: int) -> None:
+        """Write a key's row once; whether that shows is for the caller to see."""
+        deletes: tuple[DeleteVersion, ...] = ()
+        version = operation.created_ms + (0 if leap == 0 else FIRST_LEAP << leap)
+        if owner is not None:
+            version = owner.version + 1
+            deletes = (DeleteVersion(*KEY_OWNER, owner.version),)
+        put = Put(*KEY_OWNER, version, operation.id.encode())
+        expected = None if owner is None else owner.value
+        try:
+            self._change(row, KEY_OWNER, expected, RowMutation(row, (put,), deletes))
+        except StorageUnavailable:
+            if not brief(leap + 1):
+                raise
+
+    def _live(self, owner: Cell | None) -> Operation | None:
+        """Return the operation that a key's row names if that keeps the key from others."""
+        if owner is None:
+            return None
+        found = self.read(_owner_id(owner))
+        return found if is_live(found) else None
+
+    def _key_owner(self, row: bytes) -> Cell | None:
+        (cells,) = self._get([row], columns=[KEY_OWNER])
+        return cells[0] if cells else None
+
+    def _forget_key(self, owner: Cell) -> None:
+        delete = DeleteVersion(*KEY_OWNER, owner.version)
+        self._change(owner.row, KEY_OWNER, owner.value, RowMutation(owner.row, deletes=(delete,)))
+
+    # -- locks ---------------------------------------------------------------------------------
+
+    def read_lock_queue(self, table: str) -> bytes | None:
+        """Return a table's queue; see `FateStore`.  Cost: 1 get."""
+        (cells,) = self._get([LOCK_PREFIX + table.encode()], columns=[LOCK_QUEUE])
+        return cells[0].value if cells else None
+
+    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a table's queue; see `FateStore`."""
+        self._make_table()
+        row = LOCK_PREFIX + table.encode()
+        put = Put(*LOCK_QUEUE, FIXED_VERSION, new)
+        return self._change(row, LOCK_QUEUE, old, RowMutation(row, (put,)))
+
+    def lock_queues(self) -> Iterator[tuple[str, bytes]]:
+        """Yield every queue; see `FateStore`."""
+        for cells in self._rows(LOCK_PREFIX, columns=[LOCK_QUEUE]):
+            table = cells[0].row.removeprefix(LOCK_PREFIX).decode(errors="replace")
+            yield table, cells[0].value
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def new_worker(self, *, lease_s: float, clock: Clock) -> TableWorker:
+        """Register a worker; see `FateStore`."""
+        self._make_table()
+        return TableWorker(self._workers, lease_s=lease_s, clock=clock)
+
+    def new_judge(self, clock: Clock) -> TableJudge:
+        """Return a judge; see `FateStore`."""
+        return TableJudge(self._workers, clock)
+
+    def sweep(self, judge: Judge) -> None:
+        """Remove rows of keys and workers that nothing refers to; see `FateStore`."""
+        # Keys first: a key that was there then named an operation that was there before.
+        owners = [cells[0] for cells in self._rows(KEY_PREFIX, columns=[KEY_OWNER])]
+        there = {cells[0].row for cells in self._rows(OPERATION_PREFIX, columns=[GUARD])}
+        for owner in owners:
+            if row_of(_owner_id(owner)) not in there:
+                self._forget_key(owner)
+        signs = self._workers.read_all()
+        for worker in judge.dead(signs):
+            if worker in signs:
+                self._workers.forget(worker, signs[worker])
+
+    def close(self) -> None:
+        """Do nothing: the store is its owner's."""
+
+    # -- the table -----------------------------------------------------------------------------
+
+    def _check_format(self) -> bool:
+        """Say whether the table is there.
+
+        Raises:
+            ConfigError: a newer omidpy has written it.
+        """
+        (cells,) = self._get([FORMAT_ROW], columns=[GUARD])
+        if cells and (not cells[0].value.isdigit() or int(cells[0].value) > FORMAT):
+            raise ConfigError(
+                f"{self.url} has format {cells[0].value.decode(errors='replace')!r}, and this "
+                f"omidpy reads up to {FORMAT}; upgrade omidpy to the version that wrote it"
+            )
+        return bool(cells)
+
+    def _make_table(self) -> None:
+        if self._exists:
+            return
+        families = [FamilySchema(family, _ONE_VERSION) for family in FAMILIES]
+        with contextlib.suppress(TableExists):
+            self._store.create_table(TableSchema(self._table, families))
+        put = Put(*GUARD, FIXED_VERSION, b"%d" % FORMAT)
+        mutation = RowMutation(FORMAT_ROW, (put,))
+        self._store.check_and_mutate(self._table, FORMAT_ROW, GUARD, None, mutation, durable=True)
+        self._exists = self._check_format()
+
+    def _change(
+        self, row: bytes, column: Column, expected: bytes | None, mutation: RowMutation
+    ) -> bool:
+        try:
+            return self._changes.change(Condition(self._table, row, column, expected), mutation)
+        except NoSuchTable:
+            return False  # no row of it is as anybody saw it
+
+    def _get(self, rows: Sequence[bytes], columns: Sequence[Column] | None = None) -> list[Row]:
+        try:
+            return self._store.get(self._table, rows, columns=columns, max_versions=1)
+        except NoSuchTable:
+            return [[] for _ in rows]
+
+    def _rows(self, prefix: bytes, columns: Sequence[Column] | None = None) -> Iterator[Row]:
+        end = prefix[:-1] + bytes((prefix[-1] + 1,))
+        with contextlib.suppress(NoSuchTable):
+            for page in self._store.scan(
+                self._table, KeyRange(prefix, end), columns=columns, max_versions=1
+            ):
+                yield from page
+
+
+def _key_row(key: str) -> bytes:
+    return KEY_PREFIX + hashlib.sha256(key.encode()).hexdigest().encode()
+
+
+def _owner_id(owner: Cell) -> FateId:
+    return FateId(owner.value.decode(errors="replace"))
