@@ -1,13 +1,15 @@
 """May a table that something else made be taken for ours, and which of its families?
 
+Every family, unless the operator names fewer: a client of Omid's writes into any of them, and what
+it commits in one that is not ours we would neither see nor heal.
+
 Adopting hands cells to readers and to the compactor: what has neither a shadow cell nor a commit
 entry is then invisible, and goes at the next compaction.  So a table is read whole before it is
-marked.  A family is marked if it was marked already, or if it holds shadow cells; every family of
-an empty table is.  Beside such families one of plain data stays unmarked.  In a table of nothing
-else, all its families are marked, once their cells have shadow cells (`conversion.py`).
+marked (`census.py`).  Plain data gets shadow cells of its own (`conversion.py`); cells that nobody
+has decided about go only with the operator's consent.
 
-A table that is ours may have been written to since by somebody without transactions.  Adopting it
-once more finds those cells, and gives them shadow cells as the first time.
+A table that is ours may have been written to since by somebody without transactions, or have got
+another family.  Adopting it once more does for those what it does the first time.
 
 Omid's clients agree on how conflicts are detected by their settings alone, ours by an attribute of
 the table.  So adopting records it: what the operator says, else what Omid does by default.
@@ -15,18 +17,15 @@ the table.  So adopting records it: what the operator says, else what Omid does 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from compactor.conversion import (
-    convert,
-    late_versions,
-    objection,
-    versions_to_convert,
-)
+from compactor.census import Census, FamilyCensus, take_census
+from compactor.conversion import convert
 from compactor.ownership import (
     NOT_IGNORED,
     family_text,
@@ -36,8 +35,6 @@ from compactor.ownership import (
     unknown_tables,
 )
 from omidpy.catalog import CONFLICT_LEVELS
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable
 from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
@@ -51,34 +48,12 @@ from omidpy.control import (
     weakness,
 )
 from omidpy.errors import NoSuchTable, UsageError
-from omidpy.model import Cell, TableSchema, Timestamp, base
-from omidpy.plain_versions import PlainVersions
+from omidpy.model import TableSchema
+from omidpy.plain_versions import NO_VERSIONS, plain_versions
 from omidpy.storage.base import Store
-from omidpy.visibility import sort_row
-
-PAGE_ROWS: Final = 500
 
 OMIDS_CONFLICT_LEVEL: Final = "cell"
 """What Omid's `conflictAnalysisLevel` is where nobody set it."""
-
-
-class FamilyCensus(msgspec.Struct):
-    """What one family holds."""
-
-    is_marked: bool
-    shadow_cells: int = 0
-    data_cells: int = 0
-    undecided_cells: int = 0
-    """Data cells with neither a shadow cell nor a commit entry."""
-    late_cells: int = 0
-    """Those of them, in a table of ours, that were written without a transaction."""
-    self_committed_cells: int = 0
-    """Shadow cells, of those counted, that name their own version: autocommitted, or converted."""
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether transactions wrote here, as far as the cells tell."""
-        return self.is_marked or self.shadow_cells > self.self_committed_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +61,10 @@ class AdoptionPlan:
     """What adopting a table would do."""
 
     table: str
-    is_owned: bool
-    """Whether it is ours already; then only missing marks are set, and late cells converted."""
+    owned: frozenset[bytes]
+    """The families that are ours already; empty if the table is not."""
     families: frozenset[bytes]
-    """The families that will be ours."""
-    plain: frozenset[bytes] = frozenset()
-    """Those of them that hold plain data, whose cells get shadow cells first."""
-    late: frozenset[bytes] = frozenset()
-    """Those of them that hold plain data written since they became ours."""
+    """The families that will be ours, those included."""
     altered: frozenset[bytes] = frozenset()
     """Those of them whose limits of versions or age are taken away."""
     conflict_level: str = OMIDS_CONFLICT_LEVEL
@@ -101,16 +72,37 @@ class AdoptionPlan:
     is_level_chosen: bool = False
     """Whether an operator has said so, or the table did; else it is Omid's default."""
     census: Mapping[bytes, FamilyCensus] = field(default_factory=dict)
+    """What every family holds, those included that will not be ours."""
 
-    def undecided_cells(self) -> int:
-        """Return how many cells the adoption would make invisible and collectable."""
-        transactional = [self.census[family] for family in self.families - self.plain]
-        return sum(found.undecided_cells - found.late_cells for found in transactional)
+    @property
+    def plain(self) -> frozenset[bytes]:
+        """The families of ours-to-be with plain data, whose cells get shadow cells first."""
+        return frozenset(one for one in self.families if self.census[one].plain_cells)
 
     def plain_cells(self) -> int:
         """Return how many cells of plain data get shadow cells."""
-        first = sum(self.census[family].undecided_cells for family in self.plain)
-        return first + sum(self.census[family].late_cells for family in self.late)
+        return sum(self.census[family].plain_cells for family in self.families)
+
+    def undecided_cells(self) -> int:
+        """Return how many cells the adoption would make invisible and collectable.
+
+        What nobody has decided about in a family that is ours already is what running transactions
+        are writing.
+        """
+        return sum(self.census[family].undecided_cells for family in self.families - self.owned)
+
+    def census_after(self, converted: Mapping[bytes, int]) -> dict[bytes, FamilyCensus]:
+        """Return what the families hold once so many cells of each have got shadow cells."""
+        return {
+            family: msgspec.structs.replace(
+                found,
+                is_marked=found.is_marked or family in self.families,
+                shadow_cells=found.shadow_cells + converted.get(family, 0),
+                self_committed_cells=found.self_committed_cells + converted.get(family, 0),
+                plain_cells=0 if family in self.families else found.plain_cells,
+            )
+            for family, found in self.census.items()
+        }
 
 
 def plan_adoption(
@@ -118,26 +110,28 @@ def plan_adoption(
     table: str,
     commit_table: str,
     *,
+    families: Collection[bytes] | None = None,
     may_alter: bool = False,
     conflict_level: str | None = None,
 ) -> AdoptionPlan:
-    """Read a table and decide which of its families can be ours.
+    """Read a table and say what adopting it would do.
 
     Args:
         store: Where the table is.
         table: Its name.
         commit_table: Whose transactions it shall have.
+        families: Which of its families; None is all of them.
         may_alter: Plan to take away the limits of families, instead of refusing those that have
             some.
         conflict_level: What its clients detect conflicts by, `cell` or `row`.  None: what the table
             says, else what Omid's clients do by default.
 
     Raises:
-        UsageError: no such level or table, a system table, one of another commit table, one of
-            plain data that transactions would misread, or one whose old versions or acknowledged
-            writes HBase drops.
+        UsageError: no such level, table or family, a system table, one of another commit table, one
+            of plain data that transactions would misread, one whose old versions or acknowledged
+            writes HBase drops, or a family with the mark is not among `families`.
 
-    Cost: reads the whole table, 1 commit table get a page; plain data is read twice.
+    Cost: reads the whole table, 1 commit table get a page.
     """
     if not (store.capabilities.multi_version_scan and store.capabilities.table_admin):
         raise UsageError(
@@ -157,41 +151,36 @@ def plan_adoption(
         )
     if (complaint := weakness(schema)) is not None:
         raise UsageError(complaint)
-    owned = is_owned(schema, commit_table)
-    late_ones = late_versions(store) if owned else None
-    census = take_census(store, schema, commit_table, late_ones)
-    families = frozenset(name for name, found in census.items() if found.is_transactional)
-    plain: frozenset[bytes] = frozenset()
-    if not families:
-        families = frozenset(census)
-        plain = frozenset(name for name, found in census.items() if found.data_cells)
-    altered = limited_families(schema) & families
-    if altered and not may_alter and (complaint := forgetfulness(schema, families)) is not None:
+    marked = transactional_families(schema)
+    wanted = frozenset(schema.family_names() if families is None else families)
+    check_families(schema, wanted)
+    if missing := sorted(marked - wanted):
+        raise UsageError(
+            f"family {family_text(missing[0])} of table {table} has {OMID_ENABLED}=true, so that "
+            "it is ours with the table; name it among --families, too"
+        )
+    altered = limited_families(schema) & wanted
+    if altered and not may_alter and (complaint := forgetfulness(schema, wanted)) is not None:
         raise UsageError(f"{complaint}, or add --alter-families")
-    late = frozenset(name for name, found in census.items() if found.late_cells)
-    if plain:
-        _check_convertible(store, table, plain, versions_to_convert(store))
-    if late and late_ones is not None:
-        _check_convertible(store, table, late, late_ones, among_transactions=True)
+    census = take_census(store, schema, commit_table)
+    _check_visible(store, table, census, wanted)
     chosen = conflict_level or schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE)
     return AdoptionPlan(
         table,
-        owned,
-        families,
-        plain,
-        late,
+        marked if is_owned(schema, commit_table) else frozenset(),
+        wanted,
         altered,
         conflict_level=chosen or OMIDS_CONFLICT_LEVEL,
         is_level_chosen=chosen is not None,
-        census=census,
+        census=census.families,
     )
 
 
-def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
+def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> Counter[bytes]:
     """Carry out a plan; the table's attribute comes last: without it nothing is ours.
 
     Returns:
-        How many cells of plain data got shadow cells.
+        By family, how many cells of plain data got shadow cells.
 
     Raises:
         UsageError: plain data changed meanwhile; the adoption can be done again.
@@ -199,12 +188,9 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
     for family in sorted(plan.altered):
         limits = {VERSIONS_ATTRIBUTE: None, TTL_ATTRIBUTE: None}
         store.set_family_attributes(plan.table, family, limits)
-    converted = 0
+    converted: Counter[bytes] = Counter()
     if plan.plain:
-        converted = convert(store, plan.table, plan.plain, versions_to_convert(store))
-    if plan.late:
-        versions = late_versions(store)
-        converted += convert(store, plan.table, plan.late, versions, among_transactions=True)
+        converted = convert(store, plan.table, plan.plain, plain_versions(store) or NO_VERSIONS)
     for family in sorted(plan.families):
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
     attributes = {
@@ -220,6 +206,26 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> int:
     return converted
 
 
+def _check_visible(store: Store, table: str, census: Census, wanted: frozenset[bytes]) -> None:
+    """Refuse data that transactions would not see as it is, or of which nobody knows."""
+    if not census.is_plain_known and any(
+        found.undecided_cells and not found.is_transactional
+        for family, found in census.families.items()
+        if family in wanted
+    ):
+        raise UsageError(
+            f"no oracle has started on {store.url} yet, so that it is not known which versions are "
+            "transactions'; start `tso-server` first"
+        )
+    if hopeless := [family for family in sorted(wanted) if census.hopeless[family]]:
+        count = sum(census.hopeless[family] for family in hopeless)
+        raise UsageError(
+            f"{count} cells of {table} are plain data that transactions would not see as they are; "
+            f"the first: {census.objections[hopeless[0]]}; rewrite or delete those, leave their "
+            "family out with --families, or copy the table into a transactional one"
+        )
+
+
 def limited_families(schema: TableSchema) -> frozenset[bytes]:
     """Return the families of which the store drops old versions or old cells."""
     return frozenset(
@@ -227,35 +233,6 @@ def limited_families(schema: TableSchema) -> frozenset[bytes]:
         for family in schema.families
         if {VERSIONS_ATTRIBUTE, TTL_ATTRIBUTE} & family.attributes.keys()
     )
-
-
-def _check_convertible(
-    store: Store,
-    table: str,
-    families: Collection[bytes],
-    versions: PlainVersions,
-    *,
-    among_transactions: bool = False,
-) -> None:
-    """Refuse plain data that transactions would not see as it is."""
-    columns = [(family, None) for family in sorted(families)]
-    count, first = 0, ""
-    for page in store.scan(table, columns=columns, page_rows=PAGE_ROWS):
-        for cells in page:
-            row = sort_row(cells)
-            for cell in row.data:
-                if among_transactions and not versions.contains(cell.version):
-                    continue
-                if cell[1:4] in row.shadows or (why := objection(cell, versions)) is None:
-                    continue
-                first = first or f"{cell[:4]!r}, {why}"
-                count += 1
-    if count:
-        raise UsageError(
-            f"{count} cells of {table} are plain data that transactions would not see as they are; "
-            f"the first: {first}; rewrite or delete those, or copy the table into a transactional "
-            "one"
-        )
 
 
 def ignore(
@@ -333,42 +310,3 @@ def users_schema(store: Store, table: str) -> TableSchema:
         # The default namespace of HBase may be named; what is recorded goes by the other name.
         raise UsageError(f"{table} is a second name of the table {schema.name}; use that one")
     return schema
-
-
-def take_census(
-    store: Store,
-    schema: TableSchema,
-    commit_table: str,
-    late_ones: PlainVersions | None = None,
-) -> dict[bytes, FamilyCensus]:
-    """Count, by family, the cells of a table and what is known of their transactions.
-
-    Args:
-        store: Where the table is.
-        schema: Its description.
-        commit_table: Where its transactions are decided.
-        late_ones: In a table of ours, which versions are certainly no transaction's.
-    """
-    marked = transactional_families(schema)
-    census = {name: FamilyCensus(name in marked) for name in schema.family_names()}
-    commits = CommitTable(store, commit_table)
-    for page in store.scan(schema.name, page_rows=PAGE_ROWS):
-        unknown: list[Cell] = []
-        for cells in page:
-            row = sort_row(cells)
-            for (family, _, version), commit_ts in row.shadows.items():
-                census[family].shadow_cells += 1
-                census[family].self_committed_cells += commit_ts == version
-            for cell in row.data:
-                census[cell.family].data_cells += 1
-                is_known = cell[1:4] in row.shadows or base(cell.version) in row.commits
-                if not is_known:
-                    unknown.append(cell)
-        entries = commits.read({Timestamp(base(cell.version)) for cell in unknown})
-        for cell in unknown:
-            if entries[base(cell.version)] in (None, INVALID):
-                found = census[cell.family]
-                found.undecided_cells += 1
-                if found.is_marked and late_ones and late_ones.contains(cell.version):
-                    found.late_cells += 1
-    return census

@@ -13,13 +13,13 @@ has no shadow cell, and nobody sees it until the table is adopted once more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
 from omidpy.cells import encode_long, is_tombstone
 from omidpy.errors import UsageError
-from omidpy.model import Cell
-from omidpy.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
+from omidpy.plain_versions import PlainVersions
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.visibility import shadow_column, sort_row
 
@@ -28,70 +28,27 @@ MOST_PASSES: Final = 4
 """Each pass finds what was written during the one before it; one that finds nothing is the last."""
 
 
-def versions_to_convert(store: Store) -> PlainVersions:
-    """Return which versions no oracle of this store has issued or will issue.
-
-    Raises:
-        UsageError: no oracle of ours has started yet, so that nobody knows.
-
-    Cost: 3 gets.
-    """
-    found = plain_versions(store)
-    if found is None:
-        raise UsageError(
-            f"no oracle has started on {store.url} yet, so that it is not known which versions are "
-            "transactions'; start `tso-server` first"
-        )
-    return found
-
-
-def objection(cell: Cell, versions: PlainVersions) -> str | None:
-    """Say why a cell of plain data cannot be seen by transactions as it is; None if it can."""
-    if not versions.contains(cell.version):
-        return (
-            f"version {cell.version} may be a transaction's: those that certainly are not lie from "
-            f"{versions.low} to below {versions.high}"
-        )
-    if is_tombstone(cell.value):
-        return f"the value {cell.value!r} is how this format writes a delete"
-    return None
-
-
-def late_versions(store: Store) -> PlainVersions:
-    """Return which versions, among transactions' cells, are certainly plain; perhaps none.
-
-    Cost: 3 gets.
-    """
-    return plain_versions(store) or NO_VERSIONS
-
-
 def convert(
-    store: Store,
-    table: str,
-    families: Collection[bytes],
-    versions: PlainVersions,
-    *,
-    among_transactions: bool = False,
-) -> int:
-    """Give every cell of some families its shadow cell; return how many had none.
+    store: Store, table: str, families: Collection[bytes], versions: PlainVersions
+) -> Counter[bytes]:
+    """Give every plain cell of some families its shadow cell; return by family how many had none.
 
-    What an interrupted run has done already is left as it is.
+    What an interrupted run has done already is left as it is, and so are cells of other versions.
 
     Args:
         store: Where the table is.
         table: Its name.
         families: Which of its families.
         versions: Which versions are certainly no transaction's.
-        among_transactions: Leave cells of other versions alone, instead of refusing them.
 
     Raises:
         UsageError: somebody writes cells all the time, or one that cannot be converted.
 
     Cost: reads those families at least twice, and writes a cell for each of theirs.
     """
-    converted = 0
+    converted: Counter[bytes] = Counter()
     for _ in range(MOST_PASSES):
-        found = _pass_over(store, table, families, versions, among_transactions=among_transactions)
+        found = _pass_over(store, table, families, versions)
         if not found:
             return converted
         converted += found
@@ -101,14 +58,9 @@ def convert(
 
 
 def _pass_over(
-    store: Store,
-    table: str,
-    families: Collection[bytes],
-    versions: PlainVersions,
-    *,
-    among_transactions: bool,
-) -> int:
-    converted = 0
+    store: Store, table: str, families: Collection[bytes], versions: PlainVersions
+) -> Counter[bytes]:
+    converted: Counter[bytes] = Counter()
     columns = [(family, None) for family in sorted(families)]
     for page in store.scan(table, columns=columns, page_rows=PAGE_ROWS):
         mutations = []
@@ -116,16 +68,17 @@ def _pass_over(
             row = sort_row(cells)
             puts = []
             for cell in row.data:
-                if cell[1:4] in row.shadows:
+                if cell[1:4] in row.shadows or not versions.contains(cell.version):
                     continue
-                if among_transactions and not versions.contains(cell.version):
-                    continue
-                if (why := objection(cell, versions)) is not None:
-                    raise UsageError(f"{table}: cell {cell[:4]!r} came during the adoption: {why}")
+                if is_tombstone(cell.value):
+                    raise UsageError(
+                        f"{table}: cell {cell[:4]!r} came during the adoption, and its value "
+                        f"{cell.value!r} is how this format writes a delete"
+                    )
                 puts.append(Put(*shadow_column(cell), cell.version, encode_long(cell.version)))
+                converted[cell.family] += 1
             if puts:
                 mutations.append(RowMutation(cells[0].row, puts=puts))
-                converted += len(puts)
         if mutations:
             store.write({table: mutations}, durable=True)
     return converted

@@ -33,5 +33,6 @@ class TableLayout:
         if family not in self.families:
             known = ", ".join(sorted(repr(name) for name in self.families))
             raise NoSuchFamily(
-                f"table {self.name!r} has no transactional family {family!r}; it has {known}"
+                f"table {self.name!r} has no transactional family {family!r}; it has {known}; one "
+                f"that was added later is adopted with `omidpy table adopt {self.name} --apply`"
             )

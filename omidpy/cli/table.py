@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
 import typer
@@ -19,6 +19,9 @@ from omidpy.cli.common import (
 )
 from omidpy.commit_table import COMMIT_TABLE
 from omidpy.errors import UsageError
+
+if TYPE_CHECKING:
+    from compactor.census import FamilyCensus
 
 app: Final = typer.Typer(help="Tables and whose they are.", no_args_is_help=True)
 
@@ -93,6 +96,14 @@ def adopt(
             help="Let HBase keep all versions, for ever, in families that have VERSIONS or a TTL.",
         ),
     ] = False,
+    families: Annotated[
+        str | None,
+        typer.Option(
+            "--families",
+            metavar="A,B",
+            help="Own these families alone.  Default: every family.",
+        ),
+    ] = None,
     conflict_level: Annotated[
         str | None,
         typer.Option(
@@ -107,9 +118,12 @@ def adopt(
 ) -> None:
     """Take a table of Java's, or one of plain data, for ours.  Reads it whole first.
 
+    Every family of it becomes ours, unless --families names fewer.  One that gets a family later is
+    adopted once more.
+
     Cells of plain data get shadow cells of their own version, so that every transaction sees them.
-    Stop whoever writes to such a table without transactions before; cells that were written so
-    nevertheless are found when the table is adopted once more.
+    Stop whoever writes to such a family without transactions before, or leave it out; cells that
+    were written so nevertheless are found when the table is adopted once more.
     """
     del tso
     from compactor.adoption import adopt as adopt_table  # noqa: PLC0415 - application
@@ -120,12 +134,13 @@ def adopt(
             open_store,
             name,
             COMMIT_TABLE,
+            families=parse_families(families),
             may_alter=alter_families,
             conflict_level=conflict_level,
         )
-        undecided, converted = plan.undecided_cells(), plan.plain_cells()
+        undecided, plain, census = plan.undecided_cells(), plan.plain_cells(), plan.census
         warning = ""
-        if undecided and not (accept_undecided or plan.is_owned):
+        if undecided and not accept_undecided:
             warning = (
                 f"{undecided} cells of {name} have neither a shadow cell nor a commit entry: "
                 "nobody would see them, and the next compaction drops them; add "
@@ -135,37 +150,36 @@ def adopt(
             if warning:
                 raise UsageError(warning)
             converted = adopt_table(open_store, plan, COMMIT_TABLE)
-    families = sorted(family.decode(errors="replace") for family in plan.families)
+            plain, census = converted.total(), plan.census_after(converted)
     if as_json:
-        census = {
-            family.decode(errors="replace"): msgspec.to_builtins(found)
-            for family, found in plan.census.items()
-        }
         print_json(
             {
                 "table": name,
-                "families": families,
+                "families": _texts(sorted(plan.families)),
+                "families_left_out": _texts(sorted(set(census) - plan.families)),
                 "applied": apply,
-                "cells_converted": converted,
-                "families_altered": sorted(one.decode(errors="replace") for one in plan.altered),
-                "cells_by_family": census,
+                "cells_converted": plain,
+                "families_altered": _texts(sorted(plan.altered)),
+                "cells_by_family": {
+                    _text(family): msgspec.to_builtins(found) for family, found in census.items()
+                },
                 "conflict_level": plan.conflict_level,
             }
         )
         return
-    typer.echo(f"{'adopted' if apply else 'would adopt'} {name}: families {', '.join(families)}")
-    for family, found in sorted(plan.census.items()):
-        note = "" if family in plan.families else "; left out: holds no shadow cell"
-        if family in plan.altered:
-            note += "; keeps all versions, for ever, " + ("now" if apply else "then")
+    names = ", ".join(_texts(sorted(plan.families)))
+    typer.echo(f"{'adopted' if apply else 'would adopt'} {name}: families {names}")
+    for family, found in sorted(census.items()):
+        note = ""
+        if family not in plan.families:
+            note = "; left out: a transaction's cell there would keep every commit"
+        elif family in plan.altered:
+            note = "; keeps all versions, for ever, " + ("now" if apply else "then")
+        typer.echo(f"  {_text(family)}: {_counted(found)}{note}")
+    if plan.plain:
         typer.echo(
-            f"  {family.decode(errors='replace')}: {found.data_cells} cells, "
-            f"{found.shadow_cells} shadow cells, {found.undecided_cells} undecided{note}"
-        )
-    if plan.plain or plan.late:
-        typer.echo(
-            f"{converted} cells of plain data {'got' if apply else 'would get'} shadow cells of "
-            "their own version"
+            f"{plain} cells of plain data {'got' if apply else 'would get'} shadow cells of their "
+            "own version"
         )
     hint = ""
     if not (apply or plan.is_level_chosen):
@@ -205,10 +219,11 @@ def ignore(
     named = parse_families(families)
     with opened(store) as open_store:
         ignore_table(open_store, name, COMMIT_TABLE, families=named, is_dry_run=not apply)
+    texts = None if named is None else _texts(named)
     if as_json:
-        print_json({"table": name, "families": _texts(named), "applied": apply})
+        print_json({"table": name, "families": texts, "applied": apply})
         return
-    what = name if named is None else f"families {', '.join(_texts(named) or ())} of {name}"
+    what = name if texts is None else f"families {', '.join(texts)} of {name}"
     typer.echo(f"{'ignored' if apply else 'would ignore'} {what}")
     if not apply:
         typer.echo("nothing was changed; add --apply")
@@ -229,9 +244,23 @@ def parse_families(text: str | None) -> list[bytes] | None:
 
 
 def _without(families: Sequence[bytes]) -> str:
-    names = ", ".join(_texts(families) or ())
+    names = ", ".join(_texts(families))
     return f"without {names}: adopt it once more to own every family" if names else ""
 
 
-def _texts(families: Iterable[bytes] | None) -> list[str] | None:
-    return None if families is None else [family.decode(errors="replace") for family in families]
+def _counted(found: FamilyCensus) -> str:
+    """Return what a family holds in words; nothing is said of what it lacks."""
+    parts = [f"{found.data_cells} cells", f"{found.shadow_cells} shadow cells"]
+    if found.undecided_cells:
+        parts.append(f"{found.undecided_cells} undecided")
+    if found.plain_cells:
+        parts.append(f"{found.plain_cells} of plain data")
+    return ", ".join(parts)
+
+
+def _text(family: bytes) -> str:
+    return family.decode(errors="replace")
+
+
+def _texts(families: Iterable[bytes]) -> list[str]:
+    return [_text(family) for family in families]

@@ -260,19 +260,32 @@ def test_adopting_refuses_cells_that_would_be_dropped(cli: Cli, url: str) -> Non
     assert standings(cli)["java"] == "owned"
 
 
-def test_adopting_leaves_families_of_plain_data_out(cli: Cli, url: str) -> None:
-    """Marked, every cell of theirs would be garbage."""
+def test_adopting_takes_every_family_unless_fewer_are_named(cli: Cli, url: str) -> None:
+    """What is left out is told, with what it means; the rest is never touched."""
     world = reopened(url)
-    world.table("mixed", families=(), plain_families=(b"tx", b"plain"), owner=None)
+    world.table("mixed", families=(), plain_families=(b"tx", b"log"), owner=None)
     cell = world.put(b"a", 100, table="mixed", family=b"tx")
     world.heal(cell, 150, table="mixed")
-    world.put(b"a", 500, table="mixed", family=b"plain")
-    code, out, _ = cli("table", "adopt", "mixed", "--apply")
+    world.put(b"a", 40, table="mixed", family=b"log")
+    ControlTable(world.store).write(FIRST_TIMESTAMP_FACT, encode_long(50))
+    code, out, _ = cli("table", "adopt", "mixed")
     assert code == 0
-    assert "plain: 1 cells, 0 shadow cells, 1 undecided; left out" in out
+    assert "would adopt mixed: families log, tx" in out
+    assert "  log: 1 cells, 0 shadow cells, 1 of plain data\n" in out
+    assert "1 cells of plain data would get shadow cells" in out
+    code, out, _ = cli("table", "adopt", "mixed", "--families", "tx", "--apply")
+    assert code == 0
+    assert "adopted mixed: families tx\n" in out
+    assert "log: 1 cells, 0 shadow cells, 1 of plain data; left out: a transaction's" in out
     document(cli, "compact", code=3)
-    assert (b"a", b"q", 500, b"v") in reopened(url).data("mixed")
+    assert (b"a", b"q", 40, b"v") in reopened(url).data("mixed")
     assert len(reopened(url).data("mixed")) == 2
+    assert cli("table", "adopt", "mixed", "--families", "log")[0] == 2
+    code, out, _ = cli("table", "adopt", "mixed", "--apply")
+    assert "  log: 1 cells, 1 shadow cells\n" in out, "nothing is plain any more"
+    found = document(cli, "table", "adopt", "mixed", "--apply")
+    assert (found["families"], found["families_left_out"]) == (["log", "tx"], [])
+    assert found["cells_by_family"]["log"]["shadow_cells"] == 1
 
 
 def test_adopting_plain_data_gives_it_shadow_cells(cli: Cli, url: str) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from compactor import conversion
+from compactor import census, conversion
 from compactor.adoption import adopt, plan_adoption
 from compactor.local import compact
+from compactor.ownership import read_ignored, set_ignored
 from compactor.report import RunLog
 from omidpy.cells import (
     LEGACY_TOMBSTONE,
@@ -25,13 +26,19 @@ from omidpy.commit_table import (
     LOW_WATERMARK,
     CommitTable,
     create_system_tables,
+    read_timestamp_ceiling,
 )
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
+from omidpy.control import (
+    COMMIT_TABLE_ATTRIBUTE,
+    OMID_ENABLED,
+    ControlTable,
+    transactional_families,
+)
 from omidpy.errors import ConfigError, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema, Timestamp
 from omidpy.plain_versions import PlainVersions, plain_versions
-from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.like_thrift1 import LikeThrift1
@@ -74,7 +81,7 @@ def test_every_cell_is_seen_by_every_transaction(store: MemoryStore) -> None:
         plan = plan_adoption(store, "t", COMMIT_TABLE)
         assert plan.plain == frozenset({b"a", b"b"})
         assert (plan.plain_cells(), plan.undecided_cells()) == (4, 0)
-        assert adopt(store, plan, COMMIT_TABLE) == 4
+        assert adopt(store, plan, COMMIT_TABLE) == {b"a": 3, b"b": 1}
         for tx in (before, tm.begin()):
             assert list(tx.table("t").scan(include_timestamp=True)) == [
                 (b"r", {b"a:q": (b"new", NOW_MS + 1), b"b:": (b"v", NOW_MS)}),
@@ -133,9 +140,9 @@ def test_an_interrupted_adoption_goes_on(
         with pytest.raises(TypeError):
             adopt(store, plan, COMMIT_TABLE)
     again = plan_adoption(store, "t", COMMIT_TABLE)
-    assert again.plain == frozenset({b"a", b"b"})
+    assert again.plain == frozenset({b"a"})
     assert again.plain_cells() == 1
-    assert adopt(store, again, COMMIT_TABLE) == 1
+    assert adopt(store, again, COMMIT_TABLE) == {b"a": 1}
     assert plan_adoption(store, "t", COMMIT_TABLE).plain == frozenset()
 
 
@@ -154,6 +161,99 @@ def test_a_compaction_leaves_converted_cells_in_sight(store: MemoryStore) -> Non
         assert not report.laggards
         assert before <= cells(store)
         assert tm.begin().table("t").row(b"r") == {b"a:q": b"new", b"b:": b"later"}
+
+
+# -- which families --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_java(store: MemoryStore) -> tuple[MemoryStore, int]:
+    """Return a table that a transaction wrote, beside plain data, and the one that was not healed.
+
+    Family `a` holds a healed cell of it, `b` one whose client died, `c` nothing.
+    """
+    oracle = EmbeddedOracle(store)
+    start_ts = oracle.begin().start_ts
+    oracle.begin()
+    oracle.close()
+    store.drop_table("t")
+    store.create_table(TableSchema("t", [FamilySchema(name) for name in (b"a", b"b", b"c")]))
+    for family in (b"a", b"b"):
+        put(store, b"r", family, b"q", start_ts, b"v")
+    put(store, b"r", b"a", shadow_qualifier(b"q"), start_ts, encode_long(start_ts + 50))
+    put(store, b"s", b"b", b"q", start_ts, b"died")
+    put(store, b"s", b"b", b"p", NOW_MS, b"plain")
+    entry = Put(*COMMIT, start_ts, encode_commit(start_ts, start_ts + 50))
+    store.write({COMMIT_TABLE: [RowMutation(commit_row(start_ts), [entry])]})
+    return store, start_ts
+
+
+def test_every_family_becomes_ours(of_java: tuple[MemoryStore, int]) -> None:
+    """Also one that is empty, or that only the dead wrote: Java writes there tomorrow."""
+    store, _ = of_java
+    plan = plan_adoption(store, "t", COMMIT_TABLE)
+    assert plan.families == {b"a", b"b", b"c"}
+    assert plan.plain == {b"b"}
+    assert (plan.plain_cells(), plan.undecided_cells()) == (1, 0)
+    assert plan.census[b"b"].committed_cells == 1, "the other one lies beside its own shadow cell"
+    assert adopt(store, plan, COMMIT_TABLE) == {b"b": 1}
+    assert transactional_families(store.schema("t")) == {b"a", b"b", b"c"}
+    with TransactionManager(store, EmbeddedOracle(store)) as tm:
+        rows = dict(tm.begin(read_only=True).table("t").scan())
+        assert rows == {
+            b"r": {b"a:q": b"v", b"b:q": b"v"},
+            b"s": {b"b:q": b"died", b"b:p": b"plain"},
+        }
+
+
+def test_fewer_families_can_be_named(of_java: tuple[MemoryStore, int]) -> None:
+    """Somebody goes on writing the others without transactions."""
+    store, _ = of_java
+    before = cells(store)
+    plan = plan_adoption(store, "t", COMMIT_TABLE, families=[b"a"])
+    assert plan.families == {b"a"}
+    assert plan.plain == frozenset()
+    assert adopt(store, plan, COMMIT_TABLE) == {}
+    assert transactional_families(store.schema("t")) == {b"a"}
+    assert cells(store) == before
+    for families, message in (([b"b"], "family a of table t has OMID_ENABLED"), ([b"x"], "no fam")):
+        with pytest.raises(UsageError, match=message):
+            plan_adoption(store, "t", COMMIT_TABLE, families=families)
+
+
+def test_a_family_that_came_later_is_adopted_like_the_first(
+    of_java: tuple[MemoryStore, int],
+) -> None:
+    """Its undecided cells need the operator's word; those of families of ours do not."""
+    store, start_ts = of_java
+    adopt(store, plan_adoption(store, "t", COMMIT_TABLE, families=[b"a"]), COMMIT_TABLE)
+    for family in (b"a", b"b"):
+        put(store, b"open", family, b"q", start_ts + 50, b"undecided")
+    set_ignored(ControlTable(store), "t", is_ignored=False, families=[b"b", b"c"])
+    again = plan_adoption(store, "t", COMMIT_TABLE, families=[b"a", b"b"])
+    assert again.owned == {b"a"}
+    assert again.families == {b"a", b"b"}
+    assert (again.plain_cells(), again.undecided_cells()) == (1, 1)
+    assert again.census[b"a"].undecided_cells == 1
+    adopt(store, again, COMMIT_TABLE)
+    assert transactional_families(store.schema("t")) == {b"a", b"b"}
+    assert read_ignored(ControlTable(store))["t"].families == (b"c",), "the word on b is taken back"
+
+
+def test_a_transaction_that_begins_during_the_census_is_no_data_of_the_future(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oracle's ceiling moves on while a large table is read."""
+    monkeypatch.setattr(census, "PAGE_ROWS", 1)
+    oracle = EmbeddedOracle(store)
+    later = oracle.begin().start_ts + 3600 * 10**9
+    put(store, b"z", b"a", b"q", later, b"tentative")
+    with pytest.raises(UsageError, match="above every timestamp"):
+        plan_adoption(store, "t", COMMIT_TABLE)
+    ceilings = iter([read_timestamp_ceiling(store), Timestamp(later)])
+    monkeypatch.setattr(census, "read_timestamp_ceiling", lambda _: next(ceilings))
+    assert plan_adoption(store, "t", COMMIT_TABLE).undecided_cells() == 1
+    oracle.close()
 
 
 # -- written without a transaction to a table that is ours -----------------------------------------
@@ -182,11 +282,10 @@ def test_what_is_written_past_transactions_is_seen_once_the_table_is_adopted_aga
         assert first[b"r"][b"a:q"] == b"new"
         assert b"new" not in first
         again = plan_adoption(store, "t", COMMIT_TABLE)
-        assert again.is_owned
-        assert not again.plain
-        assert again.late == frozenset({b"a", b"b"})
-        assert (again.plain_cells(), again.undecided_cells()) == (3, 1)
-        assert adopt(store, again, COMMIT_TABLE) == 3
+        assert again.owned == again.plain == frozenset({b"a", b"b"})
+        assert (again.plain_cells(), again.undecided_cells()) == (3, 0)
+        assert again.census[b"a"].undecided_cells == 1, "what a running transaction writes"
+        assert adopt(store, again, COMMIT_TABLE) == {b"a": 2, b"b": 1}
         assert seen() == {
             **first,
             b"r": {b"a:q": b"late", b"b:": b"v"},
@@ -196,7 +295,7 @@ def test_what_is_written_past_transactions_is_seen_once_the_table_is_adopted_aga
         tentative.rollback()
         third = plan_adoption(store, "t", COMMIT_TABLE)
         assert (third.plain_cells(), third.undecided_cells()) == (0, 0)
-        assert adopt(store, third, COMMIT_TABLE) == 0
+        assert adopt(store, third, COMMIT_TABLE) == {}
 
 
 def test_a_late_delete_is_refused_as_an_early_one_is(store: MemoryStore) -> None:
@@ -211,11 +310,12 @@ def test_a_late_delete_is_refused_as_an_early_one_is(store: MemoryStore) -> None
 def test_a_table_of_ours_is_adopted_again_before_any_oracle_started(store: MemoryStore) -> None:
     """Nobody knows then which versions are plain, and nothing is converted."""
     create_system_tables(store)
+    store.write({"t": [RowMutation(b"r", deletes=[DeleteVersion(b"b", b"", NOW_MS)])]})
     store.set_family_attributes("t", b"a", {OMID_ENABLED: "true"})
     store.set_table_attributes("t", {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE})
     plan = plan_adoption(store, "t", COMMIT_TABLE)
-    assert plan.is_owned
-    assert adopt(store, plan, COMMIT_TABLE) == 0
+    assert plan.owned == {b"a"}
+    assert adopt(store, plan, COMMIT_TABLE) == {}
 
 
 @pytest.mark.parametrize("follows_omid", [False, True])
@@ -244,7 +344,7 @@ def test_a_compaction_keeps_late_cells_until_they_are_adopted(
     assert note.startswith("1 cells of table t ")
     assert "`omidpy table adopt t --apply`" in note
     again = plan_adoption(store, "t", COMMIT_TABLE)
-    assert adopt(store, again, COMMIT_TABLE) == 1
+    assert adopt(store, again, COMMIT_TABLE) == {b"a": 1}
     assert TransactionManager(store, oracle).begin().table("t").row(b"late") == {b"a:q": b"late"}
     compact(store, ALL_AT_ONCE)
     assert not any("without a transaction" in one for one in RunLog(control).runs()[-1].notes)
@@ -321,9 +421,11 @@ def test_tentative_cells_are_not_taken_for_plain_data(store: MemoryStore) -> Non
     oracle = EmbeddedOracle(store)
     start_ts = oracle.begin().start_ts
     put(store, b"tentative", b"a", b"q", start_ts, b"never")
-    with pytest.raises(UsageError, match="may be a transaction's"):
-        plan_adoption(store, "t", COMMIT_TABLE)
-    oracle.close()
+    plan = plan_adoption(store, "t", COMMIT_TABLE)
+    assert (plan.plain_cells(), plan.undecided_cells()) == (4, 1)
+    adopt(store, plan, COMMIT_TABLE)
+    with TransactionManager(store, oracle) as tm:
+        assert tm.begin(read_only=True).table("t").row(b"tentative") == {}
 
 
 def test_without_an_oracle_nobody_knows_what_is_plain(store: MemoryStore) -> None:
@@ -335,7 +437,7 @@ def test_without_an_oracle_nobody_knows_what_is_plain(store: MemoryStore) -> Non
 
 def test_counting_timestamps_leave_no_room_for_hbases_clock(store: MemoryStore) -> None:
     """Milliseconds are above them: such cells would be seen by nobody, and hide what is written."""
-    NaiveOracle(store)
+    EmbeddedOracle(store, timestamps="incremental").close()
     with pytest.raises(UsageError, match="plain data"):
         plan_adoption(store, "t", COMMIT_TABLE)
 
