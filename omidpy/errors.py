@@ -44,12 +44,38 @@ class OmidError(Exception):
     """Root of every error that omidpy raises on purpose."""
 
     retryable: bool = False
+    advice: str = ""
+    """What the message ends with: how a caller may try again."""
+    attempts: int | None = None
+    """How often the transaction was tried; set by `tm.attempts` and `tm.transactional`."""
+    elapsed_s: float | None = None
+    """How long all tries took, pauses included; set with `attempts`."""
 
-    def __init__(self, message: str = "", *, retryable: bool | None = None) -> None:
-        """Keep the message; `retryable` overrides the class's own answer for this instance."""
-        super().__init__(message)
+    def __init__(
+        self, message: str = "", *, retryable: bool | None = None, advice: str = ""
+    ) -> None:
+        """Keep the message.
+
+        Args:
+            message: What happened, and what would help.
+            retryable: Overrides the class's own answer for this instance.
+            advice: How to try again: the end of the message, for whoever has not tried again yet.
+        """
+        super().__init__(f"{message}; {advice}" if advice else message)
         if retryable is not None:
             self.retryable = retryable
+        if advice:
+            self.advice = advice
+
+    @property
+    def event(self) -> str:
+        """The message without the advice."""
+        return str(self).removesuffix(f"; {self.advice}") if self.advice else str(self)
+
+    def give_up(self, ending: str) -> None:
+        """Replace the advice by how trying again has ended."""
+        self.args = (f"{self.event}; {ending}",)
+        self.advice = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Cross process boundaries whole: keyword-only arguments live in the instance's dict."""
@@ -90,9 +116,10 @@ class WriteConflict(TransactionAborted):
         *,
         cells: Sequence[tuple[str, bytes, bytes, bytes]] = (),
         retryable: bool | None = None,
+        advice: str = "",
     ) -> None:
         """Keep the message and the cells in conflict."""
-        super().__init__(message, retryable=retryable)
+        super().__init__(message, retryable=retryable, advice=advice)
         self.cells = tuple(cells)
 
 

@@ -20,6 +20,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast, over
 
 from omidpy.catalog import Catalog
 from omidpy.cells import table_id
+from omidpy.client_metrics import ClientMetrics, Tally
 from omidpy.clock import Clock, SystemClock
 from omidpy.commit_table import (
     FIRST_TIMESTAMP_FACT,
@@ -111,6 +112,7 @@ class TransactionManager:
         self.clock = clock or SystemClock()
         self.on_step: Callable[[str], None] = on_step or _no_step
         self.generation = 0
+        self.tally = Tally()
         self._is_oracle_here = is_oracle_here
         commit_table = CommitTable(store)
         resolver = CellResolver(store, commit_table)
@@ -122,7 +124,12 @@ class TransactionManager:
             post_commit, completer, is_remote=store.capabilities.remote
         )
         self.reader = SnapshotReader(
-            store, resolver, self._watermarks, self.clock, owes=self.post_committer.owes
+            store,
+            resolver,
+            self._watermarks,
+            self.clock,
+            owes=self.post_committer.owes,
+            on_healed=self.tally.healed,
         )
         self._catalog = Catalog(store, self.clock, conflict_level=conflict_level)
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
@@ -150,8 +157,9 @@ class TransactionManager:
         Cost: 1 oracle round trip.
         """
         self._check_usable()
-        asked_s = self.clock.monotonic_s()
+        asked_s, since_s = self.clock.monotonic_s(), self.tally.now_s()
         begun = self.oracle.begin(hold_s=hold_s)
+        self.tally.began(since_s)
         snapshot = self.reader.open(begun, asked_s=asked_s)
         max_age_s = self.oracle.max_transaction_age_s
         if max_age_s is not None and hold_s is not None:
@@ -276,7 +284,7 @@ class TransactionManager:
         passed, and any error that is not retryable at once.
         """
         self._check_usable()
-        return Attempts(self.begin, self.clock, budget_s)
+        return Attempts(self.begin, self.clock, budget_s, on_retry=self.tally.retried)
 
     def push_ambient(self, transaction: Transaction) -> None:
         """Let `transactional` functions called from here on join `transaction`."""
@@ -377,6 +385,11 @@ class TransactionManager:
         """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""
         return self._catalog.layout(name)
 
+    @property
+    def metrics(self) -> ClientMetrics:
+        """What this manager has seen since it was made: counts, and how long things took."""
+        return self.tally.read()
+
     # -- life ----------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -419,6 +432,7 @@ class TransactionManager:
 
     def _after_fork_in_child(self) -> None:
         self.generation += 1
+        self.tally.reset()
         self.reader.resolver.cache.forget()
         self._close_lock = threading.Lock()
         if isinstance(self.post_committer, AsyncPostCommitter):

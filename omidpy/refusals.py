@@ -51,13 +51,14 @@ def refusal(
         case AbortReason.FENCE:
             return Fenced(
                 f"transaction {start_ts} was aborted: a fence was set on one of the tables it "
-                f"wrote ({', '.join(sorted(tables))}) after it began; run it again"
+                f"wrote ({', '.join(sorted(tables))}) after it began",
+                advice="run it again",
             )
         case AbortReason.INVALIDATED:
             return Invalidated(
                 f"transaction {start_ts} was aborted: its commit was forbidden by an "
-                "invalidation, after the oracle could not be reached or was replaced; run it "
-                "again"
+                "invalidation, after the oracle could not be reached or was replaced",
+                advice="run it again",
             )
         case AbortReason.CONFLICT | AbortReason.UNSTATED:
             return _conflict(start_ts, conflicts)
@@ -68,7 +69,7 @@ def _conflict(start_ts: Timestamp, cells: Sequence[CellName]) -> WriteConflict:
     more = f" and {len(cells) - NAMED_CELLS} more" if len(cells) > NAMED_CELLS else ""
     return WriteConflict(
         f"transaction {start_ts} was aborted: another transaction committed "
-        f"{named or 'a cell that the oracle does not name'}{more} after it began; run it again, "
-        "for example with @tm.transactional",
+        f"{named or 'a cell that the oracle does not name'}{more} after it began",
         cells=cells,
+        advice="run it again, for example with @tm.transactional",
     )

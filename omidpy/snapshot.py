@@ -79,6 +79,7 @@ class SnapshotReader:
         clock: Clock,
         *,
         owes: Callable[[Timestamp], bool] = lambda _: False,
+        on_healed: Callable[[int], object] = lambda _: None,
     ) -> None:
         """Join the parts.
 
@@ -89,6 +90,7 @@ class SnapshotReader:
             clock: Measures the age of snapshots.
             owes: Whether this process is about to write a transaction's shadow cells anyway, so
                 that a reader need not.
+            on_healed: Told how many shadow cells a reader has written.
         """
         self.store = store
         self.pairing = store if isinstance(store, PairsCells) else None
@@ -98,6 +100,7 @@ class SnapshotReader:
         self.watermarks = watermarks
         self.clock = clock
         self.owes = owes
+        self.on_healed = on_healed
         self._plain: PlainVersions | None = None
 
     def is_plain(self, version: int) -> bool:
@@ -390,6 +393,8 @@ class Snapshot:
         except StorageError as error:
             # The read is right without it; the next reader or the compactor tries again.
             log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
+            return
+        self._reader.on_healed(len(cells))
 
     def check_horizon(self) -> None:
         """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""
@@ -403,9 +408,10 @@ class Snapshot:
         if self.start_ts < horizon:
             raise SnapshotTooOld(
                 f"the snapshot {self.start_ts} is below the collection horizon {horizon}: versions "
-                "it needs may be gone; begin a new transaction, or compact with longer --retention",
+                "it needs may be gone; a compaction with a longer --retention would keep them",
                 # A transaction that begins again reads a younger snapshot; time travel does not.
                 retryable=self._has_own_cells,
+                advice="begin a new transaction" if self._has_own_cells else "",
             )
         if self.has_sent_cells and self.start_ts <= low_watermark:
             raise SnapshotTooOld(

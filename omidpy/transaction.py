@@ -22,6 +22,7 @@ from omidpy.buffer import FLUSH_LIMIT_BYTES, CellName, ContradictingPart, WriteB
 from omidpy.cells import table_id, transaction_id
 from omidpy.decision import decide
 from omidpy.errors import (
+    CommitOutcomeUnknown,
     OmidError,
     Rollback,
     StorageError,
@@ -93,6 +94,7 @@ class Transaction:
         self._tables: dict[tuple[str, bool], TransactionalTable] = {}
         self._rollback_reason: str | None = None
         self._is_entered = False
+        self._commit_since_s: float | None = None
         self._callbacks: list[Callable[[Transaction], object]] = []
 
     def __repr__(self) -> str:
@@ -264,6 +266,14 @@ class Transaction:
         """
         self.check_open()
         self._check_no_savepoint()
+        self._commit_since_s = self._manager.tally.now_s()
+        try:
+            self._commit()
+        except (TransactionAborted, CommitOutcomeUnknown) as error:
+            self._manager.tally.not_committed(error)
+            raise
+
+    def _commit(self) -> None:
         reason = self._rollback_reason or self._buffer.flaw
         if reason is not None:
             self._roll_back()
@@ -335,6 +345,7 @@ class Transaction:
         if isinstance(outcome, Aborted):
             self._roll_back()
         elif isinstance(outcome, Committed) and outcome.commit_ts is not None:
+            self._commit_since_s = None
             self._committed(outcome.commit_ts)
 
     def _committed(self, commit_ts: Timestamp) -> None:
@@ -345,6 +356,7 @@ class Transaction:
         self._manager.post_committer.submit(
             Completion(self.start_ts, self._buffer.shadow_cells(commit_ts))
         )
+        self._manager.tally.committed(self._commit_since_s)
         self._run_callbacks()
 
     def _run_callbacks(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast, over
 from omidpy import manager, retry
 from omidpy.aio.lanes import Opening, Threads, awaited, opening
 from omidpy.aio.transaction import Attempt, HeldSnapshot, Transaction, Worker
+from omidpy.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.model import Outcome, TransactionStatus
@@ -77,18 +78,18 @@ class TransactionManager:
 
         It ends and raises as the blocking `attempts` does.
         """
-        backoff = retry.Backoff(self.blocking.clock, budget_s)
+        backoff = retry.Backoff(self.blocking.clock, budget_s, on_retry=self.blocking.tally.retried)
         while True:
             try:
                 tx = await self.begin()
             except OmidError as error:
                 await asyncio.sleep(backoff.pause_s(error))
                 continue
-            attempt = Attempt(tx)
+            attempt = Attempt(tx, backoff)
             yield attempt
-            if attempt.blocking.error is None:
+            if attempt.error is None:
                 return
-            await asyncio.sleep(backoff.pause_s(attempt.blocking.error))
+            await asyncio.sleep(backoff.pause_s(attempt.error))
 
     @overload
     def transactional(
@@ -135,6 +136,11 @@ class TransactionManager:
             return call
 
         return decorate if function is None else decorate(function)
+
+    @property
+    def metrics(self) -> ClientMetrics:
+        """What this manager has seen since it was made; see the blocking `metrics`."""
+        return self.blocking.metrics
 
     def push_ambient(self, tx: Transaction) -> None:
         """Let `transactional` functions called from here on join `tx`."""

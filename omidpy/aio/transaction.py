@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from omidpy import batch, holds, retry, savepoint, table, tokens, transaction
 from omidpy.aio.lanes import Lane, Threads, awaited, iterated
-from omidpy.errors import TransactionClosed
+from omidpy.errors import OmidError, TransactionClosed
 from omidpy.model import Timestamp, TransactionStatus
 
 
@@ -237,9 +237,19 @@ class HeldSnapshot:
 class Attempt:
     """Twin of `omidpy.retry.Attempt`."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, backoff: retry.Backoff) -> None:
         self._tx = tx
-        self.blocking = retry.Attempt(tx.blocking)
+        self.blocking = retry.Attempt(tx.blocking, backoff)
+
+    @property
+    def number(self) -> int:
+        """Which try this is, from 1; one that could not begin counts."""
+        return self.blocking.number
+
+    @property
+    def error(self) -> OmidError | None:
+        """Why it is tried again; None if it is not."""
+        return self.blocking.error
 
     @property
     def succeeded(self) -> bool:

@@ -44,6 +44,19 @@ def test_an_error_survives_pickling_with_all_it_carries(kind: type[errors.OmidEr
     assert vars(copy) == vars(error)
 
 
+def test_advice_ends_the_message_and_can_be_taken_back() -> None:
+    """Whoever has tried in vain is told how that ended instead."""
+    error = errors.WriteConflict("two wrote it", advice="try again", cells=[CELL])
+    assert (str(error), error.event) == ("two wrote it; try again", "two wrote it")
+    assert pickle.loads(pickle.dumps(error)).event == "two wrote it"
+    error.give_up("tried twice")
+    assert (str(error), error.event, error.advice) == (
+        "two wrote it; tried twice",
+        "two wrote it; tried twice",
+        "",
+    )
+
+
 def test_every_error_is_importable_from_the_package() -> None:
     """`except omidpy.NoSuchTable` is what one writes without looking anything up."""
     for kind in all_errors():

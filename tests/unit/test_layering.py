@@ -51,6 +51,8 @@ LEVELS: Final = {
     "omidpy.time_travel": 3,
     "omidpy.holds": 3,
     "omidpy.batch": 3,
+    "omidpy.client_metrics": 0,
+    "omidpy.prometheus": 4,
     "omidpy.layout": 3,
     "omidpy.table_writes": 3,
     "omidpy.arrow": 3,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 from typing import Self, cast
 
 import pytest
 
-from omidpy.clock import ManualClock
+from omidpy import aio
+from omidpy.clock import ManualClock, SystemClock
 from omidpy.errors import (
     CommitOutcomeUnknown,
     OmidError,
@@ -110,7 +113,7 @@ def test_the_last_error_is_raised_when_the_budget_is_spent() -> None:
     loop = Loop(*(WriteConflict(str(number)) for number in range(1000)), budget_s=3.0)
     with pytest.raises(WriteConflict) as last:
         loop.run()
-    assert str(last.value) == str(loop.begun - 1)
+    assert last.value.event.startswith(f"{loop.begun - 1}; given up after {loop.begun} tries")
     assert sum(loop.pauses) == pytest.approx(3.0)
 
 
@@ -150,6 +153,113 @@ def test_an_oracle_that_stays_away_is_reported() -> None:
     loop = Loop(*(OracleUnavailable("gone") for _ in range(1000)), budget_s=2.0)
     with pytest.raises(OracleUnavailable, match="gone"):
         loop.run()
+
+
+# -- what is seen of it ----------------------------------------------------------------------------
+
+
+ADVICE = "run it again, for example with @tm.transactional"
+
+
+def test_an_attempt_knows_its_number() -> None:
+    """From 1; one that could not begin counts."""
+    loop = Loop(WriteConflict("a"), OracleUnavailable("b"))
+    numbers = []
+    for attempt in loop.attempts:
+        numbers.append(attempt.number)
+        with attempt:
+            pass
+    assert numbers == [1, 3]
+
+
+def test_the_last_error_says_how_often_and_how_long() -> None:
+    """In fields for programs and in its message; and it no longer advises what has just failed."""
+    script = (WriteConflict(f"{number} conflicts", advice=ADVICE) for number in range(1000))
+    loop = Loop(*script, budget_s=3.0)
+    with pytest.raises(WriteConflict) as last:
+        loop.run()
+    error = last.value
+    assert error.attempts == loop.begun
+    assert error.elapsed_s == pytest.approx(3.0)
+    assert str(error) == (
+        f"{loop.begun - 1} conflicts; given up after {loop.begun} tries in 3.0 s, since the budget "
+        "of 3 s is spent"
+    )
+    assert error.retryable, "a later run of the program may succeed"
+
+
+def test_an_error_that_is_not_retried_says_it_too() -> None:
+    """It came after other tries, which may be what was wrong."""
+    unknown = CommitOutcomeUnknown("nobody knows", start_ts=Timestamp(50))
+    loop = Loop(WriteConflict("first"), unknown)
+    with pytest.raises(CommitOutcomeUnknown, match=r"^nobody knows$") as last:
+        loop.run()
+    assert last.value.attempts == 2
+    assert last.value.elapsed_s == pytest.approx(sum(loop.pauses))
+
+
+def test_each_further_try_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """With the conflict that made it necessary, and no advice to do what is being done."""
+    loop = Loop(WriteConflict("cell x", advice=ADVICE), WriteConflict("cell y", advice=ADVICE))
+    with caplog.at_level(logging.INFO, logger="omidpy"):
+        loop.run()
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" failed")[0] for line in lines] == ["try 1", "try 2"]
+    assert [line.rpartition(": ")[2] for line in lines] == ["cell x", "cell y"]
+
+
+def test_a_conflict_outside_of_any_loop_advises_to_run_it_again() -> None:
+    """There it is news."""
+    client = Client()
+    tx = client.tm.begin()
+    tx.table(TABLE).put(b"r", {b"cf:q": b"v"})
+    client.write()
+    with pytest.raises(WriteConflict, match=f"{ADVICE}$") as conflict:
+        tx.commit()
+    assert conflict.value.event.endswith("after it began")
+    assert conflict.value.attempts is None
+
+
+def test_an_error_of_the_block_itself_is_counted() -> None:
+    """What the block raised is what its caller hears."""
+    client = Client()
+
+    def run() -> None:
+        for attempt in client.tm.attempts(budget_s=60):
+            with attempt as tx:
+                if attempt.number == 1:
+                    raise WriteConflict
+                tx.table(TABLE).put(b"", {b"cf:q": b"v"})
+
+    with pytest.raises(UsageError) as last:
+        run()
+    assert last.value.attempts == 2
+
+
+def test_asyncio_shows_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """Numbers, fields, lines of the log."""
+    client = Client(clock=SystemClock())
+
+    async def main() -> None:
+        async with aio.TransactionManager(client.tm) as tm:
+            numbers = []
+
+            async def fail() -> None:
+                async for attempt in tm.attempts(budget_s=0.02):
+                    async with attempt:
+                        numbers.append(attempt.number)
+                        raise WriteConflict("cell x", advice=ADVICE)
+
+            with pytest.raises(WriteConflict, match="given up after") as last:
+                await fail()
+            assert numbers == list(range(1, len(numbers) + 1))
+            assert last.value.attempts == len(numbers) > 1
+            assert last.value.elapsed_s is not None
+            assert ADVICE not in str(last.value)
+
+    with caplog.at_level(logging.INFO, logger="omidpy.retry"):
+        asyncio.run(main())
+    assert caplog.records[0].getMessage().endswith("cell x")
 
 
 # -- over a real manager ---------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+"""The numbers of a manager for Prometheus, read when it scrapes.
+
+    import omidpy.prometheus
+
+    omidpy.prometheus.register(tm)
+
+Nothing is counted twice and nothing costs a transaction anything: a collector reads `tm.metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final, Protocol
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from omidpy.client_metrics import BOUNDS_S, ClientMetrics, Latencies
+from omidpy.errors import UsageError
+
+DEFAULT_PREFIX: Final = "omidpy"
+
+
+class Measured(Protocol):
+    """A manager, blocking or of asyncio."""
+
+    @property
+    def metrics(self) -> ClientMetrics:
+        """Its numbers."""
+        ...
+
+
+def register(
+    manager: Measured,
+    registry: CollectorRegistry = REGISTRY,
+    *,
+    prefix: str = DEFAULT_PREFIX,
+) -> Collector:
+    """Let a registry show the numbers of a manager, from now on.
+
+    Args:
+        manager: The manager.
+        registry: Where; without it, prometheus_client's own.
+        prefix: Begins the names of the metrics; a second manager in one registry needs another.
+
+    Returns:
+        What `registry.unregister` takes, to end it.
+
+    Raises:
+        UsageError: the registry has metrics of these names.
+    """
+    collector = _Collector(manager, prefix)
+    try:
+        registry.register(collector)
+    except ValueError as error:
+        raise UsageError(
+            f"the registry has metrics {prefix}_... already ({error}); give this manager another "
+            "prefix=, or unregister the other one's collector"
+        ) from error
+    return collector
+
+
+class _Collector(Collector):
+    def __init__(self, manager: Measured, prefix: str) -> None:
+        self._manager = manager
+        self._prefix = prefix
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield what says the names, so that a registry refuses them a second time."""
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric as it is now."""
+        found = self._manager.metrics
+        for name, meaning, value in (
+            ("commits", "transactions that committed what they had written", found.commits),
+            ("retries", "further tries of transactions", found.retries),
+            ("outcomes_unknown", "commits of unknown outcome", found.outcomes_unknown),
+            ("healed_cells", "shadow cells written for others", found.healed_cells),
+        ):
+            yield CounterMetricFamily(f"{self._prefix}_{name}", meaning, value)
+        aborts = CounterMetricFamily(
+            f"{self._prefix}_aborts", "commits that ended in an abort", labels=["reason"]
+        )
+        for reason, count in found.aborts.items():
+            aborts.add_metric([reason], count)
+        yield aborts
+        yield self._histogram("begin_seconds", "how long a begin took", found.begin)
+        yield self._histogram("commit_seconds", "how long a commit took", found.commit)
+
+    def _histogram(self, name: str, meaning: str, found: Latencies) -> Metric:
+        bounds = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
+        return HistogramMetricFamily(
+            f"{self._prefix}_{name}",
+            meaning,
+            buckets=list(zip(bounds, accumulate(found.buckets), strict=True)),
+            sum_value=found.total_s,
+        )
