@@ -17,10 +17,10 @@ from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     HandshakeRequest,
+    PeerCapabilities,
     TimestampRequest,
     TimestampResponse,
 )
@@ -41,8 +41,8 @@ class Oracle:
         """Begin with an empty memory."""
         settings = Settings(timestamps="incremental", conflict_map_size=2**21)
         self.machine: Machine[str] = Machine(settings, Inherited(0, ceiling=2**60), NOW)
-        self.session = Session(Capabilities())
-        self.session.receive(frame_request(HandshakeRequest(Capabilities(int(ALL_FEATURES)))))
+        self.session = Session(PeerCapabilities())
+        self.session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(ALL_FEATURES)))))
         self._numbers = count(1)
 
     def begin(self) -> Timestamp:

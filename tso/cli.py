@@ -33,7 +33,7 @@ from omidpy.model import Timestamp
 from omidpy.oracle.tcp import address_text
 from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper
 from omidpy.storage.base import Store
-from omidpy.wire.messages import Capabilities
+from omidpy.wire.messages import PeerCapabilities
 from tso.config import NULL_STORE, Address, Config, load_config
 from tso.engine import is_compiled
 from tso.events import Now
@@ -285,7 +285,7 @@ class _Service:
             machine,
             persistence,
             lease=lease,
-            capabilities=Capabilities(
+            capabilities=PeerCapabilities(
                 store_id=store.store_id.encode() if store is not None else None,
                 epoch=Timestamp(inherited.epoch),
                 max_transaction_age_ms=age_ms,

@@ -21,7 +21,7 @@ from typing import Any, Final, assert_never, cast
 from omidpy.clock import Clock
 from omidpy.errors import LeaseLost, RemoteProtocolError, StorageUnavailable
 from omidpy.metrics import Metrics
-from omidpy.wire.messages import Capabilities
+from omidpy.wire.messages import PeerCapabilities
 from tso.events import (
     Answer,
     Asked,
@@ -187,7 +187,7 @@ class OracleServer:
         persistence: Persistence,
         *,
         lease: AnyLease | None,
-        capabilities: Capabilities,
+        capabilities: PeerCapabilities,
         clock: Clock,
         metrics: Metrics,
         executor: ThreadPoolExecutor,

@@ -30,13 +30,13 @@ from omidpy.wire.frames import (
 )
 from omidpy.wire.messages import (
     ALL_FEATURES,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     Feature,
     HandshakeRequest,
     HandshakeResponse,
     InvalidateRequest,
+    PeerCapabilities,
     Request,
     TimestampRequest,
     TimestampResponse,
@@ -60,7 +60,7 @@ class _Phase(Enum):
 class Session:
     """One client's conversation."""
 
-    def __init__(self, capabilities: Capabilities) -> None:
+    def __init__(self, capabilities: PeerCapabilities) -> None:
         """Wait for the handshake.
 
         Args:
@@ -126,7 +126,7 @@ class Session:
         self._phase = _Phase.OPEN
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
         self._shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
-        ours = Capabilities()
+        ours = PeerCapabilities()
         if self._features:
             ours = replace(self._capabilities, features=int(ALL_FEATURES))
         return frame(encode_response(HandshakeResponse(is_compatible=True, capabilities=ours)))

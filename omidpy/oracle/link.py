@@ -34,7 +34,7 @@ from omidpy.errors import OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
-from omidpy.wire.messages import Capabilities, CommitRequest, Feature
+from omidpy.wire.messages import CommitRequest, Feature, PeerCapabilities
 
 _READ_BYTES: Final = 16 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -111,9 +111,9 @@ class Link:
         return self._connection.peer.is_low_latency
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> PeerCapabilities:
         """What the oracle told about itself; empty from Java's."""
-        return self._connection.peer.capabilities or Capabilities()
+        return self._connection.peer.capabilities or PeerCapabilities()
 
     @property
     def epoch(self) -> Timestamp:

@@ -32,7 +32,6 @@ from omidpy.model import TIMESTAMP_STEP, Timestamp
 from omidpy.wire.frames import MAX_RESPONSE_FRAME_BYTES, FrameReader, decode_response, frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     Feature,
@@ -42,6 +41,7 @@ from omidpy.wire.messages import (
     HandshakeResponse,
     InvalidateRequest,
     InvalidateResponse,
+    PeerCapabilities,
     Response,
     TimestampRequest,
     TimestampResponse,
@@ -95,7 +95,7 @@ class ClientConnection(Generic[Ticket]):
                 f"the handshake comes first and once; phase {self.phase.value}"
             )
         self.phase = Phase.HANDSHAKING
-        return frame_request(HandshakeRequest(Capabilities(features=self._features)))
+        return frame_request(HandshakeRequest(PeerCapabilities(features=self._features)))
 
     def has_feature(self, feature: Feature) -> bool:
         """Say whether both sides announced an extension."""

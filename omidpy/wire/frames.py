@@ -25,7 +25,6 @@ from omidpy.errors import LocalProtocolError, RemoteProtocolError, UsageError
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     MAX_CONFLICTS,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     FenceRequest,
@@ -35,6 +34,7 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     InvalidateResponse,
     InvalidateVerdict,
+    PeerCapabilities,
     Request,
     Response,
     TimestampRequest,
@@ -266,7 +266,7 @@ def encode_response(response: Response) -> bytes:
     return _enclosed(kind, body)
 
 
-def _encode_capabilities(capabilities: Capabilities) -> bytearray:
+def _encode_capabilities(capabilities: PeerCapabilities) -> bytearray:
     out = bytearray()
     if capabilities.features:
         put_uint64(out, _CAPABILITIES_FEATURES, capabilities.features)
@@ -400,7 +400,7 @@ def _opened(payload: bytes, *, what: str) -> tuple[int, bytes]:
     return kinds.pop(), b"".join(body for _, body in found)
 
 
-def _capabilities(body: bytes, field_key: int) -> Capabilities | None:
+def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
     """Return the capabilities in field `field_key`, None without any."""
     parts = [value for found, value in fields(body) if found == field_key]
     if not parts:
@@ -410,7 +410,7 @@ def _capabilities(body: bytes, field_key: int) -> Capabilities | None:
     store_id = values.get(_CAPABILITIES_STORE_ID)
     assert isinstance(features, int), "the key says that it is a varint"
     assert store_id is None or isinstance(store_id, bytes), "the key says that it is a string"
-    return Capabilities(
+    return PeerCapabilities(
         features,
         store_id,
         _timestamp(values, _CAPABILITIES_EPOCH),

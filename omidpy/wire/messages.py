@@ -78,7 +78,7 @@ ALL_FEATURES: Final = Feature.ABORT_DETAILS | Feature.BEGIN_EXTRAS | Feature.INV
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
+class PeerCapabilities:
     """What one side can do.  Java's are empty; only a server fills in more than `features`.
 
     Bits of `features` that this version does not know are kept: they mean nothing to it.
@@ -94,7 +94,7 @@ class Capabilities:
 class HandshakeRequest:
     """The first message of a connection.  Without capabilities the server refuses."""
 
-    capabilities: Capabilities | None = Capabilities()
+    capabilities: PeerCapabilities | None = PeerCapabilities()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class HandshakeResponse:
     """Whether the client may go on.  A refusal carries no capabilities."""
 
     is_compatible: bool
-    capabilities: Capabilities | None = Capabilities()
+    capabilities: PeerCapabilities | None = PeerCapabilities()
     is_low_latency: bool = False
 
 

@@ -26,10 +26,10 @@ from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import decode_response, frame_request
 from omidpy.wire.messages import (
-    Capabilities,
     CommitRequest,
     CommitResponse,
     HandshakeRequest,
+    PeerCapabilities,
     Response,
     TimestampRequest,
     TimestampResponse,
@@ -114,7 +114,7 @@ class Running:
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self.clients.append(client)
         if shakes_hands:
-            client.send(HandshakeRequest(Capabilities(7)))
+            client.send(HandshakeRequest(PeerCapabilities(7)))
             await client.receive()
         return client
 
@@ -131,7 +131,7 @@ async def running() -> AsyncIterator[Running]:
             machine,
             persistence,
             lease=None,
-            capabilities=Capabilities(epoch=Timestamp(0)),
+            capabilities=PeerCapabilities(epoch=Timestamp(0)),
             clock=clock,
             metrics=NO_METRICS,
             executor=executor,

@@ -33,7 +33,6 @@ from omidpy.oracle.tcp import Place, TcpOracle
 from omidpy.wire import frames
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import (
-    Capabilities,
     CommitRequest,
     CommitResponse,
     Feature,
@@ -44,6 +43,7 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     InvalidateResponse,
     InvalidateVerdict,
+    PeerCapabilities,
     TimestampRequest,
     TimestampResponse,
 )
@@ -849,7 +849,7 @@ def test_an_oracle_that_does_not_fit_is_a_matter_of_configuration(
 
 def test_the_oracle_found_after_a_reconnect_must_serve_the_same_store() -> None:
     """Transactions that run hold timestamps of the first one."""
-    other = Capabilities(int(Feature.INVALIDATE), b"store-z")
+    other = PeerCapabilities(int(Feature.INVALIDATE), b"store-z")
 
     def first(peer: Conversation) -> None:
         peer.shake_hands()

@@ -22,7 +22,6 @@ from omidpy.wire.frames import (
 )
 from omidpy.wire.messages import (
     ALL_FEATURES,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     FenceRequest,
@@ -32,6 +31,7 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     InvalidateResponse,
     InvalidateVerdict,
+    PeerCapabilities,
     Request,
     Response,
     TimestampRequest,
@@ -41,8 +41,8 @@ from omidpy.wire.messages import (
 PATIENCE_S: Final = 20.0
 """How long a script waits for the client before the test counts as failed."""
 
-OURS: Final = Capabilities(ALL_FEATURES, b"store-a", Timestamp(100), 900_000)
-JAVAS: Final = Capabilities()
+OURS: Final = PeerCapabilities(ALL_FEATURES, b"store-a", Timestamp(100), 900_000)
+JAVAS: Final = PeerCapabilities()
 
 R = TypeVar("R")
 
@@ -87,7 +87,7 @@ class Conversation:
         """Send bytes as they are."""
         self._sock.sendall(data)
 
-    def shake_hands(self, capabilities: Capabilities = OURS) -> None:
+    def shake_hands(self, capabilities: PeerCapabilities = OURS) -> None:
         """Answer the handshake."""
         self.expect(HandshakeRequest)
         self.say(HandshakeResponse(is_compatible=True, capabilities=capabilities))
@@ -169,7 +169,7 @@ class ScriptedOracle:
                 self._failures.append(failure)
 
 
-def obliging(*, first_ts: int = 1000, capabilities: Capabilities = OURS) -> Script:
+def obliging(*, first_ts: int = 1000, capabilities: PeerCapabilities = OURS) -> Script:
     """Return a script that grants every request, with timestamps from `first_ts` on."""
 
     def script(peer: Conversation) -> None:

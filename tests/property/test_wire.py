@@ -22,7 +22,6 @@ from omidpy.wire.frames import (
 )
 from omidpy.wire.messages import (
     MAX_CONFLICTS,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     FenceRequest,
@@ -32,6 +31,7 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     InvalidateResponse,
     InvalidateVerdict,
+    PeerCapabilities,
     Request,
     Response,
     TimestampRequest,
@@ -46,7 +46,7 @@ cell_ids = int64s.map(CellId)
 table_ids = int64s.map(TableId)
 
 capabilities = st.builds(
-    Capabilities,
+    PeerCapabilities,
     features=st.integers(0, 2**64 - 1),
     store_id=st.none() | st.binary(max_size=40),
     epoch=st.none() | timestamps,
@@ -180,7 +180,7 @@ def _classes(*, packed: bool) -> dict[str, Any]:
 CLASSES = {packed: _classes(packed=packed) for packed in (False, True)}
 
 
-def _fill_capabilities(target: Any, source: Capabilities | None) -> None:
+def _fill_capabilities(target: Any, source: PeerCapabilities | None) -> None:
     if source is None:
         return
     target.SetInParent()

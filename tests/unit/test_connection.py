@@ -10,7 +10,6 @@ from omidpy.wire.connection import ClientConnection, Phase
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import (
     ALL_FEATURES,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     Feature,
@@ -20,12 +19,13 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     InvalidateResponse,
     InvalidateVerdict,
+    PeerCapabilities,
     Response,
     TimestampRequest,
     TimestampResponse,
 )
 
-OURS = HandshakeResponse(is_compatible=True, capabilities=Capabilities(features=ALL_FEATURES))
+OURS = HandshakeResponse(is_compatible=True, capabilities=PeerCapabilities(features=ALL_FEATURES))
 JAVAS = HandshakeResponse(is_compatible=True)
 
 

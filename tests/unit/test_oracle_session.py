@@ -11,25 +11,25 @@ from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.frames import decode_response, frame, frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     Feature,
     HandshakeRequest,
     HandshakeResponse,
     InvalidateRequest,
+    PeerCapabilities,
     TimestampRequest,
     TimestampResponse,
 )
 from tso.session import MAX_SHORT_REQUEST_BYTES, Session
 
-OURS = Capabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
+OURS = PeerCapabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
 
 
 def opened(features: Feature) -> Session:
     """Return a session after the handshake."""
     session = Session(OURS)
-    session.receive(frame_request(HandshakeRequest(Capabilities(int(features)))))
+    session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(features)))))
     return session
 
 
@@ -42,10 +42,10 @@ def test_java_is_told_nothing_new() -> None:
 
 def test_whoever_announces_a_feature_is_told_everything() -> None:
     """Features, store, epoch and age; bits that we do not know are ignored."""
-    request = HandshakeRequest(Capabilities(int(Feature.BEGIN_EXTRAS) | 2**40))
+    request = HandshakeRequest(PeerCapabilities(int(Feature.BEGIN_EXTRAS) | 2**40))
     reply, _ = Session(OURS).receive(frame_request(request))
     answer = decode_response(reply[4:])
-    expected = Capabilities(int(ALL_FEATURES), b"id", Timestamp(50), 900_000)
+    expected = PeerCapabilities(int(ALL_FEATURES), b"id", Timestamp(50), 900_000)
     assert answer == HandshakeResponse(is_compatible=True, capabilities=expected)
 
 

@@ -19,7 +19,6 @@ from omidpy.wire.frames import (
 )
 from omidpy.wire.messages import (
     ALL_FEATURES,
-    Capabilities,
     CommitRequest,
     CommitResponse,
     FenceRequest,
@@ -29,6 +28,7 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     InvalidateResponse,
     InvalidateVerdict,
+    PeerCapabilities,
     Request,
     Response,
     TimestampRequest,
@@ -59,7 +59,7 @@ JAVA_RESPONSES: list[tuple[Response, str]] = [
 ]
 
 OUR_REQUESTS: list[tuple[Request, str]] = [
-    (HandshakeRequest(Capabilities(features=ALL_FEATURES)), "1a05 0a03 c83e07"),
+    (HandshakeRequest(PeerCapabilities(features=ALL_FEATURES)), "1a05 0a03 c83e07"),
     (HandshakeRequest(None), "1a00"),
     (TimestampRequest(hold_ms=1000), "0a04 c83ee807"),
     (InvalidateRequest(Timestamp(1000)), "ca3e03 08e807"),
@@ -69,7 +69,7 @@ OUR_RESPONSES: list[tuple[Response, str]] = [
     (
         HandshakeResponse(
             is_compatible=True,
-            capabilities=Capabilities(7, b"id", Timestamp(50), 900_000),
+            capabilities=PeerCapabilities(7, b"id", Timestamp(50), 900_000),
         ),
         "1a16 0801 1210 c83e07 d23e026964 d83e32 e03ea0f736 1800",
     ),
@@ -219,7 +219,7 @@ def test_numbers_that_do_not_fit_are_never_sent() -> None:
     with pytest.raises(LocalProtocolError, match="does not fit"):
         encode_request(CommitRequest(Timestamp(50), (CellId(-(2**63) - 1),)), packed=True)
     with pytest.raises(LocalProtocolError, match="does not fit"):
-        encode_request(HandshakeRequest(Capabilities(features=-1)))
+        encode_request(HandshakeRequest(PeerCapabilities(features=-1)))
     with pytest.raises(LocalProtocolError, match="at most 64"):
         encode_response(CommitResponse(Timestamp(50), None, (CellId(1),) * 65))
 
