@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from omidpy.testing.history import Fate, Kind, Operation, Recorded
+from omidpy.testing.history import Kind, Operation, Recorded, Told
 
 DIRTY_READ: Final = "dirty read"
 """G1a: a value of a transaction, or of a savepoint, that was rolled back."""
@@ -105,7 +105,7 @@ def described(transaction: Recorded, operation: Operation) -> str:
     """Return an operation in words."""
     seen = "" if operation.seen_ts is None else f", committed at {operation.seen_ts}"
     return (
-        f"{transaction.name} (start_ts {transaction.start_ts}, {transaction.fate} "
+        f"{transaction.name} (start_ts {transaction.start_ts}, {transaction.told} "
         f"{transaction.commit_ts}) {operation.kind} {operation.key} = {operation.value}{seen}"
     )
 
@@ -132,7 +132,7 @@ class Settled:
     @property
     def committed(self) -> list[Recorded]:
         """Every transaction that certainly committed; without a commit_ts if nobody knows it."""
-        return [one for one in self.transactions if one.fate is Fate.COMMITTED]
+        return [one for one in self.transactions if one.told is Told.COMMITTED]
 
     def writer(self, key: str, value: int) -> Written | None:
         """Return who wrote a value to a key; None if nobody did."""
@@ -140,7 +140,7 @@ class Settled:
 
     def _settled(self, one: Recorded, seen: dict[int | None, Recorded]) -> Recorded:
         known = {commit_ts: reader for commit_ts, reader in seen.items() if commit_ts is not None}
-        if one.fate is Fate.COMMITTED and one.commit_ts is not None:
+        if one.told is Told.COMMITTED and one.commit_ts is not None:
             known.setdefault(one.commit_ts, one)
         if len(known) > 1:
             self.findings.add(
@@ -149,10 +149,10 @@ class Settled:
                 one,
                 *known.values(),
             )
-        if one.fate is not Fate.UNKNOWN or not seen:
+        if one.told is not Told.UNKNOWN or not seen:
             return one
         commit_ts = min(known) if known else None
-        return msgspec.structs.replace(one, fate=Fate.COMMITTED, commit_ts=commit_ts)
+        return msgspec.structs.replace(one, told=Told.COMMITTED, commit_ts=commit_ts)
 
 
 def _writers(history: Sequence[Recorded]) -> dict[tuple[str, int], Written]:
@@ -204,8 +204,8 @@ class Overlap(msgspec.Struct):
 
 def overlap(history: Sequence[Recorded]) -> Overlap:
     """Count how much of a history ran at the same time."""
-    fates = Counter(one.fate for one in history)
-    reasons = Counter(one.reason for one in history if one.fate is Fate.ABORTED)
+    told = Counter(one.told for one in history)
+    reasons = Counter(one.reason for one in history if one.told is Told.ABORTED)
     moments: list[tuple[int, int]] = []
     for one in history:
         if one.ended_ns is not None:
@@ -216,9 +216,9 @@ def overlap(history: Sequence[Recorded]) -> Overlap:
         open_count += 1 if is_begin else -1
     return Overlap(
         transactions=len(history),
-        committed=fates[Fate.COMMITTED],
-        aborted=fates[Fate.ABORTED],
-        unknown=fates[Fate.UNKNOWN],
+        committed=told[Told.COMMITTED],
+        aborted=told[Told.ABORTED],
+        unknown=told[Told.UNKNOWN],
         conflicts=reasons["WriteConflict"],
         concurrent_pairs=pairs,
         died=reasons["client died"],

@@ -30,7 +30,7 @@ from omidpy.testing.anomalies import (
     Settled,
 )
 from omidpy.testing.cycles import RW, WR, WW, Edge, forbidden_cycles
-from omidpy.testing.history import Fate, Kind, Operation, Recorded, Value
+from omidpy.testing.history import Kind, Operation, Recorded, Told, Value
 
 
 class _Appended(NamedTuple):
@@ -93,7 +93,7 @@ class _AppendCheck:
         return (
             written is not None
             and not written.is_undone
-            and written.writer.fate is Fate.COMMITTED
+            and written.writer.told is Told.COMMITTED
             and written.writer.commit_ts is None
         )
 
@@ -118,7 +118,7 @@ class _AppendCheck:
                 yield GARBAGE_READ, f"nobody appended {value}", ()
                 continue
             writer = written.writer
-            if written.is_undone or (writer.fate is Fate.ABORTED and writer is not reader):
+            if written.is_undone or (writer.told is Told.ABORTED and writer is not reader):
                 yield DIRTY_READ, f"{writer.name} took {value} back", (writer,)
             elif writer is reader:
                 continue
@@ -200,7 +200,7 @@ class _AppendCheck:
 
     def _writer_name(self, key: str, value: int) -> str | None:
         written = self.settled.writer(key, value)
-        if written is None or written.is_undone or written.writer.fate is not Fate.COMMITTED:
+        if written is None or written.is_undone or written.writer.told is not Told.COMMITTED:
             return None
         return written.writer.name
 

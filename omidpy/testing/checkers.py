@@ -37,7 +37,7 @@ from omidpy.testing.anomalies import (
     Findings,
     Settled,
 )
-from omidpy.testing.history import Fate, Kind, Operation, Recorded, Value
+from omidpy.testing.history import Kind, Operation, Recorded, Told, Value
 
 # -- order -----------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class _RegisterCheck:
         self.versions: dict[str, list[_Version]] = {}
         self.undated: dict[str, list[Recorded]] = {}
         for one in self.settled.transactions:
-            if one.fate is Fate.ABORTED:
+            if one.told is Told.ABORTED:
                 continue
             for key, value in one.writes().items():
                 if one.commit_ts is not None:
@@ -225,7 +225,7 @@ class _RegisterCheck:
                 self._add(GARBAGE_READ, "nobody wrote it", reader, operation)
                 return
             writer = written.writer
-            if written.is_undone or writer.fate is Fate.ABORTED:
+            if written.is_undone or writer.told is Told.ABORTED:
                 self._add(DIRTY_READ, f"{writer.name} took it back", reader, operation, writer)
                 return
             if writer.writes().get(key) != value:

@@ -73,8 +73,8 @@ class Operation(msgspec.Struct, frozen=True):
     """Of a read: when the value was committed, or the reader's own start_ts; None if not known."""
 
 
-class Fate(StrEnum):
-    """What became of a transaction, as its client knows it."""
+class Told(StrEnum):
+    """What a client was told of its commit; one that died before it asked for it is an abort."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -87,7 +87,7 @@ class Recorded(msgspec.Struct, frozen=True):
     name: str
     start_ts: int
     operations: tuple[Operation, ...] = ()
-    fate: Fate = Fate.COMMITTED
+    told: Told = Told.COMMITTED
     commit_ts: int | None = None
     """None if it did not commit, wrote nothing, or nobody knows."""
     began_ns: int = 0
@@ -297,16 +297,16 @@ def _transaction(name: str, events: Sequence[Event]) -> Recorded:
     first, last = events[0], events[-1]
     if first.kind is not Kind.BEGIN:
         raise UsageError(f"the history of transaction {name} does not start with its begin")
-    fate, reason = Fate.ABORTED, last.reason
+    told, reason = Told.ABORTED, last.reason
     commit_ts: int | None = None
     ended_ns: int | None = None
     match last.kind:
         case Kind.COMMITTED:
-            fate, commit_ts, ended_ns = Fate.COMMITTED, last.commit_ts, last.at_ns
+            told, commit_ts, ended_ns = Told.COMMITTED, last.commit_ts, last.at_ns
         case Kind.ABORTED:
             ended_ns = last.at_ns
         case Kind.COMMITTING | Kind.UNKNOWN:
-            fate = Fate.UNKNOWN
+            told = Told.UNKNOWN
         case _:
             reason = "client died"
     kinds = (Kind.READ, Kind.WRITE, Kind.APPEND, Kind.UNDO)
@@ -318,7 +318,7 @@ def _transaction(name: str, events: Sequence[Event]) -> Recorded:
             for event in events
             if event.kind in kinds
         ),
-        fate=fate,
+        told=told,
         commit_ts=commit_ts,
         began_ns=first.at_ns,
         ended_ns=ended_ns,

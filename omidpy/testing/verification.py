@@ -31,7 +31,7 @@ from omidpy.errors import NoSuchTable, OmidError, OracleUnavailable, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.testing.anomalies import Anomaly, Overlap, overlap
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
-from omidpy.testing.history import EventFile, Fate, Recorded, Recorder, read_events, transactions
+from omidpy.testing.history import EventFile, Recorded, Recorder, Told, read_events, transactions
 from omidpy.testing.verify_client import Assignment
 from omidpy.testing.workloads import standard_workloads
 
@@ -309,7 +309,7 @@ class _Round:
         self._verdict.anomalies += check(self._workloads, history)
         by_judge = f"{_JUDGE}/"
         return sum(
-            one.fate is Fate.COMMITTED and not one.name.startswith(by_judge) for one in history
+            one.told is Told.COMMITTED and not one.name.startswith(by_judge) for one in history
         )
 
     def _drop_tables(self) -> None:

@@ -48,7 +48,7 @@ from omidpy.testing.checkers import (
     check_registers,
 )
 from omidpy.testing.cycles import RW, WR, WW, Edge, forbidden_cycles
-from omidpy.testing.history import Fate, Kind, Operation, Recorded, Value
+from omidpy.testing.history import Kind, Operation, Recorded, Told, Value
 
 
 def read(key: str, value: Value, seen_ts: int | None = None) -> Operation:
@@ -85,12 +85,12 @@ def committed(start_ts: int, commit_ts: int | None, *operations: Operation) -> R
 
 def aborted(start_ts: int, *operations: Operation) -> Recorded:
     """Return a transaction that was rolled back."""
-    return Recorded(f"t{start_ts}", start_ts, operations, Fate.ABORTED, began_ns=start_ts)
+    return Recorded(f"t{start_ts}", start_ts, operations, Told.ABORTED, began_ns=start_ts)
 
 
 def unknown(start_ts: int, *operations: Operation) -> Recorded:
     """Return a transaction whose client heard nothing."""
-    return Recorded(f"t{start_ts}", start_ts, operations, Fate.UNKNOWN, began_ns=start_ts)
+    return Recorded(f"t{start_ts}", start_ts, operations, Told.UNKNOWN, began_ns=start_ts)
 
 
 def names(found: Sequence[Anomaly]) -> set[str]:
@@ -406,9 +406,9 @@ def test_overlap_counts_what_ran_at_the_same_time() -> None:
     """A history without overlap proves little, so the report says how much there was."""
     history = [
         Recorded("a", 100, commit_ts=150, began_ns=0, ended_ns=10),
-        Recorded("b", 110, fate=Fate.ABORTED, reason="WriteConflict", began_ns=5, ended_ns=12),
-        Recorded("c", 120, fate=Fate.UNKNOWN, began_ns=6),
-        Recorded("d", 130, fate=Fate.ABORTED, reason="client died", began_ns=11, ended_ns=13),
+        Recorded("b", 110, told=Told.ABORTED, reason="WriteConflict", began_ns=5, ended_ns=12),
+        Recorded("c", 120, told=Told.UNKNOWN, began_ns=6),
+        Recorded("d", 130, told=Told.ABORTED, reason="client died", began_ns=11, ended_ns=13),
     ]
     found = overlap(history)
     assert (found.transactions, found.committed, found.aborted, found.unknown) == (4, 1, 2, 1)

@@ -11,11 +11,11 @@ from omidpy.errors import UsageError
 from omidpy.testing.history import (
     Event,
     EventFile,
-    Fate,
     Kind,
     Operation,
     Recorded,
     Recorder,
+    Told,
     read_events,
     transactions,
 )
@@ -61,16 +61,16 @@ def test_a_transaction_is_read_back_as_it_was_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "fate", "reason"),
+    ("last", "told", "reason"),
     [
-        ("write", Fate.ABORTED, "client died"),
-        ("committing", Fate.UNKNOWN, ""),
-        ("unknown", Fate.UNKNOWN, ""),
-        ("aborted", Fate.ABORTED, "WriteConflict"),
+        ("write", Told.ABORTED, "client died"),
+        ("committing", Told.UNKNOWN, ""),
+        ("unknown", Told.UNKNOWN, ""),
+        ("aborted", Told.ABORTED, "WriteConflict"),
     ],
 )
 def test_a_client_that_died_leaves_the_outcome_open_only_after_it_asked(
-    last: str, fate: Fate, reason: str
+    last: str, told: Told, reason: str
 ) -> None:
     """Before the question nothing can have committed; after it nobody knows."""
     events: list[Event] = []
@@ -83,7 +83,7 @@ def test_a_client_that_died_leaves_the_outcome_open_only_after_it_asked(
     if last == "aborted":
         record.aborted("WriteConflict")
     (found,) = transactions(events)
-    assert (found.fate, found.reason, found.commit_ts) == (fate, reason, None)
+    assert (found.told, found.reason, found.commit_ts) == (told, reason, None)
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
