@@ -14,7 +14,7 @@ import typer
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json
 from omidpy.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
-from omidpy.testing.verification import Plan, Verdict
+from omidpy.testing.verification import Judgement, Plan
 from omidpy.testing.verification import verify as run
 
 EXIT_ANOMALIES: Final = 1
@@ -56,12 +56,12 @@ def verify(
         seed=random.randrange(2**32) if seed is None else seed,
         keep=keep,
     )
-    verdict = run(plan, note=lambda line: typer.echo(line, err=True))
+    judgement = run(plan, note=lambda line: typer.echo(line, err=True))
     if as_json:
-        print_json(document(verdict))
+        print_json(document(judgement))
     else:
-        show(verdict)
-    if not verdict.is_clean:
+        show(judgement)
+    if not judgement.is_clean:
         raise typer.Exit(EXIT_ANOMALIES)
 
 
@@ -77,31 +77,31 @@ def duration_s(text: str) -> float:
     return milliseconds / 1000
 
 
-def document(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as JSON values."""
-    return {"clean": verdict.is_clean, **msgspec.to_builtins(verdict)}
+def document(judgement: Judgement) -> dict[str, Any]:
+    """Return a judgement as JSON values."""
+    return {"clean": judgement.is_clean, **msgspec.to_builtins(judgement)}
 
 
-def show(verdict: Verdict) -> None:
-    """Print a verdict for a person."""
-    done = verdict.overlap
-    for anomaly in verdict.anomalies:
+def show(judgement: Judgement) -> None:
+    """Print a judgement for a person."""
+    done = judgement.overlap
+    for anomaly in judgement.anomalies:
         typer.echo(f"ANOMALY {anomaly.name}: {anomaly.explanation}")
         for witness in anomaly.witnesses:
             typer.echo(f"    {witness}")
-    for problem in verdict.problems:
+    for problem in judgement.problems:
         typer.echo(f"PROBLEM {problem}")
     print_facts(
         {
-            "transactions": f"{done.transactions} in {verdict.seconds:.0f} s",
+            "transactions": f"{done.transactions} in {judgement.seconds:.0f} s",
             "committed": done.committed,
             "aborted": f"{done.aborted}, {done.conflicts} of them by a conflict",
             "unknown": done.unknown,
             "concurrent pairs": done.concurrent_pairs,
-            "killed": f"{verdict.clients_killed} clients, {verdict.oracle_killed} oracles",
-            "anomalies": len(verdict.anomalies) or "none",
-            "seed": verdict.seed,
+            "killed": f"{judgement.clients_killed} clients, {judgement.oracle_killed} oracles",
+            "anomalies": len(judgement.anomalies) or "none",
+            "seed": judgement.seed,
         }
     )
-    if verdict.kept_tables:
-        typer.echo(f"kept {', '.join(verdict.kept_tables)}")
+    if judgement.kept_tables:
+        typer.echo(f"kept {', '.join(judgement.kept_tables)}")

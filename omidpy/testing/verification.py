@@ -87,7 +87,7 @@ class Plan:
             raise UsageError(f"--clients {self.client_count}: at least one is needed")
 
 
-class Verdict(msgspec.Struct):
+class Judgement(msgspec.Struct):
     """What a run found."""
 
     seed: int
@@ -110,7 +110,7 @@ class Verdict(msgspec.Struct):
 Note = Callable[[str], None]
 
 
-def verify(plan: Plan, *, note: Note = lambda _: None) -> Verdict:
+def verify(plan: Plan, *, note: Note = lambda _: None) -> Judgement:
     """Run the workloads and judge them.
 
     Args:
@@ -123,7 +123,7 @@ def verify(plan: Plan, *, note: Note = lambda _: None) -> Verdict:
             was proven.
     """
     started_s = time.monotonic()
-    verdict = Verdict(plan.seed)
+    judgement = Judgement(plan.seed)
     with (
         _oracle(plan) as oracle,
         omidpy.connect(plan.store, tso=plan.tso or "store:") as tm,
@@ -135,25 +135,25 @@ def verify(plan: Plan, *, note: Note = lambda _: None) -> Verdict:
         client_commits = 0
         for number in range(1, round_count + 1):
             name = f"{run_id}_{number}"
-            round_ = _Round(plan, tm, oracle, verdict, Path(folder) / name, name, rng)
+            round_ = _Round(plan, tm, oracle, judgement, Path(folder) / name, name, rng)
             round_.folder.mkdir()
             client_commits += round_.run(plan.duration_s / round_count)
-            verdict.rounds = number
-            done = verdict.overlap
+            judgement.rounds = number
+            done = judgement.overlap
             note(
                 f"{time.monotonic() - started_s:.0f} s: {done.committed} committed, "
-                f"{done.conflicts} conflicts, {verdict.clients_killed + verdict.oracle_killed} "
-                f"kills, {len(verdict.anomalies)} anomalies"
+                f"{done.conflicts} conflicts, {judgement.clients_killed + judgement.oracle_killed} "
+                f"kills, {len(judgement.anomalies)} anomalies"
             )
-            if verdict.anomalies:
+            if judgement.anomalies:
                 break
-    verdict.seconds = round(time.monotonic() - started_s, 3)
+    judgement.seconds = round(time.monotonic() - started_s, 3)
     if not client_commits:
         raise OmidError(
             "no client committed anything, so that nothing was proven: those counted as committed "
             "wrote the values to begin with; give it a longer --duration, or look at the oracle"
         )
-    return verdict
+    return judgement
 
 
 class _Round:
@@ -164,7 +164,7 @@ class _Round:
         plan: Plan,
         tm: TransactionManager,
         oracle: _OwnOracle | None,
-        verdict: Verdict,
+        judgement: Judgement,
         folder: Path,
         name: str,
         rng: random.Random,
@@ -173,7 +173,7 @@ class _Round:
         self._plan = plan
         self._tm = tm
         self._oracle = oracle
-        self._verdict = verdict
+        self._judgement = judgement
         self._prefix = TABLE_PREFIX + name
         self._rng = rng
         self._workloads = standard_workloads(self._prefix)
@@ -211,7 +211,7 @@ class _Round:
             if victim == "oracle":
                 assert self._oracle is not None, "the plan says so"
                 self._oracle.kill()
-                self._verdict.oracle_killed += 1
+                self._judgement.oracle_killed += 1
                 self._oracle.start()
             else:
                 self._kill_client(until_s)
@@ -264,7 +264,7 @@ class _Round:
             process = self._processes[self._rng.choice(alive)]
             process.kill()
             process.wait()
-            self._verdict.clients_killed += 1
+            self._judgement.clients_killed += 1
             self._start_client(until_s)
 
     def _join(self, until_s: float) -> None:
@@ -273,14 +273,14 @@ class _Round:
             try:
                 code = process.wait(max(latest_s - time.monotonic(), 0))
             except subprocess.TimeoutExpired:
-                self._verdict.problems.append(
+                self._judgement.problems.append(
                     f"client {number} had not ended {_LATEST_END_S:.0f} s after its time"
                 )
                 continue
             if code > 0:
                 lines = (self.folder / f"{number}.log").read_text("utf-8", "replace").splitlines()
                 last = lines[-1] if lines else "it said nothing"
-                self._verdict.problems.append(f"client {number} ended with {code}: {last}")
+                self._judgement.problems.append(f"client {number} ended with {code}: {last}")
 
     # -- judgement -----------------------------------------------------------------------------
 
@@ -303,10 +303,10 @@ class _Round:
 
     def _judge(self, history: list[Recorded]) -> int:
         found = overlap(history)
-        total = self._verdict.overlap
+        total = self._judgement.overlap
         for name in found.__struct_fields__:
             setattr(total, name, getattr(total, name) + getattr(found, name))
-        self._verdict.anomalies += check(self._workloads, history)
+        self._judgement.anomalies += check(self._workloads, history)
         by_judge = f"{_JUDGE}/"
         return sum(
             one.told is Told.COMMITTED and not one.name.startswith(by_judge) for one in history
@@ -315,7 +315,7 @@ class _Round:
     def _drop_tables(self) -> None:
         for workload in self._workloads:
             if self._plan.keep:
-                self._verdict.kept_tables.append(workload.table)
+                self._judgement.kept_tables.append(workload.table)
                 continue
             self._drop(workload)
 

@@ -11,7 +11,7 @@ import pytest
 
 from omidpy.commit_table import create_system_tables
 from omidpy.connect import open_store
-from omidpy.testing.verification import Plan, Verdict, verify
+from omidpy.testing.verification import Judgement, Plan, verify
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 
@@ -28,17 +28,17 @@ def url(hbase: HBase) -> Iterator[str]:
         yield url
 
 
-def run(url: str, duration_s: float, *, clients: int, seed: int) -> Verdict:
+def run(url: str, duration_s: float, *, clients: int, seed: int) -> Judgement:
     """Run the workloads, and hold the run to no anomaly and to having killed."""
     kill = frozenset({"clients", "oracle"})
-    verdict = verify(Plan(url, duration_s=duration_s, client_count=clients, kill=kill, seed=seed))
-    assert verdict.anomalies == []
-    assert verdict.problems == []
-    assert verdict.clients_killed > 0
-    assert verdict.oracle_killed > 0
-    assert verdict.overlap.committed > 0
-    assert verdict.overlap.concurrent_pairs > 0
-    return verdict
+    judgement = verify(Plan(url, duration_s=duration_s, client_count=clients, kill=kill, seed=seed))
+    assert judgement.anomalies == []
+    assert judgement.problems == []
+    assert judgement.clients_killed > 0
+    assert judgement.oracle_killed > 0
+    assert judgement.overlap.committed > 0
+    assert judgement.overlap.concurrent_pairs > 0
+    return judgement
 
 
 def test_a_short_run_with_kills_is_clean(url: str) -> None:

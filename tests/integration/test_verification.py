@@ -21,7 +21,7 @@ from omidpy.errors import OracleUnavailable, UsageError
 from omidpy.storage.base import Put, RowMutation
 from omidpy.testing import verification
 from omidpy.testing.anomalies import GARBAGE_READ, Anomaly
-from omidpy.testing.verification import TABLE_PREFIX, Plan, Verdict, verify
+from omidpy.testing.verification import TABLE_PREFIX, Judgement, Plan, verify
 from omidpy.visibility import sort_row
 from tests.machines.processes import tso_server
 
@@ -42,16 +42,16 @@ def tables(url: str) -> set[str]:
 
 def test_a_short_run_with_kills_is_clean(url: str) -> None:
     """Clients and oracle die at random; nothing that was acknowledged is lost or torn."""
-    verdict = verify(
+    judgement = verify(
         Plan(url, duration_s=8, client_count=3, kill=frozenset({"clients", "oracle"}), seed=3)
     )
-    assert verdict.anomalies == []
-    assert verdict.problems == []
-    assert verdict.clients_killed > 0
-    assert verdict.oracle_killed > 0
-    assert verdict.overlap.committed > 100
-    assert verdict.overlap.conflicts > 0
-    assert verdict.overlap.concurrent_pairs > 100
+    assert judgement.anomalies == []
+    assert judgement.problems == []
+    assert judgement.clients_killed > 0
+    assert judgement.oracle_killed > 0
+    assert judgement.overlap.committed > 100
+    assert judgement.overlap.conflicts > 0
+    assert judgement.overlap.concurrent_pairs > 100
     assert tables(url) == set()
 
 
@@ -60,9 +60,9 @@ def test_a_short_run_with_kills_is_clean(url: str) -> None:
 def test_a_long_run_with_kills_is_clean(url: str, seed: int) -> None:
     """Some minutes each: hundreds of kills."""
     kill = frozenset({"clients", "oracle"})
-    verdict = verify(Plan(url, duration_s=180, client_count=6, kill=kill, seed=seed))
-    assert verdict.is_clean
-    assert verdict.rounds >= 9
+    judgement = verify(Plan(url, duration_s=180, client_count=6, kill=kill, seed=seed))
+    assert judgement.is_clean
+    assert judgement.rounds >= 9
 
 
 def test_damage_is_found_and_named(url: str) -> None:
@@ -87,13 +87,13 @@ def test_damage_is_found_and_named(url: str) -> None:
         plan = Plan(url, tso=server.address, duration_s=3, client_count=2, keep=True)
         vandal.start()
         try:
-            verdict = verify(plan)
+            judgement = verify(plan)
         finally:
             stop.set()
             vandal.join()
-    assert GARBAGE_READ in {anomaly.name for anomaly in verdict.anomalies}
-    assert not verdict.is_clean
-    assert set(verdict.kept_tables) == tables(url) != set()
+    assert GARBAGE_READ in {anomaly.name for anomaly in judgement.anomalies}
+    assert not judgement.is_clean
+    assert set(judgement.kept_tables) == tables(url) != set()
 
 
 def test_a_client_that_fails_by_itself_is_a_problem(
@@ -101,12 +101,12 @@ def test_a_client_that_fails_by_itself_is_a_problem(
 ) -> None:
     """A run whose clients crash must not pass as clean."""
     monkeypatch.setattr(verification, "_POST_COMMIT_MODES", ("async", "no such mode"))
-    verdict = verify(Plan(url, duration_s=3, client_count=2))
-    assert verdict.anomalies == []
-    (problem,) = verdict.problems
+    judgement = verify(Plan(url, duration_s=3, client_count=2))
+    assert judgement.anomalies == []
+    (problem,) = judgement.problems
     assert problem.startswith("client 1 ended with 1: ")
     assert "no such mode" in problem
-    assert not verdict.is_clean
+    assert not judgement.is_clean
 
 
 def test_a_run_in_which_nothing_commits_proves_nothing(url: str) -> None:
@@ -170,8 +170,8 @@ def test_the_command_prints_anomalies_and_fails(
 ) -> None:
     """Exit code 1, with the operations that prove it."""
     anomaly = Anomaly(GARBAGE_READ, "it read 9: nobody wrote it", ("1/2",), ("1/2 read x = 9",))
-    verdict = Verdict(7, anomalies=[anomaly], problems=["client 3 ended with 1: why"])
-    monkeypatch.setattr("omidpy.cli.verify.run", lambda *_, **__: verdict)
+    judgement = Judgement(7, anomalies=[anomaly], problems=["client 3 ended with 1: why"])
+    monkeypatch.setattr("omidpy.cli.verify.run", lambda *_, **__: judgement)
     assert command("--store", "sqlite:///s.db") == 1
     printed = capsys.readouterr().out
     assert "ANOMALY garbage read: it read 9: nobody wrote it\n    1/2 read x = 9\n" in printed
