@@ -21,9 +21,9 @@ from omidpy.model import Timestamp
 from omidpy.testing.faults import kill
 from omidpy.transaction import Transaction
 from tests.machines.crashes.mortal import (
+    Death,
     Effect,
     Ending,
-    Fate,
     HeldUp,
     Moment,
     MortalOracle,
@@ -74,7 +74,7 @@ class Testament:
 Tell = Callable[[Testament], object]
 
 
-def live(task: Task, fate: Fate, tell: Tell) -> None:
+def live(task: Task, death: Death, tell: Tell) -> None:
     """Live until the moment, or to the end; `tell` what happened as soon as it has."""
     scenario = SCENARIOS[task.scenario]
     store = open_store(task.url)
@@ -86,8 +86,8 @@ def live(task: Task, fate: Fate, tell: Tell) -> None:
         tell(told)
 
     tm = TransactionManager(
-        MortalStore(store, fate, hold_up),
-        MortalOracle(oracle, fate, task.tso, hold_up),
+        MortalStore(store, death, hold_up),
+        MortalOracle(oracle, death, task.tso, hold_up),
         post_commit=scenario.post_commit,
         conflict_level=scenario.level,
     )
@@ -109,7 +109,7 @@ def live(task: Task, fate: Fate, tell: Tell) -> None:
         tm.post_committer.drain()
         (tx,) = begun
         told.status, told.commit_ts = tx.status.value, tx.commit_ts
-        told.effects = tuple(fate.effects)
+        told.effects = tuple(death.effects)
         tell(told)
 
 
@@ -145,13 +145,13 @@ def live_on(task: Task) -> Testament:
         nonlocal found
         found = told
 
-    live(task, Fate(task.moment, task.ending), tell)
+    live(task, Death(task.moment, task.ending), tell)
     return found
 
 
 def _in_a_process(task: Task, report: Connection) -> None:
     try:
-        live(task, Fate(task.moment, task.ending), report.send)
+        live(task, Death(task.moment, task.ending), report.send)
     except BaseException:
         report.send(Testament(problem=traceback.format_exc()))
         raise

@@ -94,7 +94,7 @@ def moments(effects: Sequence[Effect], ending: Ending) -> list[Moment]:
 
 
 @dataclass
-class Fate:
+class Death:
     """When a process ends, and its effects so far."""
 
     moment: Moment | None = None
@@ -129,9 +129,9 @@ class Fate:
 class MortalStore(FaultyStore):
     """A store whose writes are effects."""
 
-    def __init__(self, store: Store, fate: Fate, hold_up: HoldUp) -> None:
+    def __init__(self, store: Store, death: Death, hold_up: HoldUp) -> None:
         super().__init__(store)
-        self._fate = fate
+        self._death = death
         self._hold_up = hold_up
 
     def write(self, batch: WriteBatch, *, durable: bool = False) -> None:
@@ -141,7 +141,7 @@ class MortalStore(FaultyStore):
             sent, lambda part: lambda: self.store.write(_by_table(part), durable=durable)
         )
         whole = partial(self.store.write, batch, durable=durable)
-        self._fate.perform(f"write {', '.join(batch)}", whole, StorageUnavailable, parts)
+        self._death.perform(f"write {', '.join(batch)}", whole, StorageUnavailable, parts)
 
     def _parts(
         self,
@@ -175,7 +175,7 @@ class MortalStore(FaultyStore):
 
         change = GuardedMutation(table, mutation, Condition(table, row, column, expected))
         parts = {Part.HELD_UP: lambda: self._hold_up([change])}
-        return self._fate.perform(f"change {table}", whole, StorageUnavailable, parts)
+        return self._death.perform(f"change {table}", whole, StorageUnavailable, parts)
 
 
 def deliver(store: Store, sent: Sequence[GuardedMutation]) -> None:
@@ -202,7 +202,7 @@ class MortalOracle:
     def __init__(
         self,
         oracle: Oracle,
-        fate: Fate,
+        death: Death,
         address: str,
         hold_up: HoldUp,
     ) -> None:
@@ -210,12 +210,12 @@ class MortalOracle:
 
         Args:
             oracle: Who decides.
-            fate: When there is not.
+            death: When there is not.
             address: HOST:PORT.
             hold_up: Takes a commit over that is held up.
         """
         self.oracle = oracle
-        self._fate = fate
+        self._death = death
         self._address = address
         self._hold_up = hold_up
 
@@ -248,7 +248,7 @@ class MortalOracle:
     ) -> CommitVerdict:
         """Ask, if there is time, and hear the answer, if there is."""
         request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
-        return self._fate.perform(
+        return self._death.perform(
             COMMIT,
             lambda: self.oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry),
             _no_answer,
@@ -264,7 +264,7 @@ class MortalOracle:
 
     def invalidate(self, start_ts: Timestamp) -> CommitGranted | InvalidationVerdict:
         """Ask, if there is time."""
-        return self._fate.perform(
+        return self._death.perform(
             "invalidate", lambda: self.oracle.invalidate(start_ts), OracleUnavailable, {}
         )
 

@@ -35,8 +35,8 @@ from omidpy.storage.base import (
 )
 from omidpy.testing.faults import kill
 from tests.machines.crashes.mortal import (
+    Death,
     Effect,
-    Fate,
     HeldUp,
     HoldUp,
     Moment,
@@ -107,7 +107,7 @@ class ServerStore(MortalStore):
     ) -> list[bool] | None:
         """Apply them all at once, if there is time."""
         whole = partial(self.store.write_guarded, mutations, guard=guard, durable=durable)
-        return self._fate.perform("write all at once", whole, StorageUnavailable, {})
+        return self._death.perform("write all at once", whole, StorageUnavailable, {})
 
     def get(
         self,
@@ -131,14 +131,14 @@ class ServerStore(MortalStore):
         )
         if table != COMMIT_TABLE:
             return whole()
-        return self._fate.perform(f"read {table}", whole, StorageUnavailable, {})
+        return self._death.perform(f"read {table}", whole, StorageUnavailable, {})
 
 
 class AheadServerStore(ServerStore):
     """The same of a store that looks at the lease behind a few entries, without a wait."""
 
-    def __init__(self, store: Store, fate: Fate, hold_up: HoldUp) -> None:
-        super().__init__(store, fate, hold_up)
+    def __init__(self, store: Store, death: Death, hold_up: HoldUp) -> None:
+        super().__init__(store, death, hold_up)
         assert isinstance(store, ChecksBehind)
         self._ahead = store
 
@@ -148,7 +148,7 @@ class AheadServerStore(ServerStore):
         """Apply them and look, or as much as there is time for."""
         parts = self._parts(changes, lambda part: lambda: deliver(self.store, part))
         whole = partial(self._ahead.write_then_check, changes, check)
-        return self._fate.perform("write ahead", whole, StorageUnavailable, parts)
+        return self._death.perform("write ahead", whole, StorageUnavailable, parts)
 
 
 def _say(kind: str, what: object) -> None:
@@ -157,7 +157,7 @@ def _say(kind: str, what: object) -> None:
 
 def run(moment: Moment | None, options: Sequence[str]) -> int:
     """Be a server until its moment has come."""
-    fate = Fate(moment, is_awake=False)
+    death = Death(moment, is_awake=False)
     counter = itertools.count(1)
     flush = StorePersistence.flush
 
@@ -167,17 +167,17 @@ def run(moment: Moment | None, options: Sequence[str]) -> int:
     def opened(url: str) -> Store:
         store = open_store(url)
         mortal = AheadServerStore if isinstance(store, ChecksBehind) else ServerStore
-        return mortal(store, fate, hold_up)
+        return mortal(store, death, hold_up)
 
     def flush_and_die(self: StorePersistence, batch: Batch[Ticket]) -> FlushResult:
-        fate.is_awake = bool(batch.commits)
+        death.is_awake = bool(batch.commits)
         result = flush(self, batch)
         if batch.commits:
-            fate.is_awake = False
-            if moment == Moment(len(fate.effects)):
+            death.is_awake = False
+            if moment == Moment(len(death.effects)):
                 kill()
-            _say(f"{_EFFECTS}{next(counter)} ", fate.effects)
-            fate.effects.clear()
+            _say(f"{_EFFECTS}{next(counter)} ", death.effects)
+            death.effects.clear()
         return result
 
     with (
