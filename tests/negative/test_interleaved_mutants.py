@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from compactor import heal
-from compactor.plan import Compaction
+from compactor.collection import Collection
 from omidpy.buffer import WriteBuffer
 from omidpy.cells import cell_id
 from omidpy.errors import SnapshotTooOld, WriteConflict
@@ -44,7 +44,7 @@ def merged_cells_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def holds_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Collect versions that somebody holds."""
-    patch.setattr(Compaction, "read_holds", lambda _: [])
+    patch.setattr(Collection, "holds", lambda _: [])
 
 
 def horizon_is_not_read(patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from compactor.collection import Collection
 from compactor.heal import ExaminedRow, unresolved
 from compactor.plan import Compaction
 from compactor.range_pass import RangePass
@@ -288,9 +289,7 @@ def unknown_treated_as_aborted(patch: pytest.MonkeyPatch) -> None:
 
 def early_collection(patch: pytest.MonkeyPatch) -> None:
     """Drop versions up to the low watermark at once, and warn no reader."""
-    patch.setattr(
-        Compaction, "collection_horizon", lambda _, low_watermark: Timestamp(low_watermark)
-    )
+    patch.setattr(Collection, "settle", lambda _, low_watermark: Timestamp(low_watermark))
 
 
 def late_collection_of_uncommitted_cells(patch: pytest.MonkeyPatch) -> None:
@@ -303,7 +302,7 @@ def late_collection_of_uncommitted_cells(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(RangePass, "resolve", resolve)
     patch.setattr(Compaction, "read_low_watermark", lambda _: Timestamp(2**62))
-    patch.setattr(Compaction, "collection_horizon", lambda *_: Timestamp(0))
+    patch.setattr(Collection, "settle", lambda *_: Timestamp(0))
 
 
 # -- caught, each of them --------------------------------------------------------------------------
