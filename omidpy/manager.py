@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, overload
 
 from omidpy.catalog import Catalog
 from omidpy.cells import table_id
@@ -65,15 +65,31 @@ from omidpy.storage.base import Store
 from omidpy.time_travel import read_timestamp
 from omidpy.tokens import Worker, decode_token
 from omidpy.transaction import Transaction
+from omidpy.transactional import Transactional, TransactionalMethod, transaction_position
 from omidpy.watermarks import Watermarks
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 POST_COMMIT_MODES: Final = ("async", "sync", "none")
 DEFAULT_RETRY_BUDGET_S: Final = 30.0
 
 _managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
+
+
+class Decorator(Protocol):
+    """What `tm.transactional(retry_budget_s=...)` returns."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
+        self, function: Callable[Concatenate[Transaction, P], R], /
+    ) -> Transactional[Transaction, P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, Transaction, P], R], /
+    ) -> TransactionalMethod[S, Transaction, P, R]: ...
 
 
 class TransactionManager:
@@ -227,46 +243,60 @@ class TransactionManager:
         return hold(self._watermarks, snapshot, self.clock, for_s=for_s)
 
     @overload
-    def transactional(
+    def transactional(  # type: ignore[overload-overlap]  # where both fit, the first is meant
         self, function: Callable[Concatenate[Transaction, P], R], /
-    ) -> Callable[..., R]: ...
+    ) -> Transactional[Transaction, P, R]: ...
+
+    @overload
+    def transactional(
+        self, function: Callable[Concatenate[S, Transaction, P], R], /
+    ) -> TransactionalMethod[S, Transaction, P, R]: ...
 
     @overload
     def transactional(
         self, function: None = None, /, *, retry_budget_s: float = DEFAULT_RETRY_BUDGET_S
-    ) -> Callable[[Callable[Concatenate[Transaction, P], R]], Callable[..., R]]: ...
+    ) -> Decorator: ...
 
     def transactional(
         self,
-        function: Callable[Concatenate[Transaction, P], R] | None = None,
+        function: Callable[..., Any] | None = None,
         /,
         *,
         retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
     ) -> Any:
-        """Decorate a function whose first argument is a transaction.
+        """Decorate a function whose first argument is a transaction, or a method: the second.
 
         Called without one, the function runs in a new transaction, and is run again from `begin` on
         retryable errors until `retry_budget_s` seconds have passed; so it must have no effect
-        outside the transaction.  Called with one as first argument, or inside a `with` block of
-        one, it joins it and retries nothing.
+        outside the transaction.  Called with one in its place, or inside a `with` block of one, it
+        joins it and retries nothing.
 
         `raise Rollback` in it rolls back and returns None; where it joined a transaction, that one
         is rolled back and its block ends.
+
+        A method is one whose first argument is called `self` or `cls`.  `@staticmethod` and
+        `@classmethod` stand above this.
+
+        Raises:
+            TypeError: the function is a generator or an `async def`, or takes no transaction.
         """
 
-        def decorate(function: Callable[Concatenate[Transaction, P], R]) -> Callable[..., R]:
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            position = transaction_position(function)
+
             @functools.wraps(function)
-            def call(*args: Any, **kwargs: Any) -> R:
-                if args and isinstance(args[0], Transaction):
+            def call(*args: Any, **kwargs: Any) -> Any:
+                owner, rest = args[:position], args[position:]
+                if rest and isinstance(rest[0], Transaction):
                     return function(*args, **kwargs)
                 ambient = self._ambient.get()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
-                    return function(ambient[-1], *args, **kwargs)
-                result = cast("R", None)
+                    return function(*owner, ambient[-1], *rest, **kwargs)
+                result = None
                 for attempt in self.attempts(budget_s=retry_budget_s):
-                    result = cast("R", None)  # stays, if the function ends by Rollback
+                    result = None  # stays, if the function ends by Rollback
                     with attempt as tx:
-                        result = function(tx, *args, **kwargs)
+                        result = function(*owner, tx, *rest, **kwargs)
                 return result
 
             return call

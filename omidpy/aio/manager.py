@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, overload
 
 from omidpy import manager, retry
 from omidpy.aio.lanes import Opening, Threads, awaited, opening
@@ -16,12 +16,28 @@ from omidpy.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.model import Outcome, TransactionStatus
+from omidpy.transactional import Transactional, TransactionalMethod, transaction_position
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 DEFAULT_THREADS: Final = 32
 """How many calls of one manager run at the same time; further ones wait for a thread."""
+
+
+class Decorator(Protocol):
+    """What `tm.transactional(retry_budget_s=...)` returns."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
+        self, function: Callable[Concatenate[Transaction, P], Awaitable[R]], /
+    ) -> Transactional[Transaction, P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, Transaction, P], Awaitable[R]], /
+    ) -> TransactionalMethod[S, Transaction, P, Coroutine[Any, Any, R]]: ...
 
 
 class TransactionManager:
@@ -92,45 +108,51 @@ class TransactionManager:
             await asyncio.sleep(backoff.pause_s(attempt.error))
 
     @overload
-    def transactional(
+    def transactional(  # type: ignore[overload-overlap]  # where both fit, the first is meant
         self, function: Callable[Concatenate[Transaction, P], Awaitable[R]], /
-    ) -> Callable[..., Coroutine[Any, Any, R]]: ...
+    ) -> Transactional[Transaction, P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def transactional(
+        self, function: Callable[Concatenate[S, Transaction, P], Awaitable[R]], /
+    ) -> TransactionalMethod[S, Transaction, P, Coroutine[Any, Any, R]]: ...
 
     @overload
     def transactional(
         self, function: None = None, /, *, retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S
-    ) -> Callable[
-        [Callable[Concatenate[Transaction, P], Awaitable[R]]],
-        Callable[..., Coroutine[Any, Any, R]],
-    ]: ...
+    ) -> Decorator: ...
 
     def transactional(
         self,
-        function: Callable[Concatenate[Transaction, P], Awaitable[R]] | None = None,
+        function: Callable[..., Awaitable[Any]] | None = None,
         /,
         *,
         retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S,
     ) -> Any:
         """Decorate an async function whose first argument is a transaction.
 
-        What it joins and when it is run again is as in the blocking `transactional`.
+        What it joins and when it is run again is as in the blocking `transactional`, and so is what
+        is refused.
         """
 
         def decorate(
-            function: Callable[Concatenate[Transaction, P], Awaitable[R]],
-        ) -> Callable[..., Coroutine[Any, Any, R]]:
+            function: Callable[..., Awaitable[Any]],
+        ) -> Callable[..., Coroutine[Any, Any, Any]]:
+            position = transaction_position(function, is_async=True)
+
             @functools.wraps(function)
-            async def call(*args: Any, **kwargs: Any) -> R:
-                if args and isinstance(args[0], Transaction):
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                owner, rest = args[:position], args[position:]
+                if rest and isinstance(rest[0], Transaction):
                     return await function(*args, **kwargs)
                 ambient = self._ambient.get()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
-                    return await function(ambient[-1], *args, **kwargs)
-                result = cast("R", None)
+                    return await function(*owner, ambient[-1], *rest, **kwargs)
+                result = None
                 async for attempt in self.attempts(budget_s=retry_budget_s):
-                    result = cast("R", None)  # stays, if the function ends by Rollback
+                    result = None  # stays, if the function ends by Rollback
                     async with attempt as tx:
-                        result = await function(tx, *args, **kwargs)
+                        result = await function(*owner, tx, *rest, **kwargs)
                 return result
 
             return call

@@ -59,6 +59,7 @@ LEVELS: Final = {
     "omidpy.counters": 3,
     "omidpy.catalog": 3,
     "omidpy.transaction": 3,
+    "omidpy.transactional": 3,
     "omidpy.table": 3,
     "omidpy.post_commit": 3,
     "omidpy.outcome": 3,

@@ -1,0 +1,119 @@
+"""Functions that take a transaction first: which may be decorated, and how they may be called.
+
+`tm.transactional` turns `f(tx, a, b)` into what can be called as `f(a, b)`, in a transaction of its
+own, and as `f(tx, a, b)`, in the caller's.  Type checkers see both, by the protocols below; at run
+time it is a plain function, so that it becomes a method as any other does: with `self` or `cls`
+first, and the transaction behind.
+
+Source: the signatures are those of PEP 612.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, overload
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+R_co = TypeVar("R_co", covariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+_OWNERS: Final = ("self", "cls")
+
+
+class Transactional(Protocol[T_contra, P, R_co]):
+    """A decorated function, or a bound method: called with a transaction first, or without."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, tx: T_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class UnboundTransactional(Protocol[S_contra, T_contra, P, R_co]):
+    """A decorated method, taken from its class."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, instance: S_contra, tx: T_contra, /, *args: P.args, **kwargs: P.kwargs
+    ) -> R_co: ...
+
+    @overload
+    def __call__(self, instance: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class TransactionalMethod(
+    UnboundTransactional[S_contra, T_contra, P, R_co], Protocol[S_contra, T_contra, P, R_co]
+):
+    """A decorated method in the body of its class."""
+
+    @overload  # a class method, whose first argument is the owner
+    def __get__(self, instance: object, owner: S_contra, /) -> Transactional[T_contra, P, R_co]: ...
+
+    @overload
+    def __get__(
+        self, instance: None, owner: type, /
+    ) -> UnboundTransactional[S_contra, T_contra, P, R_co]: ...
+
+    @overload
+    def __get__(
+        self, instance: S_contra, owner: type | None = None, /
+    ) -> Transactional[T_contra, P, R_co]: ...
+
+
+def transaction_position(function: Callable[..., Any], *, is_async: bool = False) -> int:
+    """Return where the transaction stands among a function's arguments: 0, or 1 behind `self`.
+
+    Raises:
+        TypeError: the function cannot be run as a transaction; the message says what to do.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    if isinstance(function, (staticmethod, classmethod)):
+        kind = type(function).__name__
+        raise TypeError(f"{name}: write @{kind} above @tm.transactional, not below it")
+    if not callable(function):
+        raise TypeError(f"@tm.transactional decorates functions, not {function!r}")
+    _check_kind(function, name, is_async=is_async)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of a built-in, which does not tell
+        return 0
+    return _position(parameters, name)
+
+
+def _check_kind(function: Callable[..., Any], name: str, *, is_async: bool) -> None:
+    kinds = (function, type(function).__call__)
+    if any(map(inspect.isgeneratorfunction, kinds)) or any(map(inspect.isasyncgenfunction, kinds)):
+        raise TypeError(
+            f"{name} is a generator, which runs when its transaction has ended already; let it "
+            "return a list, or begin a transaction inside of it with `with tm.begin() as tx:`"
+        )
+    if not is_async and any(map(inspect.iscoroutinefunction, kinds)):
+        raise TypeError(
+            f"{name} is an `async def`, which runs when its transaction has ended already; use the "
+            "manager of `omidpy.aio.connect`, whose transactional awaits it"
+        )
+
+
+def _position(parameters: Iterable[inspect.Parameter], name: str) -> int:
+    positional = [
+        one.name
+        for one in parameters
+        if one.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    takes_any = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
+    position = 1 if positional[:1] and positional[0] in _OWNERS else 0
+    if len(positional) <= position and not takes_any:
+        raise TypeError(
+            f"{name} takes no transaction; make that its first argument, in a method the one after "
+            "`self`"
+        )
+    return position

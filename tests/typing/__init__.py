@@ -1,0 +1,1 @@
+"""What type checkers must accept and refuse; read by them, and never run."""
