@@ -27,14 +27,14 @@ from omidpy.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import StorageUnavailable
 from omidpy.manager import TransactionManager
-from omidpy.model import TIMESTAMP_STEP, Cell
+from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.watermarks import Watermarks
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
 from tests.machines.hbase import RunningHBase
 from tests.machines.hbase.bare import bare_client
-from tests.machines.hbase_store import one_region_store
+from tests.machines.hbase_store import empty_hbase, one_region_store
 from tests.machines.java import JavaDriver
 from tests.machines.processes import tso_server
 
@@ -183,6 +183,28 @@ def test_a_scan_goes_on_where_it_was_when_a_region_server_is_killed(
     scans.read_page()
     hbase_cluster.crash(server_of(hbase_cluster, ROWS[2 * PAGE_ROWS]))
     scans.finish()
+
+
+def test_a_table_created_anew_is_found_whatever_a_gateway_knows_of_the_old_one(
+    hbase_cluster: RunningHBase, regions: Regions
+) -> None:
+    """Its old region moved to and fro, and both servers name the other one for two minutes."""
+    first, second = (f"hbase+thrift2://{address}" for address in hbase_cluster.gateways)
+    schema, put = TableSchema(TABLE, [FamilySchema(FAMILY)]), Put(FAMILY, b"q", 1, b"v")
+    with (
+        empty_hbase(hbase_cluster),
+        closing(Thrift2Store(first)) as administrator,
+        closing(Thrift2Store(f"{second}?timeout_s=40&retry_s=0")) as client,
+    ):
+        administrator.create_table(schema)
+        for _ in range(4):
+            client.write({TABLE: [RowMutation(b"r", (put,))]})
+            regions.move()
+        client.write({TABLE: [RowMutation(b"r", (put,))]})
+        administrator.drop_table(TABLE)
+        administrator.create_table(schema)
+        client.write({TABLE: [RowMutation(b"new", (put,))]})
+        assert [cells[0].row for page in client.scan(TABLE) for cells in page] == [b"new"]
 
 
 # -- compactions -----------------------------------------------------------------------------------

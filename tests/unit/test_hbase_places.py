@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from thriftpy2.transport import TTransportException
 
@@ -10,7 +12,7 @@ from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Gateway, parse_address
 from omidpy.storage.hbase.gateway import CallNotSent
 from omidpy.storage.hbase.idl import thrift2
-from omidpy.storage.hbase.places import EVERY_S, Places
+from omidpy.storage.hbase.places import AGAIN_S, EVERY_S, LONGEST_S, Places
 from tests.machines.gateways import ScriptedGateways
 
 ONE: Gateway = ("gw1", 9090)
@@ -51,6 +53,52 @@ def test_a_table_is_looked_up_once_in_a_while_however_many_wait() -> None:
     world.clock.advance(EVERY_S)
     world.places.look_up(ONE, "t")
     assert len(world.gateways.hosts) == 4
+
+
+def place(start: bytes) -> thrift2.THRegionLocation:
+    """Return where a region is."""
+    return thrift2.THRegionLocation(regionInfo=thrift2.THRegionInfo(startKey=start))
+
+
+def test_a_second_look_up_makes_a_gateway_forget_what_the_first_did_not_correct() -> None:
+    """Of a table created anew it keeps the old places, whose sequence numbers are higher.
+
+    Where nobody waits any more, the first is enough the next time.
+    """
+    found = [place(b""), place(b"m")]
+    world = World(found, found, None, None, found)
+    world.places.look_up(ONE, "t")
+    assert world.gateways.log == ["getAllRegionLocations"]
+    world.clock.advance(EVERY_S)
+    world.places.look_up(ONE, "t")
+    assert world.gateways.log[1:] == ["getAllRegionLocations", *["getRegionLocation"] * 2]
+    world.clock.advance(AGAIN_S)
+    world.places.look_up(ONE, "t")
+    assert world.gateways.log[4:] == ["getAllRegionLocations"]
+
+
+def test_forgetting_takes_no_longer_than_any_look_up() -> None:
+    """Somebody waits for it, and a table may have a thousand regions."""
+
+    def slowly() -> Iterator[thrift2.THRegionLocation]:
+        yield place(b"")
+        world.clock.advance(LONGEST_S)
+        yield place(b"m")
+
+    world = World([], slowly(), None)
+    world.places.look_up(ONE, "t")
+    world.clock.advance(EVERY_S)
+    world.places.look_up(ONE, "t")
+    assert world.gateways.log == ["getAllRegionLocations"] * 2 + ["getRegionLocation"]
+
+
+def test_thrift1_has_no_call_that_makes_a_gateway_forget() -> None:
+    """It may still be asked for all regions again and again."""
+    world = World([place(b"")], [place(b"")], api="thrift1")
+    world.places.look_up(ONE, "t")
+    world.clock.advance(EVERY_S)
+    world.places.look_up(ONE, "t")
+    assert world.gateways.log == ["getTableRegions"] * 2
 
 
 def test_a_look_up_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,11 @@ that it reads the catalogue and corrects its memory, and also the call that it i
 where it should: measured, 0.6 s later.  Before a call that failed for such a reason is made again,
 it is asked likewise.
 
+A table that was dropped and created anew needs more: a gateway keeps the place that has the higher
+sequence number, and that of a region of the old table, which moved often, is higher than a new
+one's.  So where a look-up did not help, the next one makes it forget the place of each region.
+Thrift1 has no call for that.
+
 It is an attempt to help: it has a connection of its own for a few seconds at most, and its failure
 concerns nobody.  Each table is looked up once in `EVERY_S` at each gateway, whoever waits for it.
 
@@ -25,9 +30,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from thriftpy2.thrift import TException
 
@@ -42,6 +48,9 @@ LONGEST_S: Final = 5.0
 """How long a look-up may take, to connect and to hear of each."""
 EVERY_S: Final = 3.0
 """How often a table is looked up at a gateway at most."""
+
+AGAIN_S: Final = 30.0
+"""A look-up so soon after another says that the first has not helped."""
 
 _METHODS: Final = {"thrift1": "getTableRegions", "thrift2": "getAllRegionLocations"}
 
@@ -70,13 +79,15 @@ class Places:
 
         None is no table, and nothing to look up.
 
-        Cost: a connection and 1 RPC, which reads the catalogue's rows of the table.
+        Cost: a connection and 1 RPC, which reads the catalogue's rows of the table; 1 more for each
+        region within `AGAIN_S` of the last one.
         """
         if table is None:
             return
         now_s = self._now_s()
         # Two threads may both find it to be long ago; then it is looked up twice.
-        if now_s - self._looked_up_s.get((gateway, table), -EVERY_S) < EVERY_S:
+        since_last_s = now_s - self._looked_up_s.get((gateway, table), -math.inf)
+        if since_last_s < EVERY_S:
             return
         self._looked_up_s[gateway, table] = now_s
         _logger.info(
@@ -87,9 +98,18 @@ class Places:
         with contextlib.suppress(TException, CallNotSent, OSError, EOFError, OmidError):
             client = self._open_client(*gateway)
             try:
-                client.call(_METHODS[self._impatient.api], table.encode())
+                found = client.call(_METHODS[self._impatient.api], table.encode())
+                if since_last_s < AGAIN_S and self._impatient.api == "thrift2":
+                    self._forget(client, table, found, now_s + LONGEST_S)
             finally:
                 client.close()
+
+    def _forget(self, client: Client, table: str, found: Sequence[Any], until_s: float) -> None:
+        """Make a gateway forget where each region was, and read it from the catalogue."""
+        for place in found:
+            if self._now_s() >= until_s:
+                return
+            client.call("getRegionLocation", table.encode(), place.regionInfo.startKey, True)
 
     def _open_impatiently(self, host: str, port: int) -> Client:
         return open_client(self._impatient, host, port)

@@ -271,6 +271,10 @@ service THBaseService {
   // Tables and regions.
   list<THRegionLocation> getAllRegionLocations(1: required binary table) throws (1: TIOError io)
 
+  THRegionLocation getRegionLocation(
+      1: required binary table, 2: required binary row, 3: bool reload)
+      throws (1: TIOError io)
+
   TTableDescriptor getTableDescriptor(1: required TTableName table) throws (1: TIOError io)
 
   list<TTableDescriptor> getTableDescriptorsByPattern(
