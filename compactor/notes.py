@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from compactor.range_pass import RangeResult
 
@@ -30,3 +31,11 @@ def notes_on(results: Iterable[RangeResult], *, first_timestamp: int) -> Iterato
                 "snapshot sees them, and were left alone; stop whoever writes them, and run "
                 f"`omidpy table adopt {table} --apply` to have them seen"
             )
+
+
+BESIDE_OMID: Final = (
+    "Omid's oracle leads, and the low watermark is its: that rises only when its conflict map "
+    "overflows, and while it leads nobody knows how old a version is, so that no more of them are "
+    "dropped"
+)
+"""What is said of a run in which no oracle of ours decides."""

@@ -177,7 +177,7 @@ def survey(store: Store, commit_table: str) -> list[TableStanding]:
     Shadow cells are looked for among the versions that transactions may have alone, so that tables
     of plain data cost HBase nothing.
 
-    Cost: 6 RPCs, and for each family without a mark a search for a shadow cell; `find_cell` says
+    Cost: 9 RPCs, and for each family without a mark a search for a shadow cell; `find_cell` says
     what that takes.
     """
     ignored = read_ignored(ControlTable(store))
@@ -227,7 +227,7 @@ def transaction_versions(store: Store) -> list[range]:
 
     Those that HBase's own clock sets are left out where no oracle has issued them.
 
-    Cost: 5 gets.
+    Cost: 7 gets.
     """
     low_watermark = read_low_watermark(store)
     plain = presumed_plain(store, low_watermark)

@@ -39,7 +39,7 @@ from compactor.horizon import (
     useless_claims,
 )
 from compactor.laggards import laggards
-from compactor.notes import notes_on
+from compactor.notes import BESIDE_OMID, notes_on
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
@@ -50,7 +50,7 @@ from omidpy.commit_table import (
     ADOPTED_CEILING_FACT,
     FIRST_TIMESTAMP_FACT,
     CommitTable,
-    read_low_watermark,
+    read_leading_low_watermark,
 )
 from omidpy.control import CONTROL_TABLE, ControlTable
 from omidpy.errors import ConfigError, NoSuchTable, OracleError, UsageError
@@ -226,7 +226,10 @@ class Compaction:
 
     def read_low_watermark(self) -> Timestamp:
         """Return L."""
-        return read_low_watermark(self.store)
+        found = read_leading_low_watermark(self.store)
+        if found.is_omids:
+            self.note(BESIDE_OMID)
+        return found.value
 
     def survey(self) -> list[TableStanding]:
         """List the tables and what may be done with each."""

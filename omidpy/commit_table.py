@@ -214,16 +214,39 @@ class CommitTable:
                     yield entries
 
 
-def read_low_watermark(store: Store) -> Timestamp:
-    """Return the oracle's low watermark: durably, no start_ts at or below it can commit.
+class LowWatermark(NamedTuple):
+    """The low watermark of the oracle that leads."""
 
-    Ours is a fact of the control table.  Where only a Java oracle ever ran, it is Omid's own row.
+    value: Timestamp
+    is_omids: bool
+    """Whether that is Omid's: no oracle of ours has led, or one of Omid's has taken over since."""
+
+
+def read_leading_low_watermark(store: Store) -> LowWatermark:
+    """Return the greater of two: ours, a fact of the control table, and Omid's own row.
+
+    Whoever takes over begins with a low watermark above all that was issued before, so the greater
+    is that of the oracle which took over last.  Our oracle keeps its own at or above Omid's row: it
+    reads the row when it starts, and writes no more than its own low watermark there.
+
+    Both stay true for ever: what cannot commit by the one does not come to commit by the other.
+
+    Cost: 2 gets.
     """
     try:
         ours = ControlTable(store).read_number(LOW_WATERMARK_FACT)
     except NoSuchTable:
         ours = None
-    return read_java_low_watermark(store) if ours is None else ours
+    omids = read_java_low_watermark(store)
+    return LowWatermark(max(ours or Timestamp(0), omids), omids > (ours or 0))
+
+
+def read_low_watermark(store: Store) -> Timestamp:
+    """Return the oracle's low watermark: durably, no start_ts at or below it can commit.
+
+    Cost: 2 gets.
+    """
+    return read_leading_low_watermark(store).value
 
 
 def read_java_low_watermark(store: Store, table: str = COMMIT_TABLE) -> Timestamp:

@@ -234,7 +234,7 @@ def recorded_outcome(store: Store, commit_table: CommitTable, start_ts: Timestam
     `Undecided` says no more than that there is no entry and none is excluded: a transaction that is
     complete has none either.
 
-    Cost: 1 commit table get, 1 more where there is no entry.
+    Cost: 1 commit table get, 2 more where there is no entry.
     """
     start_ts = base(start_ts)
     entry = commit_table.read((start_ts,))[start_ts]

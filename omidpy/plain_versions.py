@@ -44,7 +44,7 @@ def plain_versions(store: Store) -> PlainVersions | None:
 
     None: no oracle of ours has started yet, so that nobody knows.
 
-    Cost: 2 gets, 1 more where Omid's oracle served before ours.
+    Cost: 2 gets, 2 more where Omid's oracle served before ours.
     """
     control = ControlTable(store)
     try:

@@ -6,9 +6,9 @@ what was committed could vanish, or be overwritten unseen (I1).  So it is refuse
 operator names a timestamp above all that were issued, which is then compared with everything that
 can be found.
 
-What can be found: start and commit timestamps in the commit table, versions and shadow cells in
-every table that has the mark of transactions or a shadow cell.  A transaction that left neither
-entry nor cell has left nothing that a timestamp issued twice could harm.
+What can be found: start and commit timestamps in the commit table, and its low watermark; versions
+and shadow cells in every table that has the mark of transactions or a shadow cell.  A transaction
+that left neither entry nor cell has left nothing that a timestamp issued twice could harm.
 
 Pure reading; `persist.py` records what is decided.
 
@@ -28,7 +28,7 @@ from omidpy.cells import (
     is_shadow_qualifier,
     start_ts_of_commit_row,
 )
-from omidpy.commit_table import COMMIT_TABLE, CommitTable
+from omidpy.commit_table import COMMIT_TABLE, CommitTable, read_java_low_watermark
 from omidpy.control import is_system_table, transactional_families
 from omidpy.errors import ConfigError
 from omidpy.model import TIMESTAMP_STEP, KeyRange, TableSchema, Timestamp
@@ -113,6 +113,7 @@ def _all_found(store: Store) -> Iterator[Found]:
             commit_ts = row.entry if isinstance(row.entry, int) else 0
             newest = max(newest, row.start_ts, commit_ts)
     yield Found(newest, COMMIT_TABLE)
+    yield Found(read_java_low_watermark(store), f"the low watermark's row in {COMMIT_TABLE}")
     for schema in store.tables():
         if _has_transactions(store, schema):
             logger.info("reading the table %s for its newest timestamp", schema.name)

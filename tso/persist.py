@@ -46,6 +46,7 @@ from omidpy.commit_table import (
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
     CommitTable,
+    read_java_low_watermark,
 )
 from omidpy.control import CONTROL_TABLE, FIXED_VERSION, ControlTable
 from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailable
@@ -148,6 +149,10 @@ class StorePersistence:
                 "Restore the whole store, or timestamps would be issued twice; if that cannot be, "
                 "start once with --initial-timestamp N, above every timestamp that was issued"
             )
+        if stored:
+            # Whoever reads a low watermark takes the greater of Omid's and ours.  Omid's lies below
+            # its ceiling, unless that is one which it left when it came to keep it elsewhere.
+            stored = max(stored, read_java_low_watermark(self._store))
         first = first_candidate(settings, now, stored, accept_clock=accept_clock)
         epoch: int = stored
         if not stored:

@@ -32,7 +32,7 @@ from omidpy.cli.findings import (
     document,
 )
 from omidpy.clock import Clock, SystemClock
-from omidpy.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE
+from omidpy.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.connect import open_oracle, open_store
 from omidpy.control import (
     CONTROL_TABLE,
@@ -231,10 +231,11 @@ def _check_ownership(
 def _check_lease(store: Store) -> Finding:
     try:
         lease = read_lease(store)
+        if lease is None:
+            is_omids = read_leading_low_watermark(store).is_omids
+            return LeaseFinding(store.url, is_held=False, is_omid_leading=is_omids)
     except OmidError as error:
         return UnreadableFinding("lease", str(error))
-    if lease is None:
-        return LeaseFinding(store.url, is_held=False)
     return LeaseFinding(store.url, True, lease.address, lease.pid, lease.host)
 
 

@@ -7,6 +7,7 @@ read the facts and never the sentence.  Looks at nothing itself.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -218,6 +219,8 @@ class LeaseFinding:
     """None: inside a client's process."""
     pid: int | None = None
     host: str | None = None
+    is_omid_leading: bool = False
+    """Whether the last oracle that led here was Omid's."""
 
     name = "lease"
 
@@ -229,8 +232,14 @@ class LeaseFinding:
     @property
     def detail(self) -> str:
         """Who, or what would."""
+        start = f"start `tso-server --store {shlex.quote(self.url)}`"
+        if not self.is_held and self.is_omid_leading:
+            return (
+                "no oracle of ours holds it, and Omid's led last: stop that one for good, or let "
+                f"both compete in ZooKeeper; then {start}"
+            )
         if not self.is_held:
-            return f"no oracle holds it; start `tso-server --store {self.url}`"
+            return f"no oracle holds it; {start}"
         where = self.address or "inside a client's process"
         return f"held by {where} (pid {self.pid} on {self.host})"
 

@@ -9,7 +9,7 @@ import typer
 from omidpy.cli.commit_table import count_entries
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, age_s, opened, print_facts, print_json
 from omidpy.clock import SystemClock
-from omidpy.commit_table import COMMIT_TABLE, read_low_watermark
+from omidpy.commit_table import COMMIT_TABLE, read_leading_low_watermark
 from omidpy.connect import open_oracle
 from omidpy.control import ControlTable
 from omidpy.errors import OmidError
@@ -56,7 +56,7 @@ def collect(store: Store) -> dict[str, Any]:
     from compactor.unvisited import holding_back  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
-    low_watermark = read_low_watermark(store)
+    low_watermark = read_leading_low_watermark(store)
     lease = read_lease(store)
     tables: dict[str, list[str]] = {}
     standings = survey(store, COMMIT_TABLE)
@@ -75,8 +75,9 @@ def collect(store: Store) -> dict[str, Any]:
             "pid": lease.pid,
             "host": lease.host,
         },
-        "low_watermark": low_watermark,
-        "low_watermark_age_s": age_s(low_watermark, now_ms=SystemClock().wall_ms()),
+        "low_watermark": low_watermark.value,
+        "low_watermark_of": "omid" if low_watermark.is_omids else "omidpy",
+        "low_watermark_age_s": age_s(low_watermark.value, now_ms=SystemClock().wall_ms()),
         "prune_horizon": facts.prune_horizon(),
         "collection_horizon": facts.collection_horizon(),
         "tables": {
@@ -105,7 +106,8 @@ def described(found: dict[str, Any]) -> dict[str, object]:
         **({"store lacks": ", ".join(found["lacks"])} if found["lacks"] else {}),
         "oracle": decides,
         "low watermark": f"{found['low_watermark']}"
-        + ("" if age is None else f", {age:.0f} s old"),
+        + ("" if age is None else f", {age:.0f} s old")
+        + (", of Omid's oracle" if found["low_watermark_of"] == "omid" else ""),
         "prune horizon": found["prune_horizon"],
         "collection horizon": found["collection_horizon"],
         "commit entries": counted["entries"],

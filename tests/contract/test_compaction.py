@@ -568,6 +568,25 @@ def test_splits_and_merges_between_runs_change_nothing(world: World) -> None:
     assert world.entries() == {}
 
 
+def test_the_low_watermark_of_omids_oracle_counts_once_it_has_taken_over(world: World) -> None:
+    """Ours stays frozen then, and nothing would be pruned any more, and nobody be told."""
+    world.put(b"a", 1050)
+    world.enter(1050, 1100)
+    assert world.compact().low_watermark == 1000
+    world.clock.advance(1)
+    put = Put(*LOW_WATERMARK, 1, encode_long(2000))
+    world.store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, (put,))]})
+    report = world.compact()
+    assert (report.low_watermark, report.horizon, report.entries_pruned) == (2000, 2000, 1)
+    notes = [run.notes for run in RunLog(world.control).runs()]
+    assert [any("Omid's oracle leads" in note for note in of_run) for of_run in notes] == [
+        False,
+        True,
+    ]
+    world.set_low_watermark(3000)
+    assert world.compact().horizon == 3000
+
+
 # -- what must stop a run --------------------------------------------------------------------------
 
 

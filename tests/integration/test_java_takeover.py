@@ -15,11 +15,13 @@ from typing import TypeVar
 import pytest
 
 import omidpy
+from compactor.local import compact
 from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable
+from omidpy.commit_table import CommitTable, read_leading_low_watermark
 from omidpy.errors import OracleUnavailable, TransactionAborted
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
+from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver, JavaError, JavaOracle
 from tests.machines.java_client import JavaManager, JavaTransaction
@@ -173,6 +175,13 @@ def test_clients_of_both_kinds_follow_from_our_oracle_to_omid_s_and_back(
             assert fourth.table(TABLE).row(b"java") == {b"cf:n": b"2"}
             fourth.table(TABLE).put(b"ours", {b"cf:n": b"2"})
             fourth.commit()
+            # Ours stays where it was; a compaction goes by that of the oracle which leads.
+            assert read_leading_low_watermark(store) == (third.epoch, True)
+            report = compact(store, ALL_AT_ONCE)
+            assert (report.low_watermark, report.horizon) == (third.epoch, third.epoch)
+            assert CommitTable(store).read([open_in_python.start_ts]) == {
+                open_in_python.start_ts: None
+            }
             omids.kill()
 
         with tso_server(hbase.thrift2_url, "--lease", lease) as successor:
@@ -186,3 +195,6 @@ def test_clients_of_both_kinds_follow_from_our_oracle_to_omid_s_and_back(
             found = dict(sixth.table(TABLE).scan())
             assert found == {b"java": {b"cf:n": b"3"}, b"ours": {b"cf:n": b"2"}}
             sixth.rollback()
+            leading = read_leading_low_watermark(store)
+            assert not leading.is_omids
+            assert fourth.start_ts < leading.value < fifth.start_ts

@@ -570,7 +570,11 @@ def transaction_completes_between_the_two_reads(stage: Stage) -> None:
     cell = stage.world.put(b"a", 900)
     stage.world.enter(900, 950)
     complete = once("get", COMMIT_TABLE, lambda: stage.complete(cell, commit_ts=950))
-    stage.compact(before_call=complete)
+    is_reading: list[bool] = []
+    stage.compact(
+        on_step=at("page-read", lambda: is_reading.append(True)),
+        before_call=lambda method, table: complete(method, table) if is_reading else None,
+    )
     assert stage.shows(b"a")
 
 

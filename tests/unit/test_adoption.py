@@ -139,6 +139,15 @@ def test_the_timestamp_must_be_above_every_cell(
     assert start(store, 3051).epoch == 3100
 
 
+def test_the_timestamp_must_be_above_omids_low_watermark(store: MemoryStore) -> None:
+    """It was issued, whatever else is left of that time, and readers go by it."""
+    put = Put(*LOW_WATERMARK, 7, encode_long(3000))
+    store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    with pytest.raises(ConfigError, match="low watermark's row in OMID_COMMIT_TABLE holds 3000"):
+        start(store, 3000)
+    assert start(store, 3001).epoch == 3050
+
+
 def test_tables_without_transactions_do_not_count(store: MemoryStore) -> None:
     """Plain HBase tables have milliseconds for versions, far above incremental timestamps."""
     leave_entry(store, 50, 100)

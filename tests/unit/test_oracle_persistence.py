@@ -24,6 +24,8 @@ from omidpy.commit_table import (
     CommitTable,
     create_system_tables,
     read_java_low_watermark,
+    read_leading_low_watermark,
+    read_low_watermark,
 )
 from omidpy.control import ControlTable
 from omidpy.errors import ConfigError, LeaseLost, StorageUnavailable
@@ -190,6 +192,41 @@ def test_the_stored_ceiling_becomes_epoch_and_watermark(store: MemoryStore) -> N
     assert facts.read_number(EPOCH_FACT) == facts.read_number(LOW_WATERMARK_FACT) == 5000
     assert ceiling_of(store) == encode_long(inherited.ceiling)
     assert inherited.ceiling == 5050 + INCREMENTAL.lookahead
+
+
+@pytest.mark.parametrize(("omids", "epoch"), [(4950, 5000), (5000, 5000), (7000, 7000)])
+def test_the_low_watermark_that_omid_left_is_not_undercut(
+    store: MemoryStore, omids: int, epoch: int
+) -> None:
+    """The greater of the two is believed, so that nothing at or below it may commit by ours (I4).
+
+    Omid's is above the ceiling that it left here if it came to keep its timestamps elsewhere.
+    """
+    leave_ceiling(store, 5000)
+    put = Put(*LOW_WATERMARK, 1, encode_long(omids))
+    store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    inherited = Oracle(store).ended()
+    assert inherited.epoch == epoch
+    assert read_leading_low_watermark(store) == (epoch, False)
+    assert inherited.ceiling > epoch
+
+
+def test_whoever_took_over_last_is_believed() -> None:
+    """Omid's oracle may take over from ours and give back; ours does not move meanwhile."""
+    store = MemoryStore()
+    create_system_tables(store)
+    assert read_leading_low_watermark(store) == (0, False)
+    row = RowMutation(LOW_WATERMARK_ROW, [Put(*LOW_WATERMARK, 1, encode_long(1000))])
+    store.write({COMMIT_TABLE: [row]})
+    assert read_leading_low_watermark(store) == (1000, True)
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 1000)
+    assert read_leading_low_watermark(store) == (1000, False)
+    row = RowMutation(LOW_WATERMARK_ROW, [Put(*LOW_WATERMARK, 1, encode_long(2000))])
+    store.write({COMMIT_TABLE: [row]})
+    assert read_leading_low_watermark(store) == (2000, True)
+    assert read_low_watermark(store) == 2000
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 3000)
+    assert read_leading_low_watermark(store) == (3000, False)
 
 
 def test_a_store_that_omid_served_gets_a_longer_age(store: MemoryStore) -> None:
