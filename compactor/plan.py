@@ -56,6 +56,7 @@ from omidpy.control import CONTROL_TABLE, ControlTable
 from omidpy.errors import ConfigError, NoSuchTable, OracleError, UsageError
 from omidpy.model import KeyRange, Timestamp
 from omidpy.plain_versions import presumed_plain
+from omidpy.registration import forget_parts
 from omidpy.storage.base import Store
 from omidpy.watermarks import Claim, Watermarks
 
@@ -174,6 +175,7 @@ class Compaction:
         self.on_step("pruned")
         if not self.options.is_dry_run:
             self.thin(standings, claims)
+            forget_parts(self.store, low_watermark)
             self.on_step("claims-thinned")
         self.foreign_cells = sum(result.foreign_cells for result in results)
         for note in notes_on(results, first_timestamp=base_task.first_timestamp):

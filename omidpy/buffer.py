@@ -157,7 +157,6 @@ class WriteBuffer:
         self._start_ts = start_ts
         self._fixed_version = fixed_version
         self._merged: set[CellName] = set()
-        self._parts: set[tuple[str | None, str]] = set()
         self._conflict_free: set[CellName] = set()
         self._checkpoint = 0
         self._used_checkpoint = -1
@@ -393,34 +392,32 @@ class WriteBuffer:
         names: Sequence[CellName],
         version: int,
         *,
-        digest: str,
-        task: str | None,
         conflict_free: Collection[CellName] = (),
+        is_again: bool = False,
     ) -> None:
         """Count the cells of a part as sent by this transaction.
 
+        Args:
+            names: The cells.
+            version: That of all of them.
+            conflict_free: Those that are not checked for conflicts.
+            is_again: Another attempt wrote the same cells, and was merged already.
+
         Raises:
-            UsageError: the part was merged before, differs from an earlier one of its task, or
-                holds a cell that another part holds too.
+            ContradictingPart: another part holds one of the cells too.
         """
-        if not names and task is None:
-            return
-        if (task, digest) in self._parts:
-            raise UsageError(f"a part with the digest {digest} was merged already; merge each once")
-        if task is not None and any(task == merged for merged, _ in self._parts):
-            raise ContradictingPart(
-                f"another part of task {task!r} with a different digest was merged already: "
-                "attempts of a task must write identical cells; materialise their input first"
-            )
-        twice = next((name for name in names if name in self._merged), None)
+        twice = None if is_again else next((name for name in names if name in self._merged), None)
         if twice is not None:
             raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
-        self._parts.add((task, digest))
         self._merged.update(names)
         self._conflict_free.update(name for name in conflict_free if not self._is_written(name))
         self._conflict_free.difference_update(set(names).difference(conflict_free))
         for name in names:
             self._sent.setdefault(name, {})[version] = None
+
+    def has_sent(self, name: CellName, version: int) -> bool:
+        """Say whether a cell is one of this transaction's, of its own or of a merged part."""
+        return version in self._sent.get(name, ())
 
     def written(self) -> list[tuple[CellName, bytes]]:
         """Return every cell that this buffer itself sent, with its newest value."""

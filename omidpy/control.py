@@ -4,7 +4,8 @@ Apache Omid's tables keep their schema, because its clients delete whole rows th
 lives here, in a table that every store of ours has by the name `OMIDPY_COMPACTION`.  A fact is
 either a number that only rises, or a JSON document that is replaced by compare-and-set.  All of
 them are written at one fixed version, and none is deleted and written again, because on HBase a
-delete hides later writes at its version.
+delete hides later writes at its version.  The rows of parts are of another kind, and described
+where they are written.
 
 The rows, by the module that owns them:
 
@@ -12,6 +13,7 @@ The rows, by the module that owns them:
     adopted-ceiling                                              the oracle (tso), beside Omid's
     claim/...  prune-horizon  collection-...  hold/...           watermarks.py
     ignored/...  run/...                                        the compactor and the admin commands
+    parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
 """
 

@@ -22,15 +22,17 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from omidpy.commit_table import CommitTable
 from omidpy.model import Timestamp
 from omidpy.storage.base import RowMutation, Store
 
 log = logging.getLogger(__name__)
+
+WriteBatch: TypeAlias = dict[str, list[RowMutation]]
 
 MAX_BATCH_TRANSACTIONS: Final = 256
 
@@ -66,6 +68,8 @@ class Completion:
 
     start_ts: Timestamp
     shadow_cells: Mapping[str, Sequence[RowMutation]]
+    leftovers: Mapping[str, Sequence[RowMutation]] = field(default_factory=dict)
+    """What is of no use to anybody once the transaction has committed."""
 
 
 class PostCommitter(Protocol):
@@ -100,10 +104,8 @@ class Completer:
 
     def complete(self, batch: Sequence[Completion]) -> None:
         """Complete transactions; a failure is logged and leaves their commit entries."""
-        shadow_cells: dict[str, list[RowMutation]] = {}
-        for completion in batch:
-            for table, mutations in completion.shadow_cells.items():
-                shadow_cells.setdefault(table, []).extend(mutations)
+        shadow_cells = _together(completion.shadow_cells for completion in batch)
+        leftovers = _together(completion.leftovers for completion in batch)
         try:
             # Returns when all of them are acknowledged, or raises; between these two calls a kill,
             # a lost answer or an error leaves an entry too many, never one too few.
@@ -111,6 +113,8 @@ class Completer:
             self._on_step("shadow-cells-written")
             self._commit_table.complete([completion.start_ts for completion in batch])
             self._on_step("completed")
+            if leftovers:
+                self._store.write(leftovers)
         except Exception as error:  # noqa: BLE001 - whatever a backend raises, it has committed
             if len(batch) > 1:
                 # One dropped table must not keep the others' entries.  Which shadow cells of the
@@ -124,6 +128,14 @@ class Completer:
                 batch[0].start_ts,
                 error,
             )
+
+
+def _together(batches: Iterable[Mapping[str, Sequence[RowMutation]]]) -> WriteBatch:
+    together: WriteBatch = {}
+    for batch in batches:
+        for table, mutations in batch.items():
+            together.setdefault(table, []).extend(mutations)
+    return together
 
 
 class SyncPostCommitter:

@@ -4,9 +4,9 @@ The owner hands out a token.  A worker resumes it elsewhere, reads the owner's s
 flushed in the transaction, and writes tentative cells at a version that the owner leaves alone.
 What it wrote comes back as a part, which the owner merges, so that the one commit covers it.
 
-A worker can neither commit nor roll back.  Attempts of one task must write identical cells, because
-a failed one may have written some of them: a second part of a task with another digest makes the
-transaction rollback-only, and so do two parts that hold the same cell.
+A worker can neither commit nor roll back.  It announces what it is about to write
+(`registration.py`), and the owner answers for it: merged or not, `parts.py` says what becomes of
+it.
 
 Tokens and parts are JSON.
 """
@@ -14,6 +14,7 @@ Tokens and parts are JSON.
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -23,13 +24,15 @@ from omidpy.buffer import FLUSH_LIMIT_BYTES, CellName, WriteBuffer
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.model import Cell, Timestamp
 from omidpy.oracle.base import Begun
+from omidpy.registration import Flush, WorkerRow, stretches_of
 from omidpy.table import TransactionalTable
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
 
-TOKEN_FORMAT: Final = "omidpy-token-1"  # noqa: S105 - no secret
-PART_FORMAT: Final = "omidpy-part-1"
+TOKEN_FORMAT: Final = "omidpy-token-2"  # noqa: S105 - no secret
+PART_FORMAT: Final = "omidpy-part-2"
+"""Workers that only know the first format announce nothing, so that they must not read a token."""
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -64,6 +67,7 @@ class Part(msgspec.Struct, frozen=True):
 
     store_id: str
     start_ts: int
+    worker_id: str
     version: int
     task: str | None
     digest: str
@@ -106,13 +110,19 @@ def decode_token(token: object, *, store_id: str) -> Token:
     return decoded
 
 
-def decode_part(part: object) -> Part:
-    """Return a part.
+def decode_part(part: object, *, store_id: str, start_ts: Timestamp) -> Part:
+    """Return a part of this transaction.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or one of another transaction.
     """
-    return _decoded(part, Part, what="part", source="worker.finish()", version=PART_FORMAT)
+    decoded = _decoded(part, Part, what="part", source="worker.finish()", version=PART_FORMAT)
+    if decoded.start_ts != start_ts or decoded.store_id != store_id:
+        raise UsageError(
+            f"the part belongs to transaction {decoded.start_ts} of the store {decoded.store_id}, "
+            f"not to transaction {start_ts} of the store {store_id}"
+        )
+    return decoded
 
 
 D = TypeVar("D", Token, Part)
@@ -138,10 +148,15 @@ class Worker:
 
     Belongs to one thread.  Writing a cell again after it was flushed (past 2 MiB of writes) is
     refused: there is one version for all workers.
+
+    Attributes:
+        start_ts: The owner's transaction.
+        worker_id: Names this worker in errors, in `tx.parts()` and for `tx.discard`.
     """
 
     def __init__(self, manager: TransactionManager, token: Token, task: str | None) -> None:
         self.start_ts = Timestamp(token.start_ts)
+        self.worker_id = uuid.uuid4().hex
         self._manager = manager
         self._token = token
         self._task = task
@@ -149,11 +164,12 @@ class Worker:
         self._snapshot = manager.reader.open(begun, asked_s=None)
         self._snapshot.has_sent_cells = True  # the owner's
         self._buffer = WriteBuffer(self.start_ts, fixed_version=token.version)
+        self._row = WorkerRow(manager.store, self.start_ts, self.worker_id)
         self._generation = manager.generation
         self._is_finished = False
 
     def __repr__(self) -> str:
-        return f"<Worker of transaction {self.start_ts}>"
+        return f"<Worker {self.worker_id} of transaction {self.start_ts}>"
 
     def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
         """Return a table to read and write in the owner's transaction.
@@ -171,6 +187,7 @@ class Worker:
 
         Raises:
             StorageError: some cells may have been written; call it again.
+            TransactionClosed: the owner commits already, or has ended the transaction.
             UsageError: a batch was left half-way, so that nothing may be merged.
         """
         self.check_open()
@@ -179,17 +196,16 @@ class Worker:
                 f"this worker of transaction {self.start_ts} wrote half of something, which must "
                 f"not be merged: {self._buffer.flaw}"
             )
-        self._flush()
+        digest = self._flush(is_last=True)
         self._is_finished = True
-        written = sorted(self._buffer.written())
-        names = [name for name, _ in written]
         part = Part(
             store_id=self._token.store_id,
             start_ts=self.start_ts,
+            worker_id=self.worker_id,
             version=self._token.version,
             task=self._task,
-            digest=_digest(written),
-            cells=names,
+            digest=digest,
+            cells=sorted(name for name, _ in self._buffer.written()),
             conflict_free=self._buffer.conflict_free_names(),
         )
         return msgspec.json.encode(part)
@@ -220,17 +236,22 @@ class Worker:
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, *, is_last: bool = False) -> str:
+        """Announce and send what is buffered; return the digest, of all of it if it is the last."""
         batch = self._buffer.take()
-        if batch:
-            self._manager.store.write(batch)
+        digest = digest_of(self._buffer.written()) if is_last else ""
+        # A worker that wrote nothing is never heard of.
+        if batch or (is_last and self._row.has_announced):
+            flush = Flush(self._token.version, self._task, stretches_of(batch), digest or None)
+            self._row.send(flush, batch)
         self._buffer.acknowledge()
+        return digest
 
 
-def _digest(written: Iterable[tuple[CellName, bytes]]) -> str:
+def digest_of(written: Iterable[tuple[CellName, bytes]]) -> str:
     """Hash names and values, each with its length, so that no two write sets look alike."""
     digest = hashlib.sha256()
-    for name, value in written:
+    for name, value in sorted(written):
         for field in (name.table.encode(), name.row, name.family, name.qualifier, value):
             digest.update(len(field).to_bytes(8, "big"))
             digest.update(field)

@@ -41,11 +41,12 @@ from omidpy.model import (
     TransactionStatus,
 )
 from omidpy.oracle.base import CommitGranted, CommitRefused
-from omidpy.post_commit import Completion
+from omidpy.parts import Parts, RegisteredPart
+from omidpy.post_commit import Completion, WriteBatch
 from omidpy.refusals import refusal
 from omidpy.savepoint import Savepoint
 from omidpy.table import TransactionalTable
-from omidpy.tokens import decode_part, encode_token
+from omidpy.tokens import decode_part
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -84,7 +85,7 @@ class Transaction:
         self.status = TransactionStatus.RUNNING
         self.is_read_only = read_only
         self._manager = manager
-        self._has_token = False
+        self._parts: Parts | None = None
         self._generation = manager.generation
         self._snapshot = snapshot
         self._max_age_s = max_age_s
@@ -201,48 +202,61 @@ class Transaction:
         self.check_writable()
         self._check_no_savepoint()
         self._flush()
-        token = encode_token(
-            store_id=self._manager.store.store_id,
-            start_ts=self.start_ts,
-            version=self._buffer.reserve_version(),
-            epoch=self._snapshot.epoch,
-            witness=self._buffer.witness(),
-        )
-        self._has_token = True
-        return token
+        if self._parts is None:
+            self._parts = Parts(self._manager.store, self.start_ts, self._buffer, self._layout)
+        return self._parts.token(self._snapshot.epoch)
 
     def merge(self, part: bytes) -> None:
-        """Make what a worker wrote part of this transaction, one part a task.
+        """Make what a worker wrote part of this transaction.
 
-        A commit makes every cell visible that any worker wrote, merged or not: cells of a part that
-        was not merged would not be checked for conflicts.
+        Every worker that has written cells must be answered for before the commit: merged, or given
+        up with `discard`.  Of several attempts of a task one is enough, and attempts with equal
+        digests count once.
 
         Raises:
             UsageError: the part is of another transaction, or was merged already; or it contradicts
                 another one, and the transaction can only be rolled back now.
         """
         self.check_writable()
-        decoded = decode_part(part)
         store_id = self._manager.store.store_id
-        if decoded.start_ts != self.start_ts or decoded.store_id != store_id:
-            raise UsageError(
-                f"the part belongs to transaction {decoded.start_ts} of the store "
-                f"{decoded.store_id}, not to transaction {self.start_ts} of the store {store_id}"
-            )
-        for name in decoded.tables():
-            self._layout(name)
+        decoded = decode_part(part, store_id=store_id, start_ts=self.start_ts)
         self._snapshot.has_sent_cells = True
         try:
-            self._buffer.merge(
-                decoded.cells,
-                decoded.version,
-                digest=decoded.digest,
-                task=decoded.task,
-                conflict_free=set(decoded.conflict_free),
-            )
+            self._opened_parts().merge(decoded)
         except ContradictingPart as error:
             self.forbid_commit(str(error))
             raise
+
+    def discard(self, worker_id: str) -> None:
+        """Give up a worker whose part will not be merged; `commit` removes its cells.
+
+        Until then reads of this transaction still show them.  On HBase `commit` aborts if the
+        worker was in the middle of a write, which may still arrive, unless another attempt of its
+        task was merged.
+
+        Args:
+            worker_id: As `worker.worker_id`, `parts` and the error of a commit have it.
+
+        Raises:
+            UsageError: its part was merged already, or no token was taken.
+        """
+        self.check_writable()
+        if not isinstance(worker_id, str):
+            raise TypeError(f"a worker's id is str, as worker.worker_id, not {worker_id!r}")
+        self._opened_parts().discard(worker_id)
+
+    def parts(self) -> list[RegisteredPart]:
+        """Return the workers that have written cells so far, and what becomes of each.
+
+        Cost: 1 get, once a token was taken.
+        """
+        self.check_open()
+        return [] if self._parts is None else self._parts.known()
+
+    def _opened_parts(self) -> Parts:
+        if self._parts is None:
+            raise UsageError(f"transaction {self.start_ts} has no workers; call tx.token() first")
+        return self._parts
 
     def _check_no_savepoint(self) -> None:
         if self._buffer.has_savepoint:
@@ -262,7 +276,7 @@ class Transaction:
                 known.
 
         Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow
-        (`post_commit`).
+        (`post_commit`).  Once a token was taken, also 1 write and 1 get (`Parts.settle`).
         """
         self.check_open()
         self._check_no_savepoint()
@@ -280,11 +294,14 @@ class Transaction:
             raise TransactionAborted(
                 f"transaction {self.start_ts} was rolled back: {reason}", retryable=False
             )
+        if self._parts is not None or not self._buffer.is_empty:
+            self._prepare_or_abort()
         if self._buffer.is_empty:
             self.status = TransactionStatus.COMMITTED
+            if self._parts is not None:
+                self._complete({})
             self._run_callbacks()
             return
-        self._flush_or_abort()
         # From here on the outcome is open until the oracle answers: whatever interrupts this
         # thread must not leave a transaction that looks as if it could be rolled back.
         self.status = TransactionStatus.UNKNOWN
@@ -308,12 +325,15 @@ class Transaction:
         self.check_open()
         self._roll_back()
 
-    def _flush_or_abort(self) -> None:
+    def _prepare_or_abort(self) -> None:
+        """Bring the store to where the oracle may be asked: all own cells, and no others."""
         try:
+            if self._parts is not None:
+                self._parts.settle()
             self._flush()
         except OmidError as error:
             self._roll_back()
-            if isinstance(error, UsageError):
+            if isinstance(error, (UsageError, TransactionAborted)):
                 raise
             raise TransactionAborted(
                 f"transaction {self.start_ts} was not committed: its cells could not be written: "
@@ -353,11 +373,13 @@ class Transaction:
         self.status = TransactionStatus.COMMITTED
         self._manager.reader.resolver.cache.update({self.start_ts: commit_ts})
         self._manager.on_step("decided")
-        self._manager.post_committer.submit(
-            Completion(self.start_ts, self._buffer.shadow_cells(commit_ts))
-        )
+        self._complete(self._buffer.shadow_cells(commit_ts))
         self._manager.tally.committed(self._commit_since_s)
         self._run_callbacks()
+
+    def _complete(self, shadow_cells: WriteBatch) -> None:
+        leftovers = {} if self._parts is None else self._parts.leftovers()
+        self._manager.post_committer.submit(Completion(self.start_ts, shadow_cells, leftovers))
 
     def _run_callbacks(self) -> None:
         for callback in self._callbacks:
@@ -371,14 +393,17 @@ class Transaction:
         """Take the cells back.  A failure is logged: readers ignore tentative cells anyway."""
         self.status = TransactionStatus.ROLLED_BACK
         self._callbacks = []
-        if self._has_token:
-            self._invalidate_for_workers()
+        if self._parts is not None:
+            self._end_for_workers(self._parts)
         removals = self._buffer.removals()
-        if not removals or not self._manager.store.capabilities.exact_delete:
-            return
+        if not self._manager.store.capabilities.exact_delete:
+            removals = {}
         try:
-            self._manager.store.write(removals)
-            self._manager.on_step("rolled-back")
+            if removals:
+                self._manager.store.write(removals)
+                self._manager.on_step("rolled-back")
+            if self._parts is not None:
+                self._parts.take_back()
         except StorageError as error:
             log.warning(
                 "cells of the aborted transaction %d were not all removed; the compactor will: %s",
@@ -386,12 +411,15 @@ class Transaction:
                 error,
             )
 
-    def _invalidate_for_workers(self) -> None:
+    def _end_for_workers(self, parts: Parts) -> None:
         """Make the end durable first: workers may still be writing cells of this transaction."""
-        if not self._manager.oracle.can_invalidate:
-            return
         try:
-            self._manager.oracle.invalidate(self.start_ts)
+            parts.close()
+        except StorageError as error:
+            log.warning("workers of transaction %d could not be stopped: %s", self.start_ts, error)
+        try:
+            if self._manager.oracle.can_invalidate:
+                self._manager.oracle.invalidate(self.start_ts)
         except OmidError as error:
             log.warning(
                 "transaction %d was rolled back without an invalidation: %s", self.start_ts, error

@@ -159,6 +159,8 @@ class Transaction:
     set_rollback_only = awaited(transaction.Transaction.set_rollback_only)
     token = awaited(transaction.Transaction.token)
     merge = awaited(transaction.Transaction.merge)
+    discard = awaited(transaction.Transaction.discard)
+    parts = awaited(transaction.Transaction.parts)
 
     def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
         """Return a table to read and write; whether it exists is said when it is used."""
@@ -205,6 +207,11 @@ class Worker:
     def start_ts(self) -> Timestamp:
         """The owner's transaction."""
         return self.blocking.start_ts
+
+    @property
+    def worker_id(self) -> str:
+        """Names this worker in errors, in `tx.parts()` and for `tx.discard`."""
+        return self.blocking.worker_id
 
     finish = awaited(tokens.Worker.finish)
 

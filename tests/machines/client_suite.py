@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 from omidpy.manager import TransactionManager
 from tests.machines.client_chapters.isolation import Isolation
+from tests.machines.client_chapters.parts import Parts
 from tests.machines.client_chapters.reads import Reads
 from tests.machines.client_chapters.writes import Writes
 
 
-class ClientSuite(Reads, Isolation, Writes):
+class ClientSuite(Reads, Isolation, Writes, Parts):
     """Snapshot isolation with happybase's tables."""
 
 

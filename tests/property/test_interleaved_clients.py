@@ -12,7 +12,9 @@ It runs once with conflicts by cell and once by row.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -29,7 +31,7 @@ from hypothesis.stateful import (
 
 from compactor.local import compact
 from omidpy.clock import ManualClock
-from omidpy.errors import SnapshotTooOld, WriteConflict
+from omidpy.errors import SnapshotTooOld, TransactionAborted, TransactionClosed, WriteConflict
 from omidpy.holds import HeldSnapshot
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP
@@ -41,11 +43,13 @@ from omidpy.transaction import Transaction
 from omidpy.watermarks import Watermarks
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.naive_oracle import NaiveOracle
+from tests.machines.workers import rows_of_parts
 
 TABLES = ("t", "u")
 ROWS = (b"a", b"b", b"c")
 COLUMNS = (b"f:", b"f:x", b"g:y")
 WORKER_ROW = b"w"
+TASK = "the only one"
 FEW_CHECKPOINTS = 30
 """A transaction that has used more does nothing any more that could take one."""
 
@@ -53,6 +57,14 @@ Name = tuple[str, bytes, bytes]
 Writes = dict[Name, bytes | None]
 """(table, row, column) -> value, None for a delete."""
 Rows = dict[bytes, dict[bytes, bytes]]
+
+
+class Loss(Enum):
+    """What became of the worker whose part is not merged."""
+
+    ATTEMPT = "another attempt of its task wrote the same"
+    DISCARDED = "the owner gave it up"
+    FORGOTTEN = "nobody knows"
 
 
 class Commit(NamedTuple):
@@ -101,7 +113,11 @@ class Twin:
     layers: list[Writes] = field(default_factory=lambda: [{}])
     savepoints: list[Savepoint] = field(default_factory=list)
     has_sent: bool = False
-    has_worker: bool = False
+    token: bytes | None = None
+    lost: Writes = field(default_factory=dict)
+    """What a worker wrote whose part is not merged: only this transaction sees it."""
+    is_incomplete: bool = False
+    """Whether such a worker is neither given up nor made up for."""
 
     def table(self, name: str = TABLES[0]) -> TransactionalTable:
         """Return a table in the transaction."""
@@ -177,7 +193,7 @@ class InterleavedClients(RuleBasedStateMachine):
 
     def expected(self, twin: Twin) -> dict[str, Rows]:
         """Return what a transaction must see."""
-        return fold([*self.snapshot(twin.tx.start_ts), *twin.layers])
+        return fold([*self.snapshot(twin.tx.start_ts), *twin.layers, twin.lost])
 
     def horizon(self) -> int:
         """Return what compactions have published: below it a reader is refused."""
@@ -287,23 +303,41 @@ class InterleavedClients(RuleBasedStateMachine):
         else:
             savepoint.__exit__(KeyError, KeyError(), None)
 
-    @rule(twin=running, value=values, attempts=st.integers(1, 2), client=st.integers(0, 2))
-    def work(self, twin: Twin, value: bytes, attempts: int, client: int) -> None:
-        """Let other processes write a row of the transaction; a first attempt may be lost."""
-        if twin.savepoints or twin.has_worker or not twin.may_checkpoint():
+    @rule(twin=running, value=values, loss=st.sampled_from([None, *Loss]), client=st.integers(0, 2))
+    def work(self, twin: Twin, value: bytes, loss: Loss | None, client: int) -> None:
+        """Let other processes write a row of the transaction; the part of one may be lost."""
+        if twin.savepoints or twin.token is not None or not twin.may_checkpoint():
             return
-        twin.has_worker = twin.has_sent = True
-        token = twin.tx.token()
-        for _ in range(attempts):
-            worker = self.managers[client].resume(token, task="the only one")
-            table = worker.table(TABLES[0], conflict_free=twin.is_free)
-            if twin.tx.start_ts >= self.horizon() and twin.tx.start_ts > self.oracle.low_watermark:
-                assert table.row(ROWS[0]) == self.expected(twin)[TABLES[0]].get(ROWS[0], {})
+        twin.has_sent = True
+        twin.token = twin.tx.token()
+        if loss is not None:
+            task = TASK if loss is Loss.ATTEMPT else None
+            lost = self.managers[client].resume(twin.token, task=task)
+            table = lost.table(TABLES[0], conflict_free=twin.is_free)
             table.put(WORKER_ROW, {COLUMNS[1]: value})
-            part = worker.finish()
-        twin.tx.merge(part)
+            if loss is not Loss.ATTEMPT:
+                table.put(WORKER_ROW, {COLUMNS[2]: value})
+                twin.lost[TABLES[0], WORKER_ROW, COLUMNS[2]] = value
+            lost.finish()
+            if loss is Loss.DISCARDED:
+                twin.tx.discard(lost.worker_id)
+            twin.is_incomplete = loss is Loss.FORGOTTEN
+        worker = self.managers[client].resume(twin.token, task=TASK)
+        table = worker.table(TABLES[0], conflict_free=twin.is_free)
+        if twin.tx.start_ts >= self.horizon() and twin.tx.start_ts > self.oracle.low_watermark:
+            assert table.row(ROWS[0]) == self.expected(twin)[TABLES[0]].get(ROWS[0], {})
+        table.put(WORKER_ROW, {COLUMNS[1]: value})
+        twin.tx.merge(worker.finish())
         twin.layers[-1][TABLES[0], WORKER_ROW, COLUMNS[1]] = value
         self.check(twin)
+
+    def work_too_late(self, twin: Twin) -> None:
+        """Let a worker begin when the transaction has ended: it may write nothing."""
+        if twin.token is not None:
+            worker = self.managers[0].resume(twin.token, task=TASK)
+            worker.table(TABLES[0]).put(WORKER_ROW, {COLUMNS[0]: b"too late"})
+            with pytest.raises(TransactionClosed):
+                worker.finish()
 
     # -- its end -------------------------------------------------------------------------------
 
@@ -357,7 +391,10 @@ class InterleavedClients(RuleBasedStateMachine):
         }
         checked = () if twin.is_free else written
         conflicts = {name for name in checked if self.conflict_key(name) in taken}
-        if not written:
+        if twin.is_incomplete:
+            with pytest.raises(TransactionAborted):
+                twin.tx.commit()
+        elif not written:
             twin.tx.commit()
             assert twin.tx.commit_ts is None
         elif start_ts <= self.oracle.low_watermark:
@@ -372,17 +409,24 @@ class InterleavedClients(RuleBasedStateMachine):
             twin.tx.commit()
             assert twin.tx.commit_ts is not None
             self.commits.append(Commit(twin.tx.commit_ts, start_ts, written, twin.is_free))
+        self.work_too_late(twin)
 
     @rule(twin=consumes(running))
     def roll_back(self, twin: Twin) -> None:
         """Give up."""
         self.twins.remove(twin)
         twin.tx.rollback()
+        self.work_too_late(twin)
 
     @rule(twin=consumes(running))
     def die(self, twin: Twin) -> None:
-        """Lose the process: what it had flushed stays where it is."""
+        """Lose the process: what it had flushed stays where it is, and its workers work on."""
         self.twins.remove(twin)
+        if twin.token is not None:
+            worker = self.managers[0].resume(twin.token, task=TASK)
+            worker.table(TABLES[0]).put(WORKER_ROW, {COLUMNS[0]: b"for nothing"})
+            with suppress(TransactionClosed):  # once a compaction has removed the row
+                worker.finish()
 
     # -- the past ------------------------------------------------------------------------------
 
@@ -447,6 +491,7 @@ class InterleavedClients(RuleBasedStateMachine):
             self.compact(0)
             self.compact(0)
             self.read_the_present(0)
+            assert rows_of_parts(self.store) == []
 
 
 class InterleavedClientsByRow(InterleavedClients):

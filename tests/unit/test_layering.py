@@ -48,6 +48,8 @@ LEVELS: Final = {
     "omidpy.decision": 3,
     "omidpy.savepoint": 3,
     "omidpy.tokens": 3,
+    "omidpy.parts": 3,
+    "omidpy.registration": 2,
     "omidpy.time_travel": 3,
     "omidpy.holds": 3,
     "omidpy.batch": 3,

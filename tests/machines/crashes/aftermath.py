@@ -190,7 +190,8 @@ class Observer:
                     if moment == Moment(decision, Part.SENT) and healthy.is_decided:
                         case.is_decided = None
                     elif moment.count < decision or moment in undecided:
-                        case.is_decided = False
+                        goes_on = ending is Ending.FAILED and case.scenario.is_forgiving
+                        case.is_decided = None if goes_on else False
                     yield case
 
     def _fill(self, cases: Iterable[Case]) -> None:

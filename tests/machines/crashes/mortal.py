@@ -35,7 +35,16 @@ from omidpy.wire.messages import CommitRequest
 T = TypeVar("T")
 
 WriteBatch: TypeAlias = Mapping[str, Sequence[RowMutation]]
-HeldUp: TypeAlias = CommitRequest | list[GuardedMutation]
+
+
+class Guarded(NamedTuple):
+    """Mutations that are applied all at once, or not at all."""
+
+    mutations: list[GuardedMutation]
+    guard: Condition | None
+
+
+HeldUp: TypeAlias = CommitRequest | Guarded | list[GuardedMutation]
 """What is on its way to an oracle or to a store."""
 HoldUp: TypeAlias = Callable[[HeldUp], object]
 """Takes over what is held up."""
@@ -177,9 +186,27 @@ class MortalStore(FaultyStore):
         parts = {Part.HELD_UP: lambda: self._hold_up([change])}
         return self._death.perform(f"change {table}", whole, StorageUnavailable, parts)
 
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Apply all of them, or none."""
 
-def deliver(store: Store, sent: Sequence[GuardedMutation]) -> None:
+        def whole() -> list[bool] | None:
+            return self.store.write_guarded(mutations, guard=guard, durable=durable)
+
+        parts = {Part.HELD_UP: lambda: self._hold_up(Guarded(list(mutations), guard))}
+        return self._death.perform("write guarded", whole, StorageUnavailable, parts)
+
+
+def deliver(store: Store, sent: Guarded | Sequence[GuardedMutation]) -> None:
     """Let mutations arrive that were held up."""
+    if isinstance(sent, Guarded):
+        store.write_guarded(sent.mutations, guard=sent.guard)
+        return
     for table, mutation, condition in sent:
         if condition is None:
             store.write({table: [mutation]})

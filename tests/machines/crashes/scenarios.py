@@ -95,6 +95,8 @@ class Scenario:
     """What another transaction commits meanwhile."""
     post_commit: str = "sync"
     level: str = "cell"
+    is_forgiving: bool = False
+    """Whether it may commit although something failed before the decision."""
 
     @property
     def nothing(self) -> Image:
@@ -192,13 +194,38 @@ def handed_on(life: Life) -> None:
 
 
 def taken_back(life: Life) -> None:
-    """Let a worker write a part, and roll back."""
-    tx = life.begin()
-    life.put(tx, A, UNDONE, Q)
-    worker = life.tm.resume(tx.token())
-    worker.table(JOURNAL).put(b"a/" + life.key, {Q: UNDONE})
-    tx.merge(worker.finish())
-    tx.rollback()
+    """Let two workers write, and forget to merge the part of one, so that nothing commits."""
+    with suppress(TransactionAborted), life.begin() as tx:
+        life.put(tx, A, UNDONE, Q)
+        token = tx.token()
+        for side in SIDES:
+            worker = life.tm.resume(token)
+            worker.table(JOURNAL).put(side + life.key, {Q: UNDONE})
+            part = worker.finish()
+        tx.merge(part)
+
+
+def given_up(life: Life) -> None:
+    """Give up a worker whose cells another one wrote too, which needed two attempts.
+
+    It makes no difference whether one of them failed.
+    """
+    with life.begin() as tx:
+        life.put(tx, A, NEW, Q)
+        token = tx.token()
+        worker = life.tm.resume(token)
+        worker.table(JOURNAL).put(b"a/" + life.key, {Q: NEW, N: UNDONE})
+        worker.table(LEDGER).put(b"z/" + life.key, {Q: UNDONE})
+        with suppress(StorageUnavailable):
+            worker.finish()
+        tx.discard(worker.worker_id)
+        parts = []
+        for _ in range(2):
+            worker = life.tm.resume(token, task="t")
+            worker.table(JOURNAL).put(b"a/" + life.key, {Q: NEW})
+            with suppress(StorageUnavailable):
+                parts.append(worker.finish())
+        tx.merge(parts[-1])
 
 
 SCENARIOS: Final = {
@@ -218,4 +245,5 @@ SCENARIOS: Final = {
     "refused": Scenario(refused, {}, rival={A: {Q: RIVAL}}),
     "handed-on": Scenario(handed_on, {A: {Q: NEW}, JA: {Q: NEW}, JZ: {Q: NEW}}),
     "taken-back": Scenario(taken_back, {}),
+    "given-up": Scenario(given_up, {A: {Q: NEW}, JA: {Q: NEW}}, is_forgiving=True),
 }
