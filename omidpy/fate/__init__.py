@@ -1,14 +1,18 @@
 """Operations of several steps that survive the death of their executor.
 
-Steps are in `step.py`, what is known of an operation in `operation.py`, and where it is kept in
-`store.py` and `table_store.py`.
+    from omidpy.fate import Done, Fate, Step, TableFateStore, step
+
+Steps are in `step.py`, what is known of an operation in `operation.py`, and who runs it in
+`executor.py`.
 """
 
 from __future__ import annotations
 
+from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Failure, Operation, Status
 from omidpy.fate.step import Again, Defer, Done, Retry, Step, StepContext, step
+from omidpy.fate.sweep import Keep
 from omidpy.fate.table_store import TableFateStore
 
 __all__ = [
@@ -16,8 +20,11 @@ __all__ = [
     "Defer",
     "Done",
     "Failure",
+    "Fate",
+    "Keep",
     "Locks",
     "Operation",
+    "OperationHandle",
     "Retry",
     "Status",
     "Step",

@@ -1,0 +1,81 @@
+"""What does the answer of a step mean for its operation?  Pure.
+
+Whatever a step returns is foreign: it is checked before anything is written, so that a wrong answer
+fails the step and never the executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, Protocol
+
+import msgspec
+
+from omidpy.errors import UsageError
+from omidpy.fate.operation import Operation, pushed, replaced, succeeded
+from omidpy.fate.step import Again, Defer, Done, Step, encode_step
+
+
+class CheckSize(Protocol):
+    """Refuses what a store cannot keep in one piece."""
+
+    def __call__(self, raw: bytes, *, what: str) -> None:
+        """Raise `UsageError` if it cannot."""
+        ...
+
+
+def checked_wait(answer: object, top: Step) -> Defer:
+    """Return how long `ready` asks to wait, with a reason; 0: not at all.
+
+    Raises:
+        UsageError: it asks for nothing that can be done.
+    """
+    if answer is None:
+        return Defer(0)
+    seconds: object = answer
+    reason = ""
+    if isinstance(answer, Defer):
+        seconds, reason = answer.seconds, answer.reason
+    if not isinstance(seconds, int | float) or not 0 <= seconds < inf:
+        raise UsageError(
+            f"ready() of {top.spec.name} returned {answer!r}; return None, seconds, or "
+            "Defer(seconds, reason)"
+        )
+    return Defer(seconds, reason or f"{top.spec.name} asks for {seconds:g} s")
+
+
+def change_for(
+    top: Step, answer: object, *, check_size: CheckSize, max_stack: int, now_ms: int
+) -> Callable[[Operation], Operation]:
+    """Return the change that an answer of `call` means.
+
+    Raises:
+        UsageError: it means none, or the store could not keep it.
+    """
+    if answer is None:
+        answer = Done()
+    if isinstance(answer, Done):
+        result = _as_json(answer.result)
+        check_size(msgspec.json.encode(result), what="the result")
+        return lambda operation: succeeded(operation, result, now_ms=now_ms)
+    is_same = isinstance(answer, Again)
+    following = answer.step if isinstance(answer, Again) else answer
+    if not isinstance(following, Step) or (is_same and type(following) is not type(top)):
+        raise UsageError(
+            f"call() of {top.spec.name} returned {answer!r}; return a step, self.again(...), "
+            "Done(result) or None"
+        )
+    raw = encode_step(following)
+    check_size(raw, what=f"step {following.spec.name}")
+    if is_same:
+        return lambda operation: replaced(operation, raw)
+    return lambda operation: pushed(operation, raw, max_stack=max_stack)
+
+
+def _as_json(result: Any) -> Any:
+    """Return a result as it will be read: made of what JSON has."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(result))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise UsageError(f"the result {result!r:.200} cannot be kept as JSON: {error}") from error

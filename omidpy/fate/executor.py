@@ -1,0 +1,307 @@
+"""Runs the operations of a store in threads: who looks for work, who does it, who keeps it safe.
+
+    runners   a few a pool: take an operation, run it until it ends or waits
+    finder    reads the store for work: every `poll_s`, and at once when there is news
+    keeper    shows that this executor lives, breaks the reservations of those that do not, and
+              sweeps what is finished
+
+Several executors may share a store: a reservation is what decides.  One that was taken for dead
+finds out by its next write or sign of life, lets go of everything, and begins anew under another
+id.
+
+`stop` lets the steps that run now end, gives their operations back, and fails none.
+
+Lacks everything of operations themselves (`runner.py`) and of their order (`dispatch.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from omidpy.clock import Clock, SystemClock
+from omidpy.errors import OmidError, StorageUnavailable, UsageError
+from omidpy.fate.dispatch import Dispatcher, Pools
+from omidpy.fate.locks import Locks
+from omidpy.fate.operation import Operation, Status
+from omidpy.fate.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
+from omidpy.fate.store import FateStore, Worker
+from omidpy.fate.sweep import Keep, Sweeper
+
+log = logging.getLogger(__name__)
+
+DEFAULT_LEASE_S: Final = 10.0
+DEFAULT_POLL_S: Final = 1.0
+DEFAULT_POOLS: Final[Mapping[str, int]] = {"general": 4}
+
+BEATS_PER_LEASE: Final = 4
+LONGEST_LOOK_S: Final = 0.5
+"""Reservations are looked at so often at least, so that a dead worker's lease is not much longer.
+"""
+
+_PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Executor:
+    """Threads that run operations.  Started once and stopped once."""
+
+    def __init__(
+        self,
+        store: FateStore,
+        env: Any,
+        *,
+        pools: Mapping[str, int],
+        lease_s: float,
+        poll_s: float,
+        keep: Keep,
+        clock: Clock | None = None,
+        caller: Caller | None = None,
+        on_end: Callable[[Operation], None] = lambda _: None,
+    ) -> None:
+        """Start nothing yet; see `Fate`, which is what makes one."""
+        if not lease_s > 0 or not poll_s > 0:
+            raise UsageError(f"lease_s={lease_s!r} and poll_s={poll_s!r} must be above 0 seconds")
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._lease_s = lease_s
+        self._poll_s = poll_s
+        self._pools = Pools(pools)
+        self._on_end = on_end
+        self._dispatcher = Dispatcher(self._pools)
+        self._condition = threading.Condition()
+        self._stopping = threading.Event()
+        self._is_over = threading.Event()
+        self._has_news = False
+        self._held: list[Operation] = []
+        self._worker: Worker | None = None
+        self._judge = store.new_judge(self._clock)
+        self._runner = Runner(
+            store,
+            env,
+            clock=self._clock,
+            locks=Locks(store),
+            caller=caller,
+            patience=self._patience,
+            is_stopping=self._stopping.is_set,
+        )
+        self._sweeper = Sweeper(store, self._judge, self._clock, keep)
+        self._runners: list[threading.Thread] = []
+        self._others: list[threading.Thread] = []
+        self._pid = os.getpid()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Register as a worker, and start the threads."""
+        self._register()
+        self._store.on_news(self.look)
+        self._runners = [
+            threading.Thread(
+                target=self._run, args=(pool,), name=f"fate-{pool}-{number}", daemon=True
+            )
+            for pool, count in self._pools.threads.items()
+            for number in range(count)
+        ]
+        self._others = [
+            threading.Thread(target=self._find, name="fate-finder", daemon=True),
+            threading.Thread(target=self._look_after, name="fate-keeper", daemon=True),
+        ]
+        for thread in (*self._runners, *self._others):
+            thread.start()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Let running steps end, and give everything back.
+
+        Returns:
+            False if a step still runs after `timeout_s` seconds: it keeps its reservation, and the
+            executor goes on showing that it lives.
+        """
+        if os.getpid() != self._pid:
+            return True  # a forked child has no thread of it, and the worker is the parent's
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._stopping.set()
+        with self._condition:
+            self._condition.notify_all()
+        for thread in self._runners:
+            thread.join(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+            if thread.is_alive():
+                return False
+        self._is_over.set()
+        for thread in self._others:
+            thread.join()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            try:
+                worker.retire()
+            except StorageUnavailable as error:
+                log.info("this executor is taken for dead when its lease ends: %s", error)
+        return True
+
+    def offer(self, operation: Operation) -> None:
+        """Take an operation that was just submitted here, without looking for it."""
+        if self._worker is None or operation.status is Status.NEW:
+            return
+        with self._condition:
+            if self._dispatcher.offer(operation):
+                self._condition.notify_all()
+
+    def look(self) -> None:
+        """Look for work now."""
+        with self._condition:
+            self._has_news = True
+            self._condition.notify_all()
+
+    # -- in the caller's thread ----------------------------------------------------------------
+
+    def run_pending(self) -> float | None:
+        """Run what can be run, in this thread, until nothing can.
+
+        Returns:
+            In how many seconds something may be run again; None: nothing waits.
+        """
+        worker = self._worker or self._register()
+        while True:
+            if not worker.beat():
+                worker = self._register()
+            self._refresh(worker)
+            self._break_dead()
+            ran_any = False
+            for pool in self._pools.threads:
+                while (operation := self._dispatcher.take(pool)) is not None:
+                    ran_any = True
+                    self._run_one(operation, worker)
+            if not ran_any:
+                due_s = self._dispatcher.next_due_s()
+                return None if due_s is None else max(0.0, due_s - self._clock.monotonic_s())
+
+    # -- threads -------------------------------------------------------------------------------
+
+    def _run(self, pool: str) -> None:
+        while (taken := self._take(pool)) is not None:
+            try:
+                self._run_one(*taken)
+            except BaseException:
+                # Only what ends threads comes here, and no step may end one of ours.
+                log.exception("a step of operation %s tried to end its thread", taken[0].id)
+
+    def _take(self, pool: str) -> tuple[Operation, Worker] | None:
+        """Wait for an operation of a pool; None: the executor stops."""
+        with self._condition:
+            while not self._stopping.is_set():
+                worker = self._worker
+                if worker is not None and worker.is_trusted():
+                    operation = self._dispatcher.take(pool)
+                    if operation is not None:
+                        return operation, worker
+                self._condition.wait(self._poll_s)
+        return None
+
+    def _run_one(self, operation: Operation, worker: Worker) -> None:
+        ran = Ran(None, UNKNOWN_STEP_S)
+        try:
+            ran = self._runner.run(operation, worker)
+        except OmidError as error:
+            log.warning("operation %s is left for a while: %s", operation.id, error)
+            ran = Ran(None, self._poll_s)
+        finally:
+            with self._condition:
+                now_s = self._clock.monotonic_s()
+                self._dispatcher.report(operation.id, ran, now_s=now_s)
+                self._condition.notify_all()
+        if ran.operation is not None and ran.operation.is_finished:
+            self._on_end(ran.operation)
+
+    def _find(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            with self._condition:
+                self._has_news = False
+                worker = self._worker
+            try:
+                if worker is not None:
+                    self._refresh(worker)
+                failures = 0
+            except OmidError as error:
+                failures += 1
+                log.warning("cannot look for operations: %s", error)
+            with self._condition:
+                self._rest(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1] if failures else 0)
+
+    def _rest(self, at_least_s: float) -> None:
+        """Wait for news, for the end of a deferral, or for `poll_s` seconds."""
+        begun_s = self._clock.monotonic_s()
+        while not self._stopping.is_set():
+            now_s = self._clock.monotonic_s()
+            due_s = self._dispatcher.next_due_s()
+            until_s = begun_s + self._poll_s
+            if due_s is not None:
+                until_s = min(until_s, due_s)
+            if self._has_news:
+                until_s = now_s
+            until_s = max(until_s, begun_s + at_least_s)
+            if until_s <= now_s:
+                return
+            self._condition.wait(until_s - now_s)
+
+    def _look_after(self) -> None:
+        look_s = min(self._lease_s / BEATS_PER_LEASE, LONGEST_LOOK_S)
+        beaten_s = self._clock.monotonic_s()
+        while not self._is_over.wait(look_s):
+            now_s = self._clock.monotonic_s()
+            try:
+                if now_s - beaten_s >= self._lease_s / BEATS_PER_LEASE:
+                    self._beat()
+                    beaten_s = now_s
+                if not self._stopping.is_set():
+                    self._break_dead()
+                    self._sweeper.sweep_if_due()
+            except OmidError as error:
+                log.warning("cannot look after operations: %s", error)
+
+    # -- parts of what the threads do ----------------------------------------------------------
+
+    def _register(self) -> Worker:
+        worker = self._store.new_worker(lease_s=self._lease_s, clock=self._clock)
+        with self._condition:
+            self._worker = worker
+            self._condition.notify_all()
+        return worker
+
+    def _beat(self) -> None:
+        """Show that this executor lives; begin anew if it was taken for dead."""
+        worker = self._worker
+        if worker is not None and not worker.beat():
+            log.warning(
+                "this executor (worker %s) was taken for dead: it was stopped, or could not reach "
+                "the store, for longer than its lease of %g s; its operations are others' now",
+                worker.id,
+                self._lease_s,
+            )
+            worker.retire()
+            self._register()
+
+    def _refresh(self, worker: Worker) -> None:
+        """Read all operations, and queue what can be run."""
+        found = self._store.in_order()
+        held = [one for one in found if one.reservation and one.reservation.worker != worker.id]
+        with self._condition:
+            self._held = held
+            now_s = self._clock.monotonic_s()
+            if self._dispatcher.refresh(found, worker=worker.id, now_s=now_s):
+                self._condition.notify_all()
+
+    def _patience(self, failures: int) -> bool:
+        """Wait until the store may answer again; until then nobody else can go on either."""
+        pause_s = _PAUSES_S[min(failures, len(_PAUSES_S)) - 1]
+        return not self._stopping.wait(pause_s)
+
+    def _break_dead(self) -> None:
+        """Break the reservations of the dead, and queue their operations."""
+        held, self._held = self._held, []
+        for operation in self._store.break_dead(self._judge, held):
+            log.info("operation %s is free: its worker is dead", operation.id)
+            self.offer(operation)

@@ -1,0 +1,77 @@
+"""What may go?  Outcomes that nobody will ask for any more, and marks that nothing refers to.
+
+A finished operation stays for a while, so that whoever waits for it learns how it ended: a short
+while with `auto_clean`, else until somebody deletes it, and not for ever.  One that is NEW and was
+never seeded was given up by whoever made it.
+
+Ages are wall time, because nothing else outlives every process.  A clock that is set forward makes
+outcomes go early, and never an operation that is live.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from omidpy.clock import Clock
+from omidpy.errors import UsageError
+from omidpy.fate.locks import Locks
+from omidpy.fate.operation import Operation, Status
+from omidpy.fate.store import FateStore, Judge
+
+SWEEP_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long what is left of an operation stays, in seconds."""
+
+    auto_clean_s: float = 600.0
+    """The outcome of one that was submitted with `auto_clean`."""
+    finished_s: float = 8 * 3600.0
+    """The outcome of any other."""
+    new_s: float = 8 * 3600.0
+    """One that was created and never seeded."""
+
+    def __post_init__(self) -> None:
+        """Refuse times before now."""
+        if min(self.auto_clean_s, self.finished_s, self.new_s) < 0:
+            raise UsageError(f"{self}: use 0 seconds or more")
+
+    def is_over(self, operation: Operation, *, now_ms: int) -> bool:
+        """Say whether an operation's record may go."""
+        if operation.status is Status.NEW:
+            return now_ms - operation.created_ms > self.new_s * 1000
+        if operation.finished_ms is None:
+            return False
+        kept_s = self.auto_clean_s if operation.auto_clean else self.finished_s
+        return now_ms - operation.finished_ms > kept_s * 1000
+
+
+class Sweeper:
+    """Removes what may go, now and then.  One thread at a time."""
+
+    def __init__(self, store: FateStore, judge: Judge, clock: Clock, keep: Keep) -> None:
+        self._store = store
+        self._judge = judge
+        self._clock = clock
+        self._keep = keep
+        self._due_s = clock.monotonic_s()
+
+    def sweep_if_due(self) -> None:
+        """Sweep once a minute."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._due_s:
+            self._due_s = now_s + SWEEP_EVERY_S
+            self.sweep()
+
+    def sweep(self) -> int:
+        """Remove what may go; return how many operations that were."""
+        now_ms = self._clock.wall_ms()
+        count = 0
+        for operation in self._store.in_order():
+            if self._keep.is_over(operation, now_ms=now_ms):
+                count += self._store.delete(operation)
+        Locks(self._store).release_dangling()
+        self._store.sweep(self._judge)
+        return count

@@ -1,0 +1,395 @@
+"""Operations in threads: pools, several executors, the end of one, and what breaks meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omidpy.errors import StorageUnavailable, UsageError
+from omidpy.fate import Done, Fate, Status, Step, step
+from omidpy.fate.dispatch import MAX_DEFERRED, Dispatcher, Pools
+from omidpy.fate.operation import FateId, Operation, Reservation
+from omidpy.fate.runner import Ran
+from omidpy.fate.step import Answer, StepContext
+from omidpy.fate.store import FateStore
+from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.workers import TableWorker
+from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.testing.fate.basics import an_operation
+from omidpy.testing.faults import FaultyStore, Point
+
+NAMESPACE = "test-executor"
+LONGEST_S = 30.0
+
+
+@dataclass
+class World:
+    """What steps count, and what they wait for."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    may_end: threading.Event = field(default_factory=threading.Event)
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+    running: int = 0
+    most: int = 0
+    ready_after: int = 0
+
+    def count(self, what: str) -> None:
+        """Count something."""
+        with self.mutex:
+            self.counts[what] += 1
+
+
+@step(version=1, namespace=NAMESPACE)
+class Chain(Step):
+    """Some steps that count themselves."""
+
+    left: int
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Count."""
+        env.count(f"{tx.id}/{self.left}")
+        return Chain(self.left - 1) if self.left else Done(tx.id)
+
+
+@step(version=1, namespace=NAMESPACE)
+class Slow(Step):
+    """A step that ends when the test wants it to."""
+
+    then: str = ""
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Wait."""
+        with env.mutex:
+            env.running += 1
+            env.most = max(env.most, env.running)
+        env.begun.release()
+        while not env.may_end.wait(0.01):
+            if tx.is_stopping and self.then == "again":
+                return self.again(then="stopped")
+        with env.mutex:
+            env.running -= 1
+        return Chain(0) if self.then == "chain" else None
+
+
+@step(version=1, namespace=NAMESPACE)
+class Later(Step):
+    """A step that wants to be asked three times."""
+
+    def ready(self, tx: StepContext, env: World) -> float:
+        """Count."""
+        env.count("asked")
+        return 0 if env.counts["asked"] > 2 else 0.02
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Be the end."""
+        return None
+
+
+@step(version=1, namespace=NAMESPACE)
+class Exits(Step):
+    """A step that wants to end its process, once."""
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Try it."""
+        env.count("exits")
+        if env.counts["exits"] == 1:
+            raise SystemExit(3)
+        return None
+
+
+@pytest.fixture
+def fates() -> TableFateStore:
+    """Return an empty store."""
+    return TableFateStore(MemoryStore())
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Return a world; whoever still waits in it is let go in the end."""
+    made = World()
+    yield made
+    made.may_end.set()
+
+
+def quick(env: Any, fates: FateStore, **options: Any) -> Fate:
+    """Return a fate that looks often."""
+    return Fate(env, fates, **{"poll_s": 0.02, "lease_s": 5.0, **options})
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    waiting = threading.Event()
+    for _ in range(int(LONGEST_S / 0.01)):
+        if condition():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it never came to be")
+
+
+# -- which pool, and when --------------------------------------------------------------------------
+
+
+def test_a_kind_of_operation_has_one_pool() -> None:
+    """Whatever its case; the others are in `general`, if there is one."""
+    pools = Pools({"general": 4, "PRUNE, heal": 1})
+    assert pools.pool_of("prune") == pools.pool_of("HEAL") == "PRUNE, heal"
+    assert pools.pool_of("EXPORT") == "general"
+    assert Pools({"PRUNE": 1}).pool_of("EXPORT") is None
+    assert Pools({}).pool_of("EXPORT") is None
+
+
+@pytest.mark.parametrize(
+    "threads",
+    [{"a": 0}, {"a": -1}, {"a": True}, {"a": "1"}, {"": 1}, {"a,A": 1}, {"a": 1, "b,A": 1}],
+)
+def test_pools_that_make_no_sense_are_refused(threads: dict[str, Any]) -> None:
+    """When they are given, and not when nothing runs."""
+    with pytest.raises(UsageError, match=r"has .* threads|have two pools"):
+        Pools(threads)
+
+
+def test_what_is_handed_out_is_not_queued_again() -> None:
+    """By no scan, until it is reported; then it is, unless it waits."""
+    dispatcher = Dispatcher(Pools({"general": 1}))
+    made = an_operation(status=Status.SUBMITTED)
+    for _ in range(2):
+        dispatcher.refresh([made], worker="w", now_s=0.0)
+    assert dispatcher.take("general") == made
+    assert dispatcher.take("general") is None
+    dispatcher.refresh([made], worker="w", now_s=0.0)
+    assert dispatcher.take("general") is None
+    dispatcher.report(made.id, Ran(made, 5.0), now_s=1.0)
+    assert dispatcher.next_due_s() == 6.0
+    dispatcher.refresh([made], worker="w", now_s=5.9)
+    assert dispatcher.take("general") is None
+    dispatcher.refresh([made], worker="w", now_s=6.0)
+    assert dispatcher.take("general") == made
+
+
+def test_only_what_may_be_run_here_is_queued() -> None:
+    """Not what is new, finished, another's, or of a kind that no pool names."""
+    dispatcher = Dispatcher(Pools({"TEST": 1}))
+    mine, others = Reservation("w", "a"), Reservation("v", "b")
+    found = [
+        an_operation(status=Status.NEW),
+        an_operation(status=Status.SUCCESSFUL),
+        an_operation(status=Status.FAILED),
+        an_operation(status=Status.IN_PROGRESS, reservation=others),
+        an_operation(status=Status.IN_PROGRESS, name="OTHER"),
+    ]
+    assert dispatcher.refresh(found, worker="w", now_s=0.0) == 0
+    run = [
+        an_operation(status=Status.IN_PROGRESS, reservation=mine),
+        an_operation(status=Status.FAILED_IN_PROGRESS),
+    ]
+    assert dispatcher.refresh(run, worker="w", now_s=0.0) == 2
+    assert [dispatcher.take("TEST") for _ in run] == run
+
+
+def test_deferrals_are_bounded() -> None:
+    """All are forgotten rather than one too many remembered; and those of what is gone."""
+    dispatcher = Dispatcher(Pools({"general": 1}))
+    for number in range(MAX_DEFERRED):
+        dispatcher.report(FateId(str(number)), Ran(None, 5.0), now_s=0.0)
+    assert len(dispatcher._deferred) == MAX_DEFERRED
+    dispatcher.report(FateId("one more"), Ran(None, 7.0), now_s=0.0)
+    assert dispatcher.next_due_s() == 7.0
+    dispatcher.refresh([], worker="w", now_s=0.0)
+    assert dispatcher.next_due_s() is None
+
+
+# -- in threads ------------------------------------------------------------------------------------
+
+
+def test_what_others_submit_and_what_is_submitted_here_is_run(
+    fates: TableFateStore, world: World
+) -> None:
+    """By whoever has a pool for it."""
+    client = Fate(None, fates, {})
+    before = client.submit("TEST", Chain(3))
+    with quick(world, fates) as fate:
+        here = fate.submit("TEST", Chain(3))
+        later = client.submit("TEST", Chain(3))
+        for handle in (before, here, later):
+            assert handle.result(timeout=LONGEST_S) == handle.id
+        assert here.exception() is None
+    assert set(world.counts.values()) == {1}
+    assert len(world.counts) == 12
+
+
+def test_a_pool_runs_as_many_as_it_has_threads(fates: TableFateStore, world: World) -> None:
+    """And one kind of operation cannot take the threads of another."""
+    with quick(world, fates, pools={"general": 1, "SLOW": 2}) as fate:
+        slow = [fate.submit("SLOW", Slow()) for _ in range(4)]
+        for _ in range(2):
+            assert world.begun.acquire(timeout=LONGEST_S)
+        assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+        assert world.running == 2
+        world.may_end.set()
+        for handle in slow:
+            assert handle.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+    assert world.most == 2
+
+
+def test_what_no_pool_names_waits(fates: TableFateStore, world: World) -> None:
+    """For another executor."""
+    with quick(world, fates, pools={"OTHER": 1}) as fate:
+        waits = fate.submit("TEST", Chain(0))
+        assert fate.submit("OTHER", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+        assert waits.status is Status.SUBMITTED
+
+
+def test_who_asks_to_wait_is_asked_again(fates: TableFateStore, world: World) -> None:
+    """In time, although nothing else happens."""
+    with quick(world, fates, poll_s=60.0) as fate:
+        assert fate.submit("TEST", Later()).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+    assert world.counts["asked"] == 3
+
+
+def test_each_step_runs_once_however_many_executors_there_are(tmp_path: Path, world: World) -> None:
+    """Reservations decide."""
+    stores = [SqliteStore(tmp_path / "store.db") for _ in range(2)]
+    executors = [quick(world, TableFateStore(store)).start() for store in stores]
+    client = Fate(None, TableFateStore(stores[0]), {})
+    handles = [client.submit("TEST", Chain(4)) for _ in range(30)]
+    for handle in handles:
+        assert handle.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+    for executor in executors:
+        assert executor.close()
+    assert world.counts == {f"{one.id}/{left}": 1 for one in handles for left in range(5)}
+    for store in stores:
+        store.close()
+
+
+def test_an_end_waits_for_the_step_and_gives_the_operation_back(
+    fates: TableFateStore, world: World
+) -> None:
+    """What the step did is recorded, nothing failed, and the next executor goes on behind it."""
+    fate = quick(world, fates).start()
+    handle = fate.submit("TEST", Slow("chain"))
+    assert world.begun.acquire(timeout=LONGEST_S)
+    assert not fate.close(timeout=0.05)
+    found = handle.read()
+    assert found is not None
+    assert found.reservation is not None
+    world.may_end.set()
+    assert fate.close()
+    found = handle.read()
+    assert found is not None
+    assert (found.status, found.reservation, len(found.stack)) == (Status.IN_PROGRESS, None, 2)
+    assert fates.new_judge(fate.clock).dead(["x"]) == {"x"}
+    assert not fates._workers.read_all()
+    with quick(world, fates):
+        assert handle.result(timeout=LONGEST_S) == handle.id
+    assert world.begun.acquire(blocking=False) is False
+
+
+def test_a_long_step_is_told_of_the_end(fates: TableFateStore, world: World) -> None:
+    """And may go on elsewhere."""
+    with quick(world, fates) as fate:
+        handle = fate.submit("TEST", Slow("again"))
+        assert world.begun.acquire(timeout=LONGEST_S)
+    found = handle.read()
+    assert found is not None
+    assert b'"then":"stopped"' in found.stack[-1]
+    assert found.status is Status.IN_PROGRESS
+
+
+def test_a_step_cannot_end_the_executor(fates: TableFateStore, world: World) -> None:
+    """SystemExit ends a thread silently; ours goes on, and so does the operation in a while."""
+    with quick(world, fates, pools={"general": 1}) as fate:
+        exits = fate.submit("TEST", Exits())
+        wait_for(lambda: world.counts["exits"] == 1)
+        assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+        found = exits.read()
+        assert found is not None
+        assert (found.status, found.reservation) == (Status.IN_PROGRESS, None)
+
+
+def test_an_executor_that_was_buried_begins_anew(fates: TableFateStore, world: World) -> None:
+    """What it held is others', what it wrote last is refused; and it goes on as another worker."""
+    with quick(world, fates, lease_s=0.2, pools={"general": 2}) as fate:
+        held = fate.submit("TEST", Slow("chain"))
+        assert world.begun.acquire(timeout=LONGEST_S)
+        ((worker, sign),) = fates._workers.read_all().items()
+        fates._workers.forget(worker, sign)
+        wait_for(lambda: fates.existing(held.id).reservation is None)
+        assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+        assert not world.begun.acquire(blocking=False)  # not twice at once in one process
+        world.may_end.set()
+        assert held.result(timeout=LONGEST_S) == held.id
+        assert world.begun.acquire(blocking=False)  # once more: what it wrote first was refused
+        assert world.counts[f"{held.id}/0"] == 1
+
+
+def test_an_executor_that_may_be_buried_takes_nothing(world: World) -> None:
+    """It would only give it back; it waits for its next sign of life."""
+    store = FaultyStore(MemoryStore())
+    fates = TableFateStore(store)
+    with quick(world, fates) as fate:
+        worker = fate._executor._worker
+        assert isinstance(worker, TableWorker)
+        worker._seen_s -= 4.5  # its lease is 5 s
+        handle = fate.submit("TEST", Chain(0))
+        store.calls.clear()
+        wait_for(lambda: store.calls["scan"] > 5)
+        assert store.calls["write_guarded"] == 0
+        assert worker.beat()
+        assert handle.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+
+
+def test_a_store_that_does_not_answer_for_a_while_is_waited_for(world: World) -> None:
+    """What was done is written when it answers again, and not done again."""
+    store = FaultyStore(MemoryStore())
+    fates = TableFateStore(store)
+    failing = threading.Event()
+
+    def fail(point: Point) -> None:
+        if failing.is_set() and point.name.endswith("before"):
+            raise StorageUnavailable("nobody answers")
+
+    store.plans.append(fail)
+    with quick(world, fates) as fate:
+        handle = fate.submit("TEST", Slow("chain"))
+        assert world.begun.acquire(timeout=LONGEST_S)
+        failing.set()
+        world.may_end.set()
+        store.calls.clear()
+        wait_for(lambda: store.calls["write_guarded"] > 1 and store.calls["scan"] > 1)
+        failing.clear()
+        assert handle.result(timeout=LONGEST_S) == handle.id
+    assert world.begun.acquire(blocking=False) is False
+
+
+def test_a_forked_child_ends_nothing_of_its_parent(fates: TableFateStore, world: World) -> None:
+    """It has the objects, and none of the threads."""
+    with quick(world, fates) as fate:
+        pid = fate._executor._pid
+        fate._executor._pid = pid + 1
+        assert fate.close()
+        assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+        fate._executor._pid = pid
+
+
+def test_times_that_make_no_sense_are_refused(fates: TableFateStore) -> None:
+    """A lease of nothing would be over at once."""
+    for wrong in ({"lease_s": 0}, {"poll_s": -1}):
+        with pytest.raises(UsageError, match="must be above 0 seconds"):
+            Fate(None, fates, **wrong)  # type: ignore[arg-type]  # that is the test
+
+
+def test_an_operation_in_the_store_is_a_value(fates: TableFateStore) -> None:
+    """Whoever lists operations gets their records."""
+    handle = Fate(None, fates, {}).submit("TEST", Chain(0))
+    (found,) = Fate(None, fates, {}).operations()
+    assert isinstance(found, Operation)
+    assert found.id == handle.id
+    assert repr(handle) == f"<OperationHandle {handle.id}>"
