@@ -9,6 +9,9 @@ only, never ranges of them, so that a writer who was faster loses nothing.
     the first timestamp       a cell below it was not written under this oracle: foreign, left alone
     the plain versions        a cell of one, without a commit, is no transaction's: left alone, too
 
+A cell whose shadow cell is malformed, and one whose transaction nobody can say anything about, are
+left as they are; they may be visible, so that what hides them, or what they hide, stays as well.
+
 What is written, and in which of five writes, each acknowledged before the next begins:
 
     0  shadow cells for committed cells without one
@@ -38,8 +41,10 @@ from typing import Final, NamedTuple
 
 from omidpy.cells import (
     FAMILY_MARKER_QUALIFIER,
+    LONG_BYTES,
     SHADOW_PREFIX,
     SHADOW_SUFFIX,
+    data_qualifier,
     encode_long,
     is_family_marker,
     is_shadow_qualifier,
@@ -67,6 +72,8 @@ class Scope(NamedTuple):
     drop_horizon: int
     plain: PlainVersions = NO_VERSIONS
     """Versions that writers without transactions use: nothing of theirs is forbidden or dropped."""
+    newest: int = MAX_VERSION
+    """No commit timestamp can be above it."""
 
     def max_version(self) -> int:
         """Return the exclusive bound of versions with base(version) <= L, checkpoints included."""
@@ -88,6 +95,10 @@ class ExaminedRow(NamedTuple):
     """Cells of marked families below the first timestamp, shadow cells left out."""
     bare_foreign: Sequence[Cell]
     """Those of them without a shadow cell."""
+    malformed: Sequence[Cell] = ()
+    """Shadow cells that no writer of this format produces; they are in none of the above."""
+    unreadable: Sequence[Cell] = ()
+    """The data cells that they speak for; nor are these."""
 
 
 def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
@@ -96,9 +107,6 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
     Args:
         cells: The row, whole in the families of `scope`, with versions below its `max_version()`.
         scope: What may be judged.
-
-    Raises:
-        CorruptCell: a shadow cell that does not hold 8 bytes.
     """
     families, first, end = scope.families, scope.first_timestamp, scope.max_version()
     ours = [cell for cell in cells if cell[1] in families and first <= cell[3] < end]
@@ -113,11 +121,20 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
         ]
     legacy: dict[tuple[bytes, bytes, int], bytes] = {}
     prefixed: set[tuple[bytes, bytes, int]] = set()
+    malformed: list[Cell] = []
+    newest = scope.newest
     for cell in ours:
         qualifier = cell[2]
         # The common case first: this line sees every cell.
-        if qualifier[-2:] == SHADOW_SUFFIX and qualifier[:3] != SHADOW_PREFIX and qualifier[2:]:
+        if qualifier[-2:] != SHADOW_SUFFIX or not qualifier[2:]:
+            continue
+        # Negative numbers, read without a sign, are above every timestamp.
+        if len(cell[4]) != LONG_BYTES or not cell[3] <= int.from_bytes(cell[4]) <= newest:
+            malformed.append(cell)
+        if qualifier[:3] != SHADOW_PREFIX:
             legacy[cell[1], qualifier[:-2], cell[3]] = qualifier
+    if malformed:
+        return _set_aside(malformed, cells, scope)
     if legacy:
         present = {cell[1:4] for cell in ours}
         prefixed = {key for key in legacy if (key[0], shadow_qualifier(key[1]), key[2]) in present}
@@ -126,6 +143,29 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
         present = {cell[1:4] for cell in cells}
         bare = [cell for cell in foreign if (*shadow_column(cell), cell.version) not in present]
     return ExaminedRow(cells[0].row, sort_row(ours), legacy, frozenset(prefixed), foreign, bare)
+
+
+def _set_aside(malformed: list[Cell], cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
+    """Examine a row without its malformed shadow cells, and without the cells they speak for.
+
+    What such a cell's transaction came to, another cell of the row may tell, or its entry; but
+    nothing is written over a shadow cell that somebody meant otherwise.
+    """
+    keys = {(cell.family, data_qualifier(cell.qualifier), cell.version) for cell in malformed}
+    rest: list[Cell] = []
+    unreadable: list[Cell] = []
+    for cell in cells:
+        is_shadow = is_shadow_qualifier(cell.qualifier)
+        qualifier = data_qualifier(cell.qualifier) if is_shadow else cell.qualifier
+        if (cell.family, qualifier, cell.version) not in keys:
+            rest.append(cell)
+        elif not is_shadow:
+            unreadable.append(cell)
+    if rest:
+        examined = examine(rest, scope)
+    else:
+        examined = ExaminedRow(cells[0].row, sort_row(()), {}, frozenset(), (), ())
+    return examined._replace(malformed=malformed, unreadable=unreadable)
 
 
 def unresolved(row: ExaminedRow) -> list[Cell]:
@@ -160,6 +200,9 @@ class RowPlan(NamedTuple):
     legacy_shadows: Mapping[tuple[bytes, bytes, int], bytes]
     unseen: Sequence[Cell] = ()
     """Cells that stay although no snapshot sees them: written without a transaction."""
+    undecided: Sequence[Cell] = ()
+    """Cells that stay because nobody could find out what became of their transaction: while there
+    is one, its range is not healed."""
 
     def is_empty(self) -> bool:
         """Say whether the row is to be left as it is."""
@@ -196,7 +239,8 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
         row: The row as `examine` told it apart.
         fates: For every cell that `unresolved` named: when its transaction committed; None means
             that an invalidation stands durably and no shadow cell was seen after it, or, for a
-            version of writers without transactions, merely that there is no commit.
+            version of writers without transactions, merely that there is no commit.  A cell that
+            is left out stays as it is.
         scope: What may be judged.
     """
     data, shadows, commits = row.ours
@@ -204,6 +248,7 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
     unhealed: list[tuple[Cell, int]] = []
     garbage: list[Cell] = []
     unseen: list[Cell] = []
+    undecided: list[Cell] = []
     present: set[tuple[bytes, bytes, int]] = set()
     for cell in data:
         key = cell[1:4]
@@ -214,6 +259,9 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
         )
         if commit_ts is None:
             commit_ts = commits.get(base(cell[3]))
+        if commit_ts is None and cell not in fates:
+            undecided.append(cell)
+            continue
         if commit_ts is None:
             commit_ts = fates[cell]
         if commit_ts is None:
@@ -223,7 +271,7 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
         committed.append((cell, commit_ts))
         if not is_healed:
             unhealed.append((cell, commit_ts))
-    staying = [*row.foreign, *unseen]
+    staying = [*row.foreign, *row.unreadable, *undecided, *unseen]
     superseded, tops, markers = collect(committed, staying, scope.drop_horizon)
     # Those that go in a later phase too: until then they must not depend on their entry.
     heals = [
@@ -233,7 +281,16 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
     orphans = [orphan for key in shadows if key not in present for orphan in _orphans(key, row)]
     unseen += [cell for cell in row.bare_foreign if scope.plain.contains(cell.version)]
     return RowPlan(
-        row.row, heals, garbage, superseded, tops, markers, orphans, row.legacy_shadows, unseen
+        row.row,
+        heals,
+        garbage,
+        superseded,
+        tops,
+        markers,
+        orphans,
+        row.legacy_shadows,
+        unseen,
+        undecided,
     )
 
 

@@ -195,3 +195,9 @@ def _outdone(claims: Sequence[Claim], age_ms: AgeOf) -> list[Claim]:
 def overlaps(one: KeyRange, other: KeyRange) -> bool:
     """Say whether some row lies in both ranges."""
     return (not other.end or one.start < other.end) and (not one.end or other.start < one.end)
+
+
+def common(one: KeyRange, other: KeyRange) -> KeyRange:
+    """Return the rows that lie in both of two ranges that overlap."""
+    ends = [end for end in (one.end, other.end) if end]
+    return KeyRange(max(one.start, other.start), min(ends, default=b""))

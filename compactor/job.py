@@ -250,7 +250,10 @@ def pass_on_worker(store_url: str, task: RangeTask) -> RangeResult:
     """Pass over one range in a Spark worker."""
     from omidpy.connect import open_store  # noqa: PLC0415 - assembly
 
-    store = open_store(store_url, must_exist=True)
+    try:
+        store = open_store(store_url, must_exist=True)
+    except StorageError as error:
+        return RangeResult(task, obstacle=f"a worker could not open the store: {error}")
     try:
         return RangePass(store, task, clock=SystemClock()).run()
     finally:

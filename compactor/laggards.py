@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compactor.horizon import HOLE, claims_by_table, overlaps, uncovered
+from compactor.horizon import HOLE, claims_by_table, common, overlaps, uncovered
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding
 from compactor.range_pass import RangeResult
@@ -43,22 +43,34 @@ def laggards(
         if standing.standing is not Standing.OWNED:
             continue
         for key_range, watermark in uncovered(by_table.get(name, ()), below=low_watermark):
-            reason = (
-                _obstacle(results, name, key_range)
+            parts = (
+                _obstacles(results, name, key_range)
                 if options.scans(name)
-                else _left_out(options, name)
+                else [(key_range, _left_out(options, name))]
             )
-            found.append(Laggard.of(name, key_range, watermark=watermark, reason=reason))
+            found += [
+                Laggard.of(name, part, watermark=watermark, reason=reason) for part, reason in parts
+            ]
     return found
 
 
-def _obstacle(results: Iterable[RangeResult], table: str, key_range: KeyRange) -> str:
-    """Return what kept this run from claiming rows that it meant to scan."""
-    for result in results:
-        task = result.task
-        if result.obstacle and task.table == table and overlaps(task.key_range, key_range):
-            return result.obstacle
-    return "appeared during the run; the next will scan it"
+def _obstacles(
+    results: Iterable[RangeResult], table: str, key_range: KeyRange
+) -> list[tuple[KeyRange, str]]:
+    """Return what kept this run from claiming rows that it meant to scan, each with its rows."""
+    found: list[tuple[KeyRange, str]] = []
+    met = [result for result in results if result.obstacle and result.task.table == table]
+    for result in sorted(met, key=lambda result: result.task.key_range.start):
+        rows, reason = result.task.key_range, result.obstacle
+        if not overlaps(rows, key_range):
+            continue
+        part = common(rows, key_range)
+        if found and found[-1][1] == reason and found[-1][0].end == part.start:
+            # A table of many regions that is disabled has one obstacle.
+            found[-1] = (KeyRange(found[-1][0].start, part.end), reason)
+        elif (part, reason) not in found:
+            found.append((part, reason))
+    return found or [(key_range, "appeared during the run; the next will scan it")]
 
 
 def _left_out(options: Options, table: str) -> str:

@@ -1,19 +1,27 @@
 """What a run has to say that its report has no key for, in sentences.
 
-Pure: what the passes came to in, notes out.  They are shown as the run goes and kept in its record.
+Pure: what the surveys and the passes came to in, notes out.  They are shown as the run goes, and
+kept in its record.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from compactor.ownership import TableStanding
 from compactor.range_pass import RangeResult
+from omidpy.watermarks import HOLD_PREFIX
 
 
-def notes_on(results: Iterable[RangeResult], *, first_timestamp: int) -> Iterator[str]:
-    """Say which cells were met that nothing was done about."""
+def notes_on(
+    standings: Iterable[TableStanding], results: Iterable[RangeResult], *, first_timestamp: int
+) -> Iterator[str]:
+    """Say which tables could not be looked at, and of which cells nothing was made."""
+    for standing in standings:
+        if standing.note:
+            yield f"table {standing.name} {standing.note}"
     foreign = 0
     unseen: Counter[str] = Counter()
     for result in results:
@@ -31,6 +39,23 @@ def notes_on(results: Iterable[RangeResult], *, first_timestamp: int) -> Iterato
                 "snapshot sees them, and were left alone; stop whoever writes them, and run "
                 f"`omidpy table adopt {table} --apply` to have them seen"
             )
+
+
+def notes_on_malformed(malformed: Mapping[bytes, str]) -> Iterator[str]:
+    """Say which facts about the store could not be read, and what that means.
+
+    Args:
+        malformed: The row of each in the control table, and what is wrong with it.
+    """
+    for row, complaint in sorted(malformed.items()):
+        if row.startswith(HOLD_PREFIX):
+            meaning = (
+                "taken for a hold of every snapshot, so that no version is dropped until that row "
+                "is deleted"
+            )
+        else:
+            meaning = "it counts for nothing, and the row may be deleted"
+        yield f"{complaint}; {meaning}"
 
 
 BESIDE_OMID: Final = (

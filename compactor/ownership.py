@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -26,12 +26,11 @@ from omidpy.control import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
     ControlTable,
-    decode_document,
     encode_document,
     is_system_table,
     transactional_families,
 )
-from omidpy.errors import NoSuchTable
+from omidpy.errors import NoSuchTable, StorageError
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema
 from omidpy.plain_versions import presumed_plain
 from omidpy.storage.base import Store
@@ -66,6 +65,8 @@ class TableStanding:
     """Families that no pass goes over, though a transaction may have written there."""
     reason: str = ""
     """Why it holds the horizon back, and what to do about it; empty if it does not."""
+    note: str = ""
+    """What could not be found out about it; that alone holds nothing back."""
 
 
 def is_owned(schema: TableSchema, commit_table: str) -> bool:
@@ -199,6 +200,12 @@ def survey(store: Store, commit_table: str) -> list[TableStanding]:
             except NoSuchTable:
                 # Dropped since it was listed.
                 continue
+            except StorageError as error:
+                # Before an entry goes the table is asked for cells of its transaction, too, and one
+                # that does not answer then holds it.
+                note = f"could not be searched for shadow cells: {error}"
+                standings.append(replace(standing, note=note))
+                continue
             standing = judged(witness=witness)
         standings.append(standing)
     return standings
@@ -255,11 +262,9 @@ NOT_IGNORED: Final = Ignored(is_ignored=False)
 
 
 def read_ignored(control: ControlTable) -> dict[str, Ignored]:
-    """Return what operators said, by table."""
-    return {
-        row.removeprefix(IGNORED_PREFIX).decode(): decode_document(value, Ignored, row=row)
-        for row, value in control.scan(IGNORED_PREFIX)
-    }
+    """Return what operators said, by table; what cannot be decoded was not said."""
+    found, _ = control.documents(IGNORED_PREFIX, Ignored)
+    return {row.removeprefix(IGNORED_PREFIX).decode(): word for row, word in found.items()}
 
 
 def ignored_tables(control: ControlTable) -> frozenset[str]:

@@ -24,8 +24,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-import msgspec
-
 from compactor.collection import COLLECTION_STEPS, Collection
 from compactor.environment import Environment
 from compactor.graces import ClaimAges
@@ -38,23 +36,25 @@ from compactor.horizon import (
     uncovered,
     useless_claims,
 )
+from compactor.journal import Journal
 from compactor.laggards import laggards
-from compactor.notes import BESIDE_OMID, notes_on
+from compactor.notes import BESIDE_OMID, notes_on, notes_on_malformed
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
-from compactor.report import Laggard, Report, RunLog, RunRecord, new_run
+from compactor.report import Laggard, Report
 from compactor.unvisited import ask, stretches
 from omidpy.commit_table import (
     ADOPTED_CEILING_FACT,
     FIRST_TIMESTAMP_FACT,
     CommitTable,
     read_leading_low_watermark,
+    read_timestamp_ceiling,
 )
 from omidpy.control import CONTROL_TABLE, ControlTable
-from omidpy.errors import ConfigError, NoSuchTable, OracleError, UsageError
-from omidpy.model import KeyRange, Timestamp
+from omidpy.errors import ConfigError, NoSuchTable, OracleError, StorageError, UsageError
+from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
 from omidpy.plain_versions import presumed_plain
 from omidpy.registration import forget_parts
 from omidpy.storage.base import Store
@@ -107,17 +107,16 @@ class Compaction:
         self.on_step = environment.on_step
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
-        self.runs = RunLog(self.control)
-        self.record: RunRecord | None = None
-        self.new_record = new_run(now_ms=self.clock.wall_ms())
-        self.ages = ClaimAges(
-            self.watermarks,
+        self.journal = Journal(
+            self.control,
             self.clock,
-            self.new_record.run_id,
+            self.progress,
+            self.on_step,
             is_dry_run=options.is_dry_run,
         )
-        self.foreign_cells = 0
-        self.notes: list[str] = []
+        self.ages = ClaimAges(
+            self.watermarks, self.clock, self.journal.run_id, is_dry_run=options.is_dry_run
+        )
 
     @cached_property
     def grace_s(self) -> float:
@@ -143,9 +142,9 @@ class Compaction:
         try:
             report = self.run_from(low_watermark, started_s)
         except Exception as error:
-            self.end_run(error=str(error) or type(error).__name__)
+            self.journal.end(error=str(error) or type(error).__name__)
             raise
-        self.end_run(report=report)
+        self.journal.end(report=report)
         return report
 
     def run_from(self, low_watermark: Timestamp, started_s: float) -> Report:
@@ -153,7 +152,7 @@ class Compaction:
         standings = self.survey()
         self.on_step("list-tables")
         self.check_names(standings)
-        self.begin_run()
+        self.journal.begin()
         drop_horizon = self.collection().settle(low_watermark)
         base_task = self.base_task(low_watermark, drop_horizon)
         results = self.pass_over(self.region_tasks(standings, base_task))
@@ -177,9 +176,12 @@ class Compaction:
             self.thin(standings, claims)
             forget_parts(self.store, low_watermark)
             self.on_step("claims-thinned")
-        self.foreign_cells = sum(result.foreign_cells for result in results)
-        for note in notes_on(results, first_timestamp=base_task.first_timestamp):
-            self.note(note)
+        self.journal.foreign_cells = sum(result.foreign_cells for result in results)
+        for note in (
+            *notes_on(standings, results, first_timestamp=base_task.first_timestamp),
+            *notes_on_malformed(self.watermarks.malformed),
+        ):
+            self.journal.note(note)
         return Report(
             rows_read=sum(result.rows_read for result in results),
             cells_read=sum(result.cells_read for result in results),
@@ -190,16 +192,21 @@ class Compaction:
             invalidations_pruned=pruned.invalidations,
             low_watermark=low_watermark,
             horizon=horizon,
-            laggards=[
-                *laggards(
-                    standings,
-                    self.usable(standings, claims),
-                    results,
-                    low_watermark=low_watermark,
-                    options=self.options,
-                ),
-                *refusals,
-            ],
+            laggards=list(
+                dict.fromkeys(
+                    (
+                        *laggards(
+                            standings,
+                            self.usable(standings, claims),
+                            results,
+                            low_watermark=low_watermark,
+                            options=self.options,
+                        ),
+                        *refusals,
+                        *pruned.obstacles,
+                    )
+                )
+            ),
             dry_run=self.options.is_dry_run,
             seconds=round(self.clock.monotonic_s() - started_s, 3),
         )
@@ -230,7 +237,7 @@ class Compaction:
         """Return L."""
         found = read_leading_low_watermark(self.store)
         if found.is_omids:
-            self.note(BESIDE_OMID)
+            self.journal.note(BESIDE_OMID)
         return found.value
 
     def survey(self) -> list[TableStanding]:
@@ -256,8 +263,15 @@ class Compaction:
             commit_table=self.options.commit_table,
             plain=presumed_plain(self.store, low_watermark),
             is_dry_run=self.options.is_dry_run,
-            run=self.new_record.run_id,
+            run=self.journal.run_id,
+            newest=self.newest_timestamp,
         )
+
+    @cached_property
+    def newest_timestamp(self) -> int:
+        """Return what no timestamp that was issued up to now can be above; asked for after L."""
+        ceiling = read_timestamp_ceiling(self.store)
+        return MAX_VERSION if ceiling is None else ceiling + TIMESTAMP_STEP - 1
 
     # -- step 3: which versions may go ---------------------------------------------------------
 
@@ -288,6 +302,9 @@ class Compaction:
             except NoSuchTable:
                 # Dropped since it was listed; the second listing will not have it.
                 continue
+            except StorageError:
+                # One pass over all of it finds out what is wrong, and says so.
+                regions = [KeyRange()]
             tasks += [
                 replace(
                     base_task, table=standing.name, key_range=region, families=standing.families
@@ -347,7 +364,7 @@ class Compaction:
         if self.options.is_dry_run:
             claims += [result.claim for result in results if result.claim is not None]
         if begun_anew := self.ages.stamp(claims):
-            self.note(
+            self.journal.note(
                 f"nothing tells how old the claims of {begun_anew} earlier runs are, which were "
                 "killed, or ran on another machine or before this one was started again: they "
                 "count from now on"
@@ -399,16 +416,18 @@ class Compaction:
         """Ask for the entries about to go where no pass has been.
 
         Returns:
-            Limits that name what was asked about, or that let nothing go; and what forbade it.
+            Limits that name what was asked about, or that let nothing go; and what forbade it, or
+            what was in the way of knowing.
         """
         if not limits.horizon:
             return limits, []
-        versions = stretches(self.pruner().old_enough(limits))
+        pruner = self.pruner()
+        versions = stretches(pruner.old_enough(limits))
         refusals = ask(self.store, standings, versions)
         if refusals:
             nothing = Timestamp(HOLE)
             return PruneLimits(limits.first_timestamp, nothing, nothing), refusals
-        return replace(limits, asked=versions), []
+        return replace(limits, asked=versions), pruner.obstacles
 
     def prune(self, limits: PruneLimits) -> tuple[Pruned, Timestamp]:
         """Raise the horizon, then delete; return what went and the horizon afterwards."""
@@ -423,7 +442,9 @@ class Compaction:
 
     def pruner(self) -> Pruner:
         """Return what deletes commit entries."""
-        commit_table = CommitTable(self.store, self.options.commit_table)
+        commit_table = CommitTable(
+            self.store, self.options.commit_table, newest=self.newest_timestamp
+        )
         return Pruner(commit_table, is_dry_run=self.options.is_dry_run, on_step=self.on_step)
 
     # -- what stays behind ---------------------------------------------------------------------
@@ -438,43 +459,7 @@ class Compaction:
         )
         self.ages.forget()
         self.watermarks.forget_expired_holds(self.watermarks.ages(self.clock))
-        self.runs.thin()
-
-    # -- the run's own record ------------------------------------------------------------------
-
-    def begin_run(self) -> None:
-        """Record that a run has begun, and say so if another has not ended."""
-        runs = self.runs.runs()
-        if runs and runs[-1].ended_ms is None:
-            other = runs[-1]
-            self.note(
-                f"run {other.run_id} (pid {other.pid} on {other.host}) has not ended: it is still "
-                "at work or was killed, and both are harmless"
-            )
-        if not self.options.is_dry_run:
-            self.record = self.new_record
-            self.runs.write(self.record)
-        self.on_step("run-recorded")
-
-    def end_run(self, *, report: Report | None = None, error: str | None = None) -> None:
-        """Record how the run ended."""
-        if self.record is None:
-            return
-        self.record = msgspec.structs.replace(
-            self.record,
-            ended_ms=self.clock.wall_ms(),
-            error=error,
-            report=report,
-            foreign_cells=self.foreign_cells,
-            notes=tuple(self.notes),
-        )
-        self.runs.write(self.record)
-        self.on_step("run-ended")
-
-    def note(self, text: str) -> None:
-        """Say something that the report has no key for."""
-        self.notes.append(text)
-        self.progress.note(text)
+        self.journal.thin()
 
     def nap(self, until_s: float) -> None:
         """Sleep a little towards a moment of elapsed time."""

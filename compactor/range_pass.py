@@ -4,6 +4,9 @@ The claim says that every cell of the range with base(version) <= L is healed or
 is the proof (I6): L was read before the scan began, every cell is seen by the scan, every fate is
 final (committed, or durably invalidated), and every write is acknowledged before the claim.
 
+A cell about which nothing can be found out, or a region that does not answer, is an obstacle: then
+there is no claim, and the result says why.
+
 Safe to run twice, at once with itself, and to kill anywhere: it puts what is true for ever,
 deletes exact versions that nobody can see, and a range without a claim is simply scanned again.
 
@@ -27,20 +30,22 @@ from compactor.heal import (
     plan_row,
     unresolved,
 )
+from compactor.obstacles import Obstacles, malformed_shadow, undecided_cell
 from omidpy.clock import Clock
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.control import ControlTable
-from omidpy.errors import NoSuchFamily, NoSuchTable
-from omidpy.model import Cell, KeyRange, Timestamp, base
+from omidpy.errors import CorruptCell, NoSuchFamily, NoSuchTable, StorageError
+from omidpy.model import MAX_VERSION, Cell, KeyRange, Timestamp, base
 from omidpy.plain_versions import NO_VERSIONS, PlainVersions
-from omidpy.resolution import CellResolver
+from omidpy.resolution import CellResolver, TableCell
 from omidpy.storage.base import (
     DeleteVersion,
     Row,
     RowMutation,
     Store,
 )
+from omidpy.visibility import Fate
 from omidpy.watermarks import Claim, Watermarks
 
 PAGE_ROWS: Final = 500
@@ -85,11 +90,18 @@ class RangeTask:
     is_dry_run: bool = False
     run: str = ""
     """Who sends it: the run that its claim is dated by."""
+    newest: int = MAX_VERSION
+    """No commit timestamp can be above it."""
 
     def scope(self) -> Scope:
         """Return which cells may be judged."""
         return Scope(
-            self.families, self.low_watermark, self.first_timestamp, self.drop_horizon, self.plain
+            self.families,
+            self.low_watermark,
+            self.first_timestamp,
+            self.drop_horizon,
+            self.plain,
+            self.newest,
         )
 
 
@@ -115,8 +127,8 @@ class RangeResult:
 class InvalidationCounter(CommitTable):
     """A commit table that remembers which invalidations it created."""
 
-    def __init__(self, store: Store, name: str) -> None:
-        super().__init__(store, name)
+    def __init__(self, store: Store, name: str, *, newest: int = MAX_VERSION) -> None:
+        super().__init__(store, name, newest=newest)
         self.created: set[Timestamp] = set()
 
     def invalidate_all(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, bool]:
@@ -172,29 +184,36 @@ class RangePass:
         self.clock = clock
         self.on_step = on_step
         self.scope = task.scope()
-        self.commit_table = (
-            RehearsedCommitTable(store, task.commit_table)
-            if task.is_dry_run
-            else InvalidationCounter(store, task.commit_table)
-        )
+        kind = RehearsedCommitTable if task.is_dry_run else InvalidationCounter
+        self.commit_table = kind(store, task.commit_table, newest=task.newest)
         self.resolver = CellResolver(store, self.commit_table)
+        self.obstacles = Obstacles()
+        self._unreadable: dict[Timestamp, str] = {}
 
     def run(self) -> RangeResult:
-        """Pass over the range and claim it.
+        """Pass over the range and claim it, unless there is an obstacle.
+
+        What cannot be read, reached or understood keeps this range from being claimed, and nothing
+        else: all that can be healed is healed, and no error of the store ends the run.
 
         Cost: 1 scan page, 1 commit table get and 1 get per `PAGE_ROWS` rows, 1 durable write
         for the transactions to invalidate, 1 to 6 writes a page that has something to write, 1
         claim.
         """
         tally = _Tally()
+        claim = None
         try:
             for page in self.pages():
                 self.on_step("page-read")
                 self._pass_page(page, tally)
+            if not self.obstacles:
+                claim = self.claim()
         except NoSuchTable:
             return RangeResult(self.task, obstacle="the table was dropped during the scan")
         except NoSuchFamily:
             return RangeResult(self.task, obstacle="a family was dropped during the scan")
+        except StorageError as error:
+            self.obstacles.add(error, f"could not be read or written to its end: {error}")
         return RangeResult(
             self.task,
             rows_read=tally.rows_read,
@@ -204,7 +223,8 @@ class RangePass:
             cells_dropped=tally.cells_dropped,
             foreign_cells=tally.foreign_cells,
             unseen_cells=tally.unseen_cells,
-            claim=self.claim(),
+            claim=claim,
+            obstacle=self.obstacles.reason(),
         )
 
     def pages(self) -> Iterator[list[Row]]:
@@ -228,12 +248,32 @@ class RangePass:
         cells = [(table, cell) for row in rows for cell in unresolved(row)]
         if not cells:
             return {}
-        fates = self.resolver.resolve(cells, may_invalidate=self.may_invalidate)
+        fates = self._fates(cells)
         assert all(
             fate.is_final or self.task.plain.contains(cell.version)
             for (_, cell), fate in fates.items()
         ), "a fate at or below L is final"
         return {cell: fate.commit_ts for (_, cell), fate in fates.items()}
+
+    def _fates(self, cells: Sequence[TableCell]) -> dict[TableCell, Fate]:
+        """Find the fates of cells, but for those of a transaction about which a fact is malformed.
+
+        Nothing is done about such a transaction: its commit is not forbidden, because the fact may
+        have been meant to say when it was.
+
+        Cost: as the resolver says; about 2 log2(n) times that for each such one of n transactions.
+        """
+        try:
+            return self.resolver.resolve(cells, may_invalidate=self.may_invalidate)
+        except CorruptCell as error:
+            transactions = sorted({base(cell.version) for _, cell in cells})
+            if len(transactions) == 1:
+                self._unreadable[transactions[0]] = str(error)
+                return {}
+            middle = transactions[len(transactions) // 2]
+            low = [one for one in cells if one[1].version < middle]
+            high = [one for one in cells if one[1].version >= middle]
+            return self._fates(low) | self._fates(high)
 
     def may_invalidate(self, start_ts: Timestamp) -> bool:
         """Say whether a transaction can no longer be decided a commit."""
@@ -267,12 +307,18 @@ class RangePass:
         self.on_step("page-resolved")
         plans = [plan_row(row, fates, self.scope) for row in rows]
         tally.unseen_cells += sum(len(plan.unseen) for plan in plans)
+        for cell in (cell for plan in plans for cell in plan.undecided):
+            start_ts = base(cell.version)
+            why = self._unreadable.get(start_ts, "its transaction was not looked up")
+            self.obstacles.add(start_ts, undecided_cell(cell, why))
         plans = [plan for plan in plans if not plan.is_empty()]
         orphans = self._confirmed_orphans(plans)
         tally.rows_read += len(page)
         tally.cells_read += sum(map(len, page))
         for row in rows:
             tally.foreign_cells += len(row.foreign)
+            for cell in row.malformed:
+                self.obstacles.add(cell[:4], malformed_shadow(cell))
         tally.cells_healed += sum(len(plan.heals) for plan in plans)
         tally.cells_dropped += sum(plan.dropped_count() for plan in plans)
         tally.cells_dropped += sum(map(len, orphans.values()))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from omidpy.control import ControlTable, decode_document, encode_document
+from omidpy.control import ControlTable, encode_document
 from omidpy.model import KeyRange
 
 RUN_PREFIX: Final = b"run/"
@@ -116,11 +116,8 @@ class RunLog:
         self._control.write(record.row(), encode_document(record))
 
     def runs(self) -> list[RunRecord]:
-        """Return the recorded runs, oldest first."""
-        return [
-            decode_document(value, RunRecord, row=row)
-            for row, value in self._control.scan(RUN_PREFIX)
-        ]
+        """Return the recorded runs, oldest first; one that cannot be decoded is left out."""
+        return list(self._control.documents(RUN_PREFIX, RunRecord)[0].values())
 
     def thin(self) -> None:
         """Forget all but the newest `RUNS_KEPT`."""

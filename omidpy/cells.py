@@ -171,7 +171,8 @@ def decode_commit(start_ts: int, value: bytes) -> Timestamp:
                 break
             return Timestamp(start_ts + delta)
     raise CorruptCell(
-        f"the commit entry of start_ts {start_ts} holds {value!r}, which is no commit timestamp"
+        f"the commit entry of start_ts {start_ts}, row {commit_row(start_ts).hex()}, holds "
+        f"{value[:80].hex() or 'nothing'}, which is no commit timestamp"
     )
 
 

@@ -25,8 +25,18 @@ from omidpy.cells import (
 )
 from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.control import ONE_VERSION, ControlTable
-from omidpy.errors import ConfigError, NoSuchTable, TableExists
-from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp, base
+from omidpy.errors import ConfigError, CorruptCell, NoSuchTable, TableExists
+from omidpy.model import (
+    MAX_VERSION,
+    TIMESTAMP_STEP,
+    Cell,
+    Column,
+    FamilySchema,
+    KeyRange,
+    TableSchema,
+    Timestamp,
+    base,
+)
 from omidpy.storage.base import (
     Condition,
     DeleteVersion,
@@ -64,6 +74,8 @@ class EntryRow(NamedTuple):
     entry: CommitEntry
     raw_commit: bytes | None
     """The bytes of `C`, for a conditional delete; None where there is no `C`."""
+    complaint: str = ""
+    """Why the row says nothing: then `entry` is None, which must not be taken for no entry."""
 
 
 def create_system_tables(store: Store) -> None:
@@ -100,12 +112,29 @@ def create_system_tables(store: Store) -> None:
 class CommitTable:
     """Reads, invalidates and completes commit entries.  Safe to share among threads."""
 
-    def __init__(self, store: Store, name: str = COMMIT_TABLE) -> None:
+    def __init__(
+        self, store: Store, name: str = COMMIT_TABLE, *, newest: int = MAX_VERSION
+    ) -> None:
+        """Read entries of `store`.
+
+        Args:
+            store: Where the table is.
+            name: Its name.
+            newest: No commit timestamp can be above it, so that an entry which says so is
+                malformed.
+        """
         self.name = name
         self._store = store
+        self._newest = newest
 
     def read(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, CommitEntry]:
-        """Return the entry of each transaction.  Cost: 1 get for all of them."""
+        """Return the entry of each transaction.
+
+        Raises:
+            CorruptCell: one of them is malformed; whatever it was meant to say, nobody knows.
+
+        Cost: 1 get for all of them.
+        """
         wanted = [base(start_ts) for start_ts in start_timestamps]
         rows = self._store.get(
             self.name,
@@ -114,7 +143,7 @@ class CommitTable:
             max_versions=1,
         )
         return {
-            start_ts: _entry(start_ts, cells).entry
+            start_ts: _entry(start_ts, cells, self._newest).entry
             for start_ts, cells in zip(wanted, rows, strict=True)
         }
 
@@ -197,21 +226,38 @@ class CommitTable:
 
     def scan(self, *, below: int = 2**63 - 1, page_rows: int = 1000) -> Iterator[list[EntryRow]]:
         """Yield pages of the entries with start_ts < `below`, bucket by bucket."""
-        for first, last in commit_bucket_rows(below):
-            for page in self._store.scan(
-                self.name,
-                KeyRange(first, last),
-                columns=(COMMIT, INVALIDATION),
-                max_versions=1,
-                page_rows=page_rows,
-            ):
-                entries = []
-                for cells in page:
-                    start_ts = start_ts_of_commit_row(cells[0].row)
-                    if start_ts is not None:
-                        entries.append(_entry(start_ts, cells))
-                if entries:
-                    yield entries
+        for bucket in buckets(below):
+            yield from self.scan_bucket(bucket, page_rows=page_rows)
+
+    def scan_bucket(self, bucket: KeyRange, *, page_rows: int = 1000) -> Iterator[list[EntryRow]]:
+        """Yield pages of the entries of one of `buckets`; a malformed one has a complaint."""
+        for page in self._store.scan(
+            self.name,
+            bucket,
+            columns=(COMMIT, INVALIDATION),
+            max_versions=1,
+            page_rows=page_rows,
+        ):
+            entries = []
+            for cells in page:
+                start_ts = start_ts_of_commit_row(cells[0].row)
+                if start_ts is not None:
+                    entries.append(self._entry_or_complaint(start_ts, cells))
+            if entries:
+                yield entries
+
+    def _entry_or_complaint(self, start_ts: Timestamp, cells: list[Cell]) -> EntryRow:
+        if start_ts % TIMESTAMP_STEP:
+            return EntryRow(start_ts, None, None, f"start_ts {start_ts} is no transaction's")
+        try:
+            return _entry(start_ts, cells, self._newest)
+        except CorruptCell as error:
+            return EntryRow(start_ts, None, None, str(error))
+
+
+def buckets(below: int) -> list[KeyRange]:
+    """Return the rows of every start_ts below `below`, in the ranges in which they lie."""
+    return [KeyRange(first, last) for first, last in commit_bucket_rows(below)]
 
 
 class LowWatermark(NamedTuple):
@@ -277,7 +323,7 @@ def _completion(start_ts: Timestamp) -> RowMutation:
     return RowMutation(commit_row(base(start_ts)), deletes=(delete,))
 
 
-def _entry(start_ts: Timestamp, cells: list[Cell]) -> EntryRow:
+def _entry(start_ts: Timestamp, cells: list[Cell], newest: int) -> EntryRow:
     raw_commit = None
     is_invalid = False
     for cell in cells:
@@ -288,4 +334,10 @@ def _entry(start_ts: Timestamp, cells: list[Cell]) -> EntryRow:
     if is_invalid:
         return EntryRow(start_ts, INVALID, raw_commit)
     commit_ts = None if raw_commit is None else decode_commit(start_ts, raw_commit)
+    if commit_ts is not None and commit_ts > newest:
+        raise CorruptCell(
+            f"the commit entry of start_ts {start_ts}, row {commit_row(start_ts).hex()}, holds "
+            f"{(raw_commit or b'').hex()}, a commit at {commit_ts}: no timestamp above {newest} "
+            "was ever issued"
+        )
     return EntryRow(start_ts, commit_ts, raw_commit)

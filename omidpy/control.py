@@ -175,6 +175,22 @@ class ControlTable:
             for cells in page:
                 yield cells[0].row, cells[0].value
 
+    def documents(self, prefix: bytes, type_: type[T]) -> tuple[dict[bytes, T], dict[bytes, str]]:
+        """Return every JSON fact whose row starts with `prefix`, by row, in row order.
+
+        Returns:
+            Those that can be decoded; and of the others, why they cannot.  What a malformed fact
+            means is for the caller to say: none may end what does not need it.
+        """
+        found: dict[bytes, T] = {}
+        malformed: dict[bytes, str] = {}
+        for row, value in self.scan(prefix):
+            try:
+                found[row] = decode_document(value, type_, row=row)
+            except CorruptCell as error:
+                malformed[row] = str(error)
+        return found, malformed
+
     def last(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return (row, bytes) of the last fact whose row starts with `prefix`.  Cost: 1 RPC."""
         pages = self._store.scan(
@@ -223,7 +239,10 @@ def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:
     try:
         return msgspec.json.decode(value, type=type_)
     except msgspec.DecodeError as error:
-        raise CorruptCell(f"{CONTROL_TABLE} row {row!r} holds {value[:80]!r}: {error}") from error
+        raise CorruptCell(
+            f"{CONTROL_TABLE} row {row!r} holds {value[:80]!r} (in hexadecimal "
+            f"{value[:80].hex()}): {error}"
+        ) from error
 
 
 def encode_document(value: Any) -> bytes:

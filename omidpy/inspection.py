@@ -17,7 +17,7 @@ from omidpy.cells import is_tombstone as holds_tombstone
 from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.commit_table import CommitTable, read_low_watermark
 from omidpy.control import transactional_tables
-from omidpy.errors import UsageError
+from omidpy.errors import CorruptCell, UsageError
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.storage.base import Row, Store
 
@@ -36,6 +36,8 @@ class State(StrEnum):
     """It began at or below the low watermark and there is no sign of a commit: it never can."""
     UNDECIDED = "undecided"
     """There is no sign of a decision, and it may still commit."""
+    UNREADABLE = "unreadable"
+    """Its commit entry is malformed, and no shadow cell says more."""
     FORGOTTEN = "forgotten"
     """Nothing is left of it: complete and collected, rolled back, or never begun."""
 
@@ -73,6 +75,8 @@ class Inspection:
     """Shadow cells without a cell."""
     cells: tuple[FoundCell, ...]
     """At most `MAX_CELLS` of them."""
+    malformed: tuple[str, ...] = ()
+    """What of it cannot be read: an entry, or at most `MAX_CELLS` shadow cells."""
 
 
 def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = None) -> Inspection:
@@ -95,14 +99,21 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
     low_watermark = read_low_watermark(store)
     # The entry goes only after the shadow cells are there, so it is read first: a transaction that
     # completes meanwhile shows itself by the one or by the other.
-    entry = CommitTable(store).read((start,))[start]
+    malformed: list[str] = []
+    entry: CommitEntry = None
+    try:
+        entry = CommitTable(store).read((start,))[start]
+    except CorruptCell as error:
+        malformed.append(str(error))
+    has_bad_entry = bool(malformed)
     found: list[FoundCell] = []
     counts = {"cells": 0, "unhealed": 0, "orphans": 0}
     commit_ts: Timestamp | None = None
     for table in sorted(tables) if tables is not None else transactional_tables(store):
         for page in store.scan(table, min_version=start, max_version=start + TIMESTAMP_STEP):
             for row in page:
-                cells, orphans = _paired(table, row)
+                cells, orphans, complaints = _paired(table, row)
+                malformed += complaints[: MAX_CELLS - len(malformed)]
                 counts["cells"] += len(cells)
                 counts["unhealed"] += sum(cell.commit_ts is None for cell in cells)
                 counts["orphans"] += orphans
@@ -113,6 +124,7 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
         commit_ts,
         may_commit=start > low_watermark,
         is_empty=counts["cells"] == 0,
+        is_readable=not has_bad_entry,
     )
     return Inspection(
         start,
@@ -124,21 +136,29 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
         counts["unhealed"],
         counts["orphans"],
         tuple(found),
+        tuple(malformed),
     )
 
 
-def _paired(table: str, row: Row) -> tuple[list[FoundCell], int]:
-    """Join the cells of a row with their shadow cells; count those that speak for no cell."""
+def _paired(table: str, row: Row) -> tuple[list[FoundCell], int, list[str]]:
+    """Join the cells of a row with their shadow cells; count those that speak for no cell.
+
+    A shadow cell that cannot be read is taken for none, and named.
+    """
+    complaints: list[str] = []
     shadows: dict[tuple[bytes, bytes, int], Timestamp] = {}
     data: list[Cell] = []
     for cell in row:
         if is_shadow_qualifier(cell.qualifier):
             key = (cell.family, data_qualifier(cell.qualifier), cell.version)
-            shadows[key] = decode_long(cell.value, what=f"the shadow cell {cell[:4]!r}")
+            try:
+                shadows[key] = decode_long(cell.value, what=f"the shadow cell {cell[:4]!r}")
+            except CorruptCell as error:
+                complaints.append(f"{table}: {error}")
         else:
             data.append(cell)
     found = [FoundCell(table, cell, shadows.pop(cell[1:4], None)) for cell in data]
-    return found, len(shadows)
+    return found, len(shadows), complaints
 
 
 def _transaction_commit(cells: list[FoundCell]) -> Timestamp | None:
@@ -150,7 +170,12 @@ def _transaction_commit(cells: list[FoundCell]) -> Timestamp | None:
 
 
 def _judged(
-    entry: CommitEntry, shadow: Timestamp | None, *, may_commit: bool, is_empty: bool
+    entry: CommitEntry,
+    shadow: Timestamp | None,
+    *,
+    may_commit: bool,
+    is_empty: bool,
+    is_readable: bool,
 ) -> tuple[State, Timestamp | None]:
     if shadow is not None:
         return State.COMMITTED, shadow
@@ -158,6 +183,8 @@ def _judged(
         return State.INVALIDATED, None
     if isinstance(entry, int):
         return State.COMMITTED, Timestamp(entry)
+    if not is_readable:
+        return State.UNREADABLE, None
     if is_empty:
         return State.FORGOTTEN, None
     return (State.UNDECIDED if may_commit else State.DEAD), None

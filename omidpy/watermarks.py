@@ -19,7 +19,7 @@ sake of whoever holds a snapshot at that moment (`compactor/collection.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -28,7 +28,10 @@ from omidpy.cells import decode_long
 from omidpy.clock import Clock
 from omidpy.commit_table import LOW_WATERMARK_FACT
 from omidpy.control import CONTROL_TABLE, ControlTable, decode_document, encode_document
-from omidpy.model import KeyRange, Timestamp
+from omidpy.errors import CorruptCell
+from omidpy.model import MAX_VERSION, KeyRange, Timestamp
+
+T = TypeVar("T")
 
 PRUNE_HORIZON: Final = b"prune-horizon"
 INTENDED_HORIZON: Final = b"collection-intent"
@@ -99,6 +102,10 @@ class Hold(msgspec.Struct, frozen=True):
         return self.expires_ms - ages.wall_ms()
 
 
+HOLDS_EVERYTHING: Final = Hold(0, 2**62)
+"""What a hold that cannot be read is taken for."""
+
+
 class _Published(msgspec.Struct, frozen=True):
     horizon: int
     published_ms: int
@@ -111,10 +118,18 @@ class _Stamps(msgspec.Struct, frozen=True):
 
 
 class Watermarks:
-    """Reads and records the compactor's facts.  Safe to share among threads."""
+    """Reads and records the compactor's facts.  Safe to share among threads.
+
+    A malformed fact proves nothing: a claim is none, a sample or a stamp dates nothing, and a hold,
+    whatever it meant to keep, keeps everything.
+
+    Attributes:
+        malformed: What could not be decoded so far: row -> why.
+    """
 
     def __init__(self, control: ControlTable) -> None:
         self._control = control
+        self.malformed: dict[bytes, str] = {}
 
     # -- claims --------------------------------------------------------------------------------
 
@@ -128,8 +143,9 @@ class Watermarks:
     def claims(self) -> list[Claim]:
         """Return every recorded claim."""
         return [
-            decode_document(value, Claim, row=row)
-            for row, value in self._control.scan(CLAIM_PREFIX)
+            claim
+            for row, claim in self._documents(CLAIM_PREFIX, Claim).items()
+            if self._is_named(row, claim.row())
         ]
 
     def forget_claims(self, claims: Iterable[Claim]) -> None:
@@ -143,8 +159,9 @@ class Watermarks:
     def samples(self) -> list[Sample]:
         """Return the oracle's time samples, oldest first."""
         return [
-            decode_document(value, Sample, row=row)
-            for row, value in self._control.scan(SAMPLE_PREFIX)
+            sample
+            for row, sample in self._documents(SAMPLE_PREFIX, Sample).items()
+            if self._is_named(row, sample_row(sample.elapsed_ms))
         ]
 
     def ages(self, clock: Clock) -> Ages:
@@ -156,14 +173,16 @@ class Watermarks:
         newest = self._control.last(SAMPLE_PREFIX)
         sample_ms = NO_SAMPLE
         if newest is not None:
-            sample_ms = decode_document(newest[1], Sample, row=newest[0]).elapsed_ms
+            # By the name of its row alone: one that is malformed was there all the same.
+            number = newest[0].removeprefix(SAMPLE_PREFIX)
+            sample_ms = int(number) if number.isdigit() else MAX_VERSION
         return Stamp(clock.boot, round(clock.monotonic_s() * 1000), sample_ms)
 
     def stamps(self) -> dict[str, tuple[Stamp, ...]]:
         """Return the stamps of every run that has some."""
         return {
-            row.removeprefix(STAMP_PREFIX).decode(): decode_document(value, _Stamps, row=row).stamps
-            for row, value in self._control.scan(STAMP_PREFIX)
+            row.removeprefix(STAMP_PREFIX).decode(): found.stamps
+            for row, found in self._documents(STAMP_PREFIX, _Stamps).items()
         }
 
     def stamp_run(self, run: str, stamp: Stamp) -> tuple[Stamp, ...]:
@@ -174,7 +193,7 @@ class Watermarks:
         row = STAMP_PREFIX + run.encode()
         while True:
             raw = self._control.read(row)
-            stamps = () if raw is None else decode_document(raw, _Stamps, row=row).stamps
+            stamps = self._decoded(row, raw, _Stamps, otherwise=_Stamps(())).stamps
             more = stamped(stamps, stamp)
             if more == stamps or self._control.replace(row, raw, encode_document(_Stamps(more))):
                 return more
@@ -235,7 +254,7 @@ class Watermarks:
         stamp, now_ms = self.stamp(clock), clock.wall_ms()
         while True:
             raw = self._control.read(COLLECTION_LOG)
-            log = _decode_log(raw)
+            log = self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
             if is_newest and all(entry.horizon < to for entry in log):
                 log.append(_Published(to, now_ms))
             noted = [
@@ -249,7 +268,8 @@ class Watermarks:
     def aged_collection_horizon(self, ages: Ages, *, grace_s: float) -> Timestamp:
         """Return the newest horizon that has been public for `grace_s`; 0 if none has."""
         least_ms = round(max(grace_s, MIN_COLLECTION_GRACE_S) * 1000)
-        log = _decode_log(self._control.read(COLLECTION_LOG))
+        raw = self._control.read(COLLECTION_LOG)
+        log = self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
         aged = (entry.horizon for entry in log if ages.age_ms(entry.stamps) >= least_ms)
         return Timestamp(max(aged, default=0))
 
@@ -278,10 +298,9 @@ class Watermarks:
             self._control.forget(rows)
 
     def _recorded_holds(self) -> list[tuple[bytes, Hold]]:
-        return [
-            (row, decode_document(value, Hold, row=row))
-            for row, value in self._control.scan(HOLD_PREFIX)
-        ]
+        found, malformed = self._control.documents(HOLD_PREFIX, Hold)
+        self.malformed.update(malformed)
+        return [*found.items(), *((row, HOLDS_EVERYTHING) for row in malformed)]
 
     def issued_before(self, *, age_s: float) -> Timestamp:
         """Return a timestamp that the oracle had issued at least `age_s` ago by its own time.
@@ -295,9 +314,30 @@ class Watermarks:
         aged = (sample.last_issued_ts for sample in samples if sample.elapsed_ms <= limit_ms)
         return Timestamp(max(aged, default=0))
 
+    # -- what cannot be decoded ----------------------------------------------------------------
 
-def _decode_log(raw: bytes | None) -> list[_Published]:
-    return [] if raw is None else decode_document(raw, list[_Published], row=COLLECTION_LOG)
+    def _documents(self, prefix: bytes, type_: type[T]) -> dict[bytes, T]:
+        found, malformed = self._control.documents(prefix, type_)
+        self.malformed.update(malformed)
+        return found
+
+    def _decoded(self, row: bytes, raw: bytes | None, type_: type[T], *, otherwise: T) -> T:
+        try:
+            return otherwise if raw is None else decode_document(raw, type_, row=row)
+        except CorruptCell as error:
+            self.malformed[row] = str(error)
+            return otherwise
+
+    def _is_named(self, row: bytes, expected: bytes) -> bool:
+        """Say whether a fact stands where its content belongs; one of its bytes may have turned."""
+        if row != expected:
+            self.malformed[row] = f"{CONTROL_TABLE} row {row!r} holds what belongs at {expected!r}"
+        return row == expected
+
+
+def sample_row(elapsed_ms: int) -> bytes:
+    """Return the control row of a sample; rows sort by time."""
+    return SAMPLE_PREFIX + b"%020d" % elapsed_ms
 
 
 def _thin(log: list[_Published], length: int) -> list[_Published]:

@@ -10,7 +10,7 @@ from omidpy.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_l
 from omidpy.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, LOW_WATERMARK_FACT
 from omidpy.control import FIXED_VERSION, VALUE, encode_document, put_value
 from omidpy.storage.base import Condition, DeleteVersion, GuardedMutation, Put, RowMutation
-from omidpy.watermarks import SAMPLE_PREFIX
+from omidpy.watermarks import sample_row
 from tso.events import Batch, Ticket
 
 
@@ -40,11 +40,11 @@ def facts_of(batch: Batch[Ticket], *, with_low_watermark: bool = True) -> list[R
     if with_low_watermark and batch.low_watermark is not None:
         facts.append(put_value(LOW_WATERMARK_FACT, encode_long(batch.low_watermark)))
     if batch.sample is not None:
-        row = _sample_row(batch.sample.elapsed_ms)
+        row = sample_row(batch.sample.elapsed_ms)
         facts.append(put_value(row, encode_document(batch.sample)))
     delete = (DeleteVersion(VALUE.family, VALUE.qualifier, FIXED_VERSION),)
     facts += [
-        RowMutation(_sample_row(elapsed_ms), deletes=delete)
+        RowMutation(sample_row(elapsed_ms), deletes=delete)
         for elapsed_ms in batch.forgotten_samples
     ]
     return facts
@@ -60,7 +60,3 @@ def needs_check(batch: Batch[Ticket]) -> bool:
     """
     is_answer = bool(batch.answers) and batch.ceiling is None
     return bool(batch.commits or batch.invalidations) or is_answer
-
-
-def _sample_row(elapsed_ms: int) -> bytes:
-    return SAMPLE_PREFIX + b"%020d" % elapsed_ms

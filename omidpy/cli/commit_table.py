@@ -33,8 +33,11 @@ def stats(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -
 
 
 def count_entries(store: Store) -> dict[str, int | None]:
-    """Count commits without an invalidation, and invalidations; name the oldest row."""
-    entries = invalidations = 0
+    """Count commits without an invalidation, and invalidations; name the oldest row.
+
+    Malformed rows are counted by themselves, where there are some.
+    """
+    entries = invalidations = malformed = 0
     oldest: int | None = None
     for page in CommitTable(store).scan():
         for row in page:
@@ -42,5 +45,7 @@ def count_entries(store: Store) -> dict[str, int | None]:
                 invalidations += 1
             elif row.entry is not None:
                 entries += 1
+            malformed += bool(row.complaint)
             oldest = row.start_ts if oldest is None else min(oldest, row.start_ts)
-    return {"entries": entries, "invalidations": invalidations, "oldest_start_ts": oldest}
+    counted = {"entries": entries, "invalidations": invalidations, "oldest_start_ts": oldest}
+    return {**counted, "malformed": malformed} if malformed else counted

@@ -46,6 +46,7 @@ def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fa
             one.table: one.reason for one in holding_back(open_store, COMMIT_TABLE, standings)
         }
     reasons |= {one.name: one.reason for one in standings if one.reason}
+    reasons = {one.name: one.note for one in standings if one.note} | reasons
     left_out = {one.name: sorted(one.rest) for one in standings if one.standing is Standing.OWNED}
     if as_json:
         print_json(

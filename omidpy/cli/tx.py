@@ -54,7 +54,7 @@ def inspect_transaction(
     if as_json:
         print_json(document)
         return
-    cells = document.pop("cells")
+    cells, malformed = document.pop("cells"), document.pop("malformed", ())
     print_facts(
         {name.replace("_", " "): "none" if v is None else v for name, v in document.items()}
     )
@@ -76,6 +76,8 @@ def inspect_transaction(
         )
         if found.cell_count > len(found.cells):
             typer.echo(f"and {found.cell_count - len(found.cells)} more cells")
+    for complaint in malformed:
+        typer.echo(f"malformed: {complaint}")
 
 
 @app.command()
@@ -112,6 +114,7 @@ def as_document(found: Inspection, *, now_ms: int) -> dict[str, Any]:
         "cell_count": found.cell_count,
         "unhealed_count": found.unhealed_count,
         "orphan_shadow_count": found.orphan_shadow_count,
+        **({"malformed": list(found.malformed)} if found.malformed else {}),
         "cells": [
             {
                 "table": one.table,

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from compactor.job import cause, check_master, is_local, parser, worker_url
+from omidpy.cells import shadow_qualifier
 from omidpy.errors import ConfigError
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.watermarks import Watermarks
@@ -103,23 +104,23 @@ def check_claims(world: World) -> None:
 
 @pytest.mark.spark
 @needs_spark
-def test_failure_in_a_task_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
-    """A corrupt cell is met by a worker; the driver says which, without a traceback."""
+def test_what_a_worker_cannot_read_is_a_laggard(tmp_path: Path) -> None:
+    """The other ranges are claimed, and the exit code says that something is left to do."""
     world = World(SqliteStore(str(tmp_path / "s.db")))
-    world.table()
+    world.table(splits=[b"m"])
     cell = world.put(b"a", 100)
-    world.put(b"a", 100, b"short", qualifier=b"\x00\xc2\x80" + cell.qualifier + b"\xc2\x80")
+    world.put(b"a", 100, b"short", qualifier=shadow_qualifier(cell.qualifier))
     before = world.cells()
     world.store.close()
     ran = submitted("--store", f"sqlite:///{tmp_path}/s.db", "--json", cwd=tmp_path)
-    assert ran.returncode == 1
-    assert ran.stdout == ""
-    (line,) = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
-    assert "CorruptCell" in line
-    assert "8 bytes" in line
+    assert ran.returncode == 3, ran.stderr
+    (laggard,) = json.loads(ran.stdout)["laggards"]
+    assert (laggard["table"], laggard["end"]) == ("t", b"m".hex())
+    assert b"short".hex() in laggard["reason"]
     after = World(SqliteStore(str(tmp_path / "s.db")))
     assert after.cells() == before
-    assert Watermarks(after.control).claims() == []
+    (claim,) = Watermarks(after.control).claims()
+    assert claim.start == b"m"
 
 
 # -- what needs no Spark ---------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from omidpy.commit_table import (
     EntryRow,
     read_low_watermark,
 )
-from omidpy.control import OMID_ENABLED, ControlTable, encode_document
+from omidpy.control import OMID_ENABLED, ControlTable
 from omidpy.errors import OracleError
 from omidpy.model import Cell, Timestamp, base
 from omidpy.storage.base import DeleteVersion, Put, Row, RowMutation, Store
@@ -55,7 +55,7 @@ from omidpy.visibility import (
     Resolver,
     commit_timestamp,
 )
-from omidpy.watermarks import CLAIM_PREFIX, MIN_COLLECTION_GRACE_S, Claim, Watermarks
+from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Claim, Watermarks
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.interleaving import interleaved, once
 
@@ -452,13 +452,9 @@ class OverwritesRecords(RangePass):
     def claim(self) -> Claim:
         """Set the record, whatever it said."""
         self.on_step("before-claim")
-        start, end = self.task.key_range
-        families = tuple(self.task.families)
-        now_ms = self.clock.wall_ms()
-        claim = Claim(self.task.table, start, end, self.task.low_watermark, now_ms, families)
-        row = CLAIM_PREFIX + self.task.table.encode() + b"/" + start + b"/" + end
-        ControlTable(self.store).write(row, encode_document(claim))
-        return claim
+        watermarks = Watermarks(ControlTable(self.store))
+        watermarks.forget_claims(watermarks.claims())
+        return super().claim()
 
 
 def older_run_claims_after_a_newer_one(stage: Stage) -> None:

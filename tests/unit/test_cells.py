@@ -205,7 +205,7 @@ def test_commit_values_round_trip(one: int, other: int) -> None:
 @pytest.mark.parametrize("value", ["", "80", "3232", "ffffffffffffffffff01", "80" * 11 + "01"])
 def test_what_is_no_commit_value_is_corrupt_and_named(value: str) -> None:
     """Cut off, too long, or a commit before its start: none of them is a commit timestamp."""
-    with pytest.raises(CorruptCell, match="commit entry of start_ts 1000 holds"):
+    with pytest.raises(CorruptCell, match="start_ts 1000, row 0800000000000003e8, holds"):
         cells.decode_commit(1000, bytes.fromhex(value))
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from compactor.heal import RowPlan, Scope, examine, plan_row, unresolved
 from omidpy.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
-from omidpy.errors import CorruptCell
 from omidpy.model import Cell, Timestamp
 from omidpy.plain_versions import PlainVersions
 from omidpy.storage.base import DeleteVersion, Put
@@ -135,12 +134,42 @@ def test_healed_row_is_left_alone() -> None:
     assert plan(healed((data(100), 150), (data(200), 250)), within=scope()).is_empty()
 
 
-def test_corrupt_shadow_cell_stops_the_pass() -> None:
-    """Guessing at a commit timestamp would be worse than stopping."""
-    cell = data(100)
-    broken = Cell(b"r", CF, shadow_qualifier(b"q"), 100, b"short")
-    with pytest.raises(CorruptCell, match="8 bytes"):
-        examine(row_of(cell, broken), scope())
+@pytest.mark.parametrize(
+    ("value", "is_bad"),
+    [
+        (b"short", True),
+        (bytes(9), True),
+        (encode_long(-1), True),
+        (encode_long(102), True),
+        (encode_long(103), False),
+        (encode_long(150), False),
+        (encode_long(5000), False),
+        (encode_long(5001), True),
+    ],
+)
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_malformed_shadow_cell_is_set_aside_with_its_cell(
+    value: bytes, *, is_bad: bool, is_legacy: bool
+) -> None:
+    """From its own version up to the newest timestamp; guessing would be worse than waiting."""
+    cell, sibling = data(103), data(103, qualifier=b"sibling")
+    found = shadow(cell, 0, is_legacy=is_legacy)._replace(value=value)
+    within = scope()._replace(newest=5000)
+    row = examine(row_of(cell, found, sibling), within)
+    assert list(row.malformed) == ([found] if is_bad else [])
+    assert list(row.unreadable) == ([cell] if is_bad else [])
+    if is_bad:
+        assert unresolved(row) == [sibling], "a bad number says nothing of the transaction either"
+
+
+def test_cell_without_a_fate_stays_and_is_named() -> None:
+    """Nobody could read what became of its transaction."""
+    cell, old, top = data(100), data(50), data(200, b"")
+    cells = row_of(cell, *healed((old, 60), (top, 250)))
+    made = plan(cells, {}, within=scope(drop_horizon=900))
+    assert list(made.undecided) == [cell]
+    assert list(made.tops) == [], "what may be seen some day must not lose what hides it"
+    assert made.heals == []
 
 
 # -- what is not ours ------------------------------------------------------------------------------

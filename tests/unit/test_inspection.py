@@ -8,12 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 import omidpy
+from omidpy.cells import commit_row, encode_long, shadow_qualifier
 from omidpy.cli.app import app
-from omidpy.commit_table import LOW_WATERMARK_FACT, CommitTable
+from omidpy.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK_FACT, CommitTable
 from omidpy.control import ControlTable
 from omidpy.errors import UsageError
 from omidpy.inspection import State, inspect
 from omidpy.model import Timestamp
+from omidpy.storage.base import Put, RowMutation
 from tests.machines.clients import TABLE, Client
 
 
@@ -49,6 +51,28 @@ def test_a_commit_whose_client_died_is_told_by_its_entry() -> None:
     assert (found.start_ts, found.state) == (tx.start_ts, State.COMMITTED)
     assert found.entry == found.commit_ts == tx.commit_ts
     assert (found.cell_count, found.unhealed_count) == (1, 1)
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_told() -> None:
+    """Whoever mends a malformed fact needs all the others."""
+    client = Client(post_commit="none")
+    tx = written(client, b"a", b"b")
+    tx.commit()
+    assert tx.commit_ts is not None
+
+    def shadow(row: bytes, value: bytes) -> RowMutation:
+        return RowMutation(row, (Put(b"cf", shadow_qualifier(b"q"), tx.start_ts, value),))
+
+    entry = RowMutation(commit_row(tx.start_ts), (Put(*COMMIT, tx.start_ts, b"\xff"),))
+    client.store.write({COMMIT_TABLE: [entry], TABLE: [shadow(b"a", b"?")]})
+    found = inspect(client.store, tx.start_ts)
+    assert (found.state, found.commit_ts) == (State.UNREADABLE, None)
+    assert (found.cell_count, found.unhealed_count) == (2, 2)
+    first, second = found.malformed
+    assert commit_row(tx.start_ts).hex() in first
+    assert "the shadow cell (b'a'" in second
+    client.store.write({TABLE: [shadow(b"b", encode_long(tx.commit_ts))]})
+    assert inspect(client.store, tx.start_ts).state is State.COMMITTED
 
 
 def test_a_running_transaction_is_undecided_and_dead_below_the_watermark() -> None:

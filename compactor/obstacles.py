@@ -1,0 +1,70 @@
+"""What keeps a pass from claiming its range, in words that an operator can act upon.
+
+An obstacle is never silent and never more than it is: the rows around it are healed, other ranges
+are claimed, and what cannot be judged is left byte for byte as it was found.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from omidpy.cells import data_qualifier
+from omidpy.model import Cell, base
+
+MOST_NAMED: Final = 3
+"""Obstacles of one range that are named; more are only counted."""
+
+MOST_BYTES: Final = 64
+"""Bytes of a key or value that are shown."""
+
+
+class Obstacles:
+    """What one pass has met so far."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._named: dict[object, str] = {}
+        self._met: set[object] = set()
+
+    def __bool__(self) -> bool:
+        """Say whether there is one."""
+        return bool(self._met)
+
+    def add(self, what: object, reason: str) -> None:
+        """Note an obstacle; `what` tells it from others, so that each counts once."""
+        self._met.add(what)
+        if len(self._named) < MOST_NAMED:
+            self._named.setdefault(what, reason)
+
+    def reason(self) -> str:
+        """Return all there is to say."""
+        more = len(self._met) - len(self._named)
+        return "; ".join([*self._named.values(), *([f"and {more} more"] if more else [])])
+
+
+def malformed_shadow(cell: Cell) -> str:
+    """Say what a malformed shadow cell holds, and what to do about it."""
+    column = f"{cell.family.decode(errors='backslashreplace')}:{shown(cell.qualifier)}"
+    return (
+        f"row {shown(cell.row)} holds a malformed shadow cell, {column} (of the column "
+        f"{shown(data_qualifier(cell.qualifier))}) at version {cell.version}: "
+        f"{shown(cell.value)} is no commit timestamp of that version; `omidpy tx inspect "
+        f"{base(cell.version)}` shows what else is known of its transaction: put the right one, "
+        "8 bytes big endian, or delete the cell together with its shadow cell"
+    )
+
+
+def undecided_cell(cell: Cell, why: str) -> str:
+    """Say why nothing was done about a cell, and what to do about that."""
+    return (
+        f"row {shown(cell.row)} holds a cell at version {cell.version} of which nothing can be "
+        f"said: {why}; `omidpy tx inspect {base(cell.version)}` shows what else is known of its "
+        "transaction: put the right value there, or delete what is wrong"
+    )
+
+
+def shown(data: bytes) -> str:
+    """Return bytes in hexadecimal, the first of them if they are many."""
+    if len(data) <= MOST_BYTES:
+        return data.hex() or "(empty)"
+    return f"{data[:MOST_BYTES].hex()}... ({len(data)} bytes)"
