@@ -1,23 +1,10 @@
-"""Which parts does a commit cover, and what becomes of the cells of the others?
+"""The parts of one transaction, as its owner has them: merged, given up, and answered for.
 
-Whatever a worker wrote lies at a version of the transaction, so that a commit would show it, merged
-or not: until the entry goes, and then no longer.  So the owner answers for every worker that has
-announced a flush (`registration.py`):
-
-    merged      its part was merged
-    discarded   the owner gave it up
-    covered     another attempt of its task was merged, or one that wrote the very same
-    missing     none of these: the transaction aborts, and the error names the worker
-
-The cells of those in the middle go before the oracle is asked, unless the digest says that they are
-the merged ones.  That takes three things: the row is closed, so that no flush begins; each flush of
-the worker was acknowledged, so that nothing of it is under way; and the store can delete single
-versions.  What goes lies where the worker said, at its version, and belongs to no merged part: an
-attempt that failed has usually written some of the cells of the one that was merged.  Where it may
-have, they are read again and compared with the digest of their part.
-
-What cannot be removed must be harmless: an attempt of a merged task writes cells at the version of
-the merged ones, and by the rule of tasks the same.
+Before the oracle is asked the row of the workers is closed, so that no flush begins any more;
+`standing.py` says of each worker what becomes of it; and what is not to be committed is removed.
+That lies where the worker said, at its version, and belongs to no merged part: an attempt that
+failed has usually written some of the cells of the one that was merged.  Where it may have, they
+are read again and compared with the digest of their part.
 
     I8  no cell of a merged part is removed, and each has the value that its worker wrote
     I9  nothing of a worker that was not merged is in the store, or will be, but merged cells
@@ -25,147 +12,24 @@ the merged ones, and by the rule of tasks the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from enum import StrEnum
-from typing import Final, NamedTuple
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from omidpy.buffer import CellName, ContradictingPart, WriteBuffer
 from omidpy.control import CONTROL_TABLE
-from omidpy.errors import NoSuchTable, TransactionAborted, UsageError
+from omidpy.errors import NoSuchTable, OmidError, StorageError, TransactionAborted, UsageError
 from omidpy.model import Timestamp
+from omidpy.oracle.base import Oracle
 from omidpy.registration import PartsRow, Registration, Stretch
+from omidpy.standing import RULE, Objection, RegisteredPart, standing, to_remove
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
 from omidpy.tokens import Part, digest_of, encode_token
 
+log = logging.getLogger(__name__)
+
 COMPARED_ROWS: Final = 1000
 """Rows that are read again in one call."""
-
-
-class Standing(StrEnum):
-    """What becomes of a part at the commit."""
-
-    MERGED = "merged"
-    DISCARDED = "discarded"
-    COVERED = "covered"
-    """Another attempt of its task was merged, or one that wrote the very same."""
-    MISSING = "missing"
-    """The transaction cannot commit."""
-
-
-class RegisteredPart(NamedTuple):
-    """A worker that has written cells of a transaction, or was about to."""
-
-    worker_id: str
-    task: str | None
-    standing: Standing
-
-
-class Objection(NamedTuple):
-    """Why a commit cannot be asked for."""
-
-    reason: str
-    retryable: bool = False
-
-
-Merged = Mapping[str, Part]
-"""Worker id -> its part."""
-
-RULE: Final = "attempts of a task must write identical cells; materialise their input first"
-
-
-# -- decisions -------------------------------------------------------------------------------------
-
-
-def standing(one: Registration, merged: Merged, discarded: AbstractSet[str]) -> Standing:
-    """Say what becomes of a worker's part."""
-    if one.worker_id in merged:
-        return Standing.MERGED
-    if one.worker_id in discarded:
-        return Standing.DISCARDED
-    is_covered = any(_is_attempt(one, part) or _is_equal(one, part) for part in merged.values())
-    return Standing.COVERED if is_covered else Standing.MISSING
-
-
-def to_remove(
-    registered: Sequence[Registration],
-    merged: Merged,
-    discarded: AbstractSet[str],
-    *,
-    can_delete: bool,
-) -> list[Registration] | Objection:
-    """Return the workers whose cells must go before the commit; or say why it cannot be.
-
-    Args:
-        registered: All of them, from a row that is closed.
-        merged: Parts by worker.
-        discarded: Workers that were given up.
-        can_delete: Whether the store can remove single versions.
-    """
-    standings = [(one, standing(one, merged, discarded)) for one in registered]
-    if missing := [_named(one) for one, found in standings if found is Standing.MISSING]:
-        return Objection(
-            f"the part of {', '.join(missing)} was neither merged nor discarded; pass what its "
-            "finish() returned to tx.merge, or its id to tx.discard, before the commit"
-        )
-    removable = []
-    for one, found in standings:
-        if found is Standing.MERGED or any(_is_equal(one, part) for part in merged.values()):
-            continue
-        if can_delete and one.is_acknowledged:
-            removable.append(one)
-        elif (objection := _objection(one, merged)) is not None:
-            return objection
-    return removable
-
-
-def _objection(one: Registration, merged: Merged) -> Objection | None:
-    """Say why the cells of a worker must not stay, although they cannot be removed.
-
-    An attempt that died before its last flush gave no digest; of that one the rows at the ends of
-    each flush are looked for.
-    """
-    attempts = (part for part in merged.values() if _is_attempt(one, part))
-    part = next((part for part in attempts if part.version == one.version), None)
-    if part is None:
-        why = (
-            "this store cannot delete single versions"
-            if one.is_acknowledged
-            else "it was in the middle of a write, which may still arrive"
-        )
-        return Objection(
-            f"the cells of {_named(one)} cannot be removed: {why}; run the transaction again, and "
-            "give all attempts of a task its name (tm.resume(token, task=...)) and one token, so "
-            "that one that ends makes up for one that died",
-            retryable=True,
-        )
-    if one.digest is not None:
-        return Objection(f"{_named(one)} has another digest than the merged attempt: {RULE}")
-    rows = {(name.table, name.row) for name in part.cells}
-    for stretch in one.stretches():
-        for row in (stretch.first, stretch.last):
-            if (stretch.table, row) not in rows:
-                return Objection(
-                    f"{_named(one)} wrote row {row!r} of table {stretch.table!r}, and the merged "
-                    f"attempt did not: {RULE}"
-                )
-    return None
-
-
-def _is_attempt(one: Registration, part: Part) -> bool:
-    return one.task is not None and one.task == part.task
-
-
-def _is_equal(one: Registration, part: Part) -> bool:
-    """Say whether a worker wrote the cells of a part, and no others."""
-    return (one.digest, one.version) == (part.digest, part.version)
-
-
-def _named(one: Registration) -> str:
-    return f"worker {one.worker_id}" + ("" if one.task is None else f" of task {one.task!r}")
-
-
-# -- the owner's side ------------------------------------------------------------------------------
 
 
 class Parts:
@@ -195,6 +59,8 @@ class Parts:
         self._counted: set[str] = set()
         """Workers of whose cells some are among the transaction's; all, once they are merged."""
         self._merged: dict[str, Part] = {}
+        self._digests: dict[str | None, set[str]] = {}
+        """Of merged parts, by task."""
         self._discarded: set[str] = set()
 
     def token(self, epoch: Timestamp) -> bytes:
@@ -229,9 +95,9 @@ class Parts:
             )
         if part.worker_id in self._discarded:
             raise UsageError(f"worker {part.worker_id} was discarded; its part cannot be merged")
-        attempts = [other for other in self._merged.values() if other.task == part.task]
-        is_again = any(other.digest == part.digest for other in attempts)
-        if part.task is not None and attempts and not is_again:
+        digests = self._digests.setdefault(part.task, set())
+        is_again = part.digest in digests
+        if part.task is not None and digests and not is_again:
             raise ContradictingPart(
                 f"another part of task {part.task!r} with a different digest was merged already: "
                 f"{RULE}"
@@ -246,6 +112,7 @@ class Parts:
             conflict_free=set(part.conflict_free),
             is_again=is_again,
         )
+        digests.add(part.digest)
         self._merged[part.worker_id] = part
 
     def discard(self, worker_id: str) -> None:
@@ -254,6 +121,8 @@ class Parts:
         Raises:
             UsageError: its part was merged.
         """
+        if not isinstance(worker_id, str):
+            raise TypeError(f"a worker's id is str, as worker.worker_id, not {worker_id!r}")
         if worker_id in self._counted:
             raise UsageError(
                 f"the part of worker {worker_id} was merged already and cannot be discarded; undo "
@@ -294,9 +163,25 @@ class Parts:
         self._remove(others, is_kept=self._buffer.has_sent)
         self._compare(others)
 
-    def close(self) -> None:
-        """Let no worker begin another flush.  Cost: 1 write."""
-        self._row.close()
+    def end(self, oracle: Oracle) -> None:
+        """Let no worker begin another flush, and make the end of the transaction durable.
+
+        Failures are logged: nobody asks for the commit any more.
+
+        Cost: 1 write, 1 oracle round trip.
+        """
+        try:
+            self._row.close()
+        except StorageError as error:
+            log.warning("workers of transaction %d could not be stopped: %s", self._start_ts, error)
+        if not oracle.can_invalidate:
+            return
+        try:
+            oracle.invalidate(self._start_ts)
+        except OmidError as error:
+            log.warning(
+                "transaction %d was rolled back without an invalidation: %s", self._start_ts, error
+            )
 
     def take_back(self) -> None:
         """Remove what workers wrote whose parts were not merged, and the row.

@@ -41,10 +41,11 @@ from omidpy.model import (
     TransactionStatus,
 )
 from omidpy.oracle.base import CommitGranted, CommitRefused
-from omidpy.parts import Parts, RegisteredPart
+from omidpy.parts import Parts
 from omidpy.post_commit import Completion, WriteBatch
 from omidpy.refusals import refusal
 from omidpy.savepoint import Savepoint
+from omidpy.standing import RegisteredPart
 from omidpy.table import TransactionalTable
 from omidpy.tokens import decode_part
 
@@ -241,8 +242,6 @@ class Transaction:
             UsageError: its part was merged already, or no token was taken.
         """
         self.check_writable()
-        if not isinstance(worker_id, str):
-            raise TypeError(f"a worker's id is str, as worker.worker_id, not {worker_id!r}")
         self._opened_parts().discard(worker_id)
 
     def parts(self) -> list[RegisteredPart]:
@@ -394,7 +393,7 @@ class Transaction:
         self.status = TransactionStatus.ROLLED_BACK
         self._callbacks = []
         if self._parts is not None:
-            self._end_for_workers(self._parts)
+            self._parts.end(self._manager.oracle)
         removals = self._buffer.removals()
         if not self._manager.store.capabilities.exact_delete:
             removals = {}
@@ -409,20 +408,6 @@ class Transaction:
                 "cells of the aborted transaction %d were not all removed; the compactor will: %s",
                 self.start_ts,
                 error,
-            )
-
-    def _end_for_workers(self, parts: Parts) -> None:
-        """Make the end durable first: workers may still be writing cells of this transaction."""
-        try:
-            parts.close()
-        except StorageError as error:
-            log.warning("workers of transaction %d could not be stopped: %s", self.start_ts, error)
-        try:
-            if self._manager.oracle.can_invalidate:
-                self._manager.oracle.invalidate(self.start_ts)
-        except OmidError as error:
-            log.warning(
-                "transaction %d was rolled back without an invalidation: %s", self.start_ts, error
             )
 
     def _cell_ids(self) -> set[CellId]:

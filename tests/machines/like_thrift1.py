@@ -1,4 +1,4 @@
-"""A memory store that lacks what HBase's Thrift1 gateway lacks.
+"""A memory store that lacks what HBase lacks, and its Thrift1 gateway besides.
 
 Clients see a shared store through it, while the oracle has the store itself, as on a cluster where
 `tso-server` works through Thrift2.  What the gateway would get wrong is refused here, so that a
@@ -19,14 +19,14 @@ from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     Condition,
-    GuardedMutation,
     Row,
     RowMutation,
 )
 from omidpy.storage.memory import MemoryStore
+from tests.machines.like_thrift2 import LikeThrift2
 
 
-class LikeThrift1(MemoryStore):
+class LikeThrift1(LikeThrift2):
     """The cells of `shared`, by poorer means."""
 
     def __init__(self, shared: MemoryStore | None = None) -> None:
@@ -42,7 +42,6 @@ class LikeThrift1(MemoryStore):
             super().capabilities,
             exact_delete=False,
             multi_version_scan=False,
-            guarded_batches=False,
             checked_changes=False,
         )
 
@@ -138,16 +137,4 @@ class LikeThrift1(MemoryStore):
         rules.check_condition(Condition(table, row, column, expected), families)
         if table != COMMIT_TABLE or expected is not None or mutation.deletes:
             raise UsageError(f"this change of {table!r} cannot be checked")
-        checked = GuardedMutation(table, mutation, Condition(table, row, column, None))
-        return super().write_guarded([checked], durable=durable) == [True]
-
-    def write_guarded(
-        self,
-        mutations: Sequence[GuardedMutation],
-        *,
-        guard: Condition | None = None,
-        durable: bool = False,
-    ) -> list[bool] | None:
-        """Refuse."""
-        del mutations, guard, durable
-        raise UsageError("there are no guarded batches")
+        return super().check_and_mutate(table, row, column, expected, mutation, durable=durable)

@@ -38,7 +38,7 @@ def owner_closes_after_reading(patch: pytest.MonkeyPatch) -> None:
 
 def owner_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:
     """Commit whatever was merged, as if nobody else had written."""
-    patch.setattr(Parts, "settle", lambda self: self.close())
+    patch.setattr(Parts, "settle", lambda self: self._row.close())
 
 
 def worker_writes_before_it_registers(patch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ LEVELS: Final = {
     "omidpy.savepoint": 3,
     "omidpy.tokens": 3,
     "omidpy.parts": 3,
+    "omidpy.standing": 3,
     "omidpy.registration": 2,
     "omidpy.time_travel": 3,
     "omidpy.holds": 3,

@@ -155,7 +155,7 @@ def test_an_owner_that_dies_leaves_a_row_that_the_compactor_removes(client: Clie
     """It goes once the transaction can no longer commit, and the cells of its workers with it."""
     tx, token = begun(client)
     flushed(client, token, b=b"1")
-    tx._parts.close()  # type: ignore[union-attr]  # the last that it did
+    PartsRow(client.store, tx.start_ts).close()  # the last that it did
     del tx
     young = client.tm.begin()
     put(young, c=b"1")

@@ -17,8 +17,8 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.model import Aborted, Committed
-from omidpy.parts import RegisteredPart, Standing
 from omidpy.registration import parts_row
+from omidpy.standing import RegisteredPart, Standing
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.transaction import Transaction
