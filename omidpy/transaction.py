@@ -47,7 +47,7 @@ from omidpy.refusals import refusal
 from omidpy.savepoint import Savepoint
 from omidpy.standing import RegisteredPart
 from omidpy.table import TransactionalTable
-from omidpy.tokens import decode_part
+from omidpy.tokens import Worker, decode_part
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -228,7 +228,7 @@ class Transaction:
             self.forbid_commit(str(error))
             raise
 
-    def discard(self, worker_id: str) -> None:
+    def discard(self, worker: str | Worker) -> None:
         """Give up a worker whose part will not be merged; `commit` removes its cells.
 
         Until then reads of this transaction still show them.  On HBase `commit` aborts if the
@@ -236,13 +236,14 @@ class Transaction:
         task was merged.
 
         Args:
-            worker_id: As `worker.worker_id`, `parts` and the error of a commit have it.
+            worker: Its id, as `worker.worker_id`, `parts` and the error of a commit have it; or the
+                worker itself, where it is at hand.
 
         Raises:
             UsageError: its part was merged already, or no token was taken.
         """
         self.check_writable()
-        self._opened_parts().discard(worker_id)
+        self._opened_parts().discard(worker.worker_id if isinstance(worker, Worker) else worker)
 
     def parts(self) -> list[RegisteredPart]:
         """Return the workers that have written cells so far, and what becomes of each.

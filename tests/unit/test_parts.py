@@ -221,7 +221,7 @@ def test_a_worker_that_never_wrote_can_be_discarded(client: Client) -> None:
     """Whoever gives it up cannot know; and if it comes to write, it is discarded all the same."""
     tx, token = begun(client)
     worker = client.tm.resume(token)
-    tx.discard(worker.worker_id)
+    tx.discard(worker)
     put(worker, b=b"1")
     worker.finish()
     tx.commit()
@@ -254,7 +254,7 @@ def test_what_cannot_be_discarded_is_refused(client: Client) -> None:
         tx.discard("worker")
     worker = client.tm.resume(tx.token())
     with pytest.raises(TypeError, match=r"worker\.worker_id"):
-        tx.discard(worker)  # type: ignore[arg-type]  # the mistake
+        tx.discard(worker.worker_id.encode())  # type: ignore[arg-type]  # the mistake
     tx.commit()
     with pytest.raises(TransactionClosed):
         tx.discard(worker.worker_id)
