@@ -105,11 +105,12 @@ def test_a_table_that_was_dropped_meanwhile_is_missing(
     hbase: HBase, admin: Thrift2Store, opened: Open, api: str
 ) -> None:
     """A client that has used it remembers it; the gateway's own words are then all there is."""
-    for name in CALLS:
-        admin.create_table(TableSchema("t", [FamilySchema(FAMILY)]))
-        store = opened(url_of(hbase, api))
+    admin.create_table(TableSchema("t", [FamilySchema(FAMILY)]))
+    stores = {name: opened(url_of(hbase, api)) for name in CALLS}
+    for store in stores.values():
         call(store, "write")
-        admin.drop_table("t")
+    admin.drop_table("t")
+    for name, store in stores.items():
         error = refused(NoSuchTable, store, name, naming="'t'")
         assert not getattr(error, "retryable", False)
 
@@ -170,7 +171,7 @@ def test_another_tongue_than_the_gateways_points_to_the_doctor(
     hbase: HBase, opened: Open, api: str, options: str
 ) -> None:
     """A gateway that hears framed calls on a buffered transport waits for more, for ever."""
-    store = opened(f"{url_of(hbase, api)}?timeout_s=2&retry_s=0&{options}")
+    store = opened(f"{url_of(hbase, api)}?timeout_s=0.5&retry_s=0&{options}")
     for name in ("get", "scan", "write", "schema"):
         error = refused(StorageUnavailable, store, name, naming="omidpy doctor")
         assert options.partition("=")[2] in str(error)
@@ -195,7 +196,7 @@ def test_a_region_that_nobody_serves_may_be_tried_again(
     stores = []
     for api in APIS:
         admin.create_table(TableSchema(f"of_{api}", [FamilySchema(FAMILY)]))
-        stores.append(opened(url_of(hbase_cluster, api) + "?timeout_s=3&retry_s=0"))
+        stores.append(opened(url_of(hbase_cluster, api) + "?timeout_s=1&retry_s=0"))
         write_at_last(stores[-1], f"of_{api}")
     hbase_cluster.crash("rs1", "rs2")
     for api, store in zip(APIS, stores, strict=True):

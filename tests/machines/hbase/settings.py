@@ -10,8 +10,9 @@ Pure: settings and command lines, as values.  They differ from HBase's defaults 
 * There are no web pages, and every port is chosen by us.
 * Where an HBase lives for minutes only, the JVM's quick compiler is the only one.  To start and
   serve 50,000 calls takes 27 s of processor time this way, and 47 s with both compilers.
-* A client waits 20 ms, not 100, before it asks again how far a procedure is: tests make and drop
-  many tables.
+* A client waits 20 ms, not 100, before it asks again how far a procedure is, and the master 5 ms,
+  not 150, for more regions to assign together: tests make and drop many tables.  To make one takes
+  0.2 s this way, not 0.45, and to drop it 0.16 s, not 0.33.
 
 What gateways do that matters to clients stays as shipped, the 60 s after which an idle connection
 is closed for one.
@@ -150,6 +151,8 @@ def site(
         "hbase.client.operation.timeout": "30000",
         "hbase.client.meta.operation.timeout": "30000",
         "hbase.client.pause": "20",
+        "hbase.assignment.dispatch.wait.msec": "5",
+        "hbase.procedure.remote.dispatcher.delay.msec": "5",
         **more,
     }
 
