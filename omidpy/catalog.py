@@ -22,6 +22,7 @@ from omidpy.control import (
     transactional_tables,
 )
 from omidpy.errors import ConfigError, NotTransactional, UsageError
+from omidpy.family_options import family_attributes
 from omidpy.layout import TableLayout
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
@@ -46,22 +47,23 @@ class Catalog:
     def create(
         self,
         name: str,
-        families: Iterable[str | bytes] | Mapping[str, object],
+        families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
         splits: Sequence[bytes],
     ) -> None:
         """Create a transactional table; see `TransactionManager.create_table`."""
         check_table_name(name)
-        if isinstance(families, (str, bytes)):
-            raise TypeError(f"families must be a list of names, not {families!r}")
-        names = sorted({check_family_name(family) for family in families})
-        if not names:
+        options = _family_options(families)
+        if not options:
             raise UsageError(f"table {name!r} needs at least one column family")
         for split in splits:
             if not check_bytes("a split point", split):
                 raise UsageError("a split point must not be empty")
         schema = TableSchema(
             name,
-            [FamilySchema(family, {OMID_ENABLED: "true"}) for family in names],
+            [
+                FamilySchema(family, {OMID_ENABLED: "true", **attributes})
+                for family, attributes in sorted(options.items())
+            ],
             {
                 COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
                 CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
@@ -102,7 +104,34 @@ class Catalog:
                 f"table {schema.name!r} detects conflicts by {level}, this client by "
                 f"{self._conflict_level}; connect with conflict_level={level!r}"
             )
-        return TableLayout(schema.name, families, level)
+        settings = {family.name: family.attributes for family in schema.families}
+        return TableLayout(schema.name, families, level, settings)
+
+
+def _family_options(
+    families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
+) -> dict[bytes, dict[str, str]]:
+    """Return the attributes asked for, by family."""
+    if isinstance(families, (str, bytes)):
+        raise TypeError(f"families must be a list of names, not {families!r}")
+    if not isinstance(families, Mapping):
+        return {_family_name(family): {} for family in families}
+    found: dict[bytes, dict[str, str]] = {}
+    for family, options in families.items():
+        name = _family_name(family)
+        if name in found:
+            raise UsageError(f"family {name!r} is named twice, by text and by bytes")
+        found[name] = family_attributes(name, options)
+    return found
+
+
+def _family_name(family: object) -> bytes:
+    """Return a family's name, which happybase's users may end with a colon."""
+    if isinstance(family, str):
+        family = family.removesuffix(":")
+    elif isinstance(family, bytes):
+        family = family.removesuffix(b":")
+    return check_family_name(family)
 
 
 def _check_ours(schema: TableSchema) -> frozenset[bytes]:

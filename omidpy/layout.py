@@ -5,7 +5,8 @@ Pure.  Who reads it from the store, and how long it is believed, is the catalogu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from omidpy.cells import cell_id, row_id
 from omidpy.errors import NoSuchFamily
@@ -21,6 +22,8 @@ class TableLayout:
     """The transactional families; others exist perhaps, but are not ours."""
     conflict_level: str
     """`cell` or `row`."""
+    settings: Mapping[bytes, Mapping[str, str]] = field(default_factory=dict, compare=False)
+    """The attributes of every family, as HBase calls them."""
 
     def conflict_id(self, row: bytes, family: bytes, qualifier: bytes) -> CellId:
         """Return what the oracle compares for a write to this cell."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy.catalog import Catalog
 from omidpy.cells import table_id
@@ -65,7 +65,12 @@ from omidpy.storage.base import Store
 from omidpy.time_travel import read_timestamp
 from omidpy.tokens import Worker, decode_token
 from omidpy.transaction import Transaction
-from omidpy.transactional import Transactional, TransactionalMethod, transaction_position
+from omidpy.transactional import (
+    Decorator,
+    Transactional,
+    TransactionalMethod,
+    transaction_position,
+)
 from omidpy.watermarks import Watermarks
 
 P = ParamSpec("P")
@@ -76,20 +81,6 @@ POST_COMMIT_MODES: Final = ("async", "sync", "none")
 DEFAULT_RETRY_BUDGET_S: Final = 30.0
 
 _managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
-
-
-class Decorator(Protocol):
-    """What `tm.transactional(retry_budget_s=...)` returns."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
-        self, function: Callable[Concatenate[Transaction, P], R], /
-    ) -> Transactional[Transaction, P, R]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[S, Transaction, P], R], /
-    ) -> TransactionalMethod[S, Transaction, P, R]: ...
 
 
 class TransactionManager:
@@ -255,7 +246,7 @@ class TransactionManager:
     @overload
     def transactional(
         self, function: None = None, /, *, retry_budget_s: float = DEFAULT_RETRY_BUDGET_S
-    ) -> Decorator: ...
+    ) -> Decorator[Transaction]: ...
 
     def transactional(
         self,
@@ -367,18 +358,20 @@ class TransactionManager:
     def create_table(
         self,
         name: str,
-        families: Iterable[str | bytes] | Mapping[str, object],
+        families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
         splits: Sequence[bytes] = (),
     ) -> None:
         """Create a transactional table, all versions kept.
 
         Args:
             name: Letters, digits, `_`, `-` and `.`, with an optional namespace and `:` before.
-            families: Names of its column families.
+            families: Names of its column families; or a dict from each name to its options, such
+                as `{"cf": {"compression": "GZ"}}`: how HBase stores them, see the guide.
             splits: Row keys at which its regions meet.
 
         Raises:
             TableExists: nothing was changed.
+            UsageError: an option would lose what snapshots need, has no effect, or is unknown.
         """
         self._check_usable()
         self._catalog.create(name, families, splits)
@@ -394,6 +387,19 @@ class TransactionManager:
         """
         self._check_usable()
         self._catalog.drop(name)
+
+    def delete_table(self, name: str, disable: bool = False) -> None:  # noqa: FBT001, FBT002 - happybase's signature
+        """Remove a table: happybase's name for `drop_table`.
+
+        Args:
+            name: The table.
+            disable: Changes nothing: a table need not be disabled before.
+
+        Raises:
+            NoSuchTable, NotTransactional: as `drop_table`.
+        """
+        del disable
+        self.drop_table(name)
 
     def tables(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Final, TypeAlias, cast
 
 from omidpy.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.clock import Clock
-from omidpy.errors import NoSuchTable, SnapshotTooOld, StorageError
+from omidpy.errors import NoSuchTable, SnapshotTooOld
 from omidpy.model import (
     FIRST_WORLD_TIMESTAMP,
     TIMESTAMP_STEP,
@@ -33,17 +32,18 @@ from omidpy.model import (
     ColumnSpec,
     KeyRange,
     Timestamp,
-    base,
 )
 from omidpy.oracle.base import Begun
 from omidpy.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
-from omidpy.resolution import CellResolver, TableCell, healing
+from omidpy.resolution import CellResolver
+from omidpy.row_facts import RowFacts
 from omidpy.storage.base import PairsCells, Row, Store
 from omidpy.visibility import (
     SeenRow,
     SortedRow,
     Truncated,
     Unresolved,
+    VisibleCell,
     VisibleRow,
     cells_of,
     paired,
@@ -126,22 +126,6 @@ class SnapshotReader:
         return Snapshot(self, begun, asked_s=asked_s, at=at)
 
 
-@dataclass(slots=True)
-class _Findings:
-    """What was found out about the cells of one batch of rows."""
-
-    facts: dict[Cell, Timestamp | None] = field(default_factory=dict)
-    """Fates of single cells; None: not committed for this snapshot."""
-    commits: dict[Timestamp, Timestamp] = field(default_factory=dict)
-    """Commit timestamps of whole transactions."""
-    unhealed: dict[Cell, Timestamp] = field(default_factory=dict)
-    """Committed cells without a shadow cell, as far as was seen."""
-    healed: set[Cell] = field(default_factory=set)
-    """Cells whose shadow cell appeared when it was read afresh."""
-    changed_rows: set[bytes] = field(default_factory=set)
-    """Rows that lost a cell since they were read."""
-
-
 class Snapshot:
     """The committed state below `start_ts`, and the transaction's own cells.
 
@@ -188,6 +172,80 @@ class Snapshot:
             max_versions=self._reader.first_versions,
         )
         return self._select(table, rows, found, columns)
+
+    def history(
+        self,
+        table: str,
+        row: bytes,
+        column: tuple[bytes, bytes],
+        *,
+        limit: int | None,
+        has_own_cells: bool = True,
+    ) -> list[VisibleCell]:
+        """Return what this snapshot sees in a column, then what the one before that commit saw, ...
+
+        It ends at a delete, because what is older was seen by nobody after it.
+
+        Args:
+            table: The table.
+            row: The row.
+            column: Family and qualifier.
+            limit: At most so many; None: all that have not been collected.
+            has_own_cells: Whether what the transaction itself has sent counts.
+
+        Raises:
+            SnapshotTooOld: versions that this snapshot needs may have been collected.
+
+        Cost: 1 get, which reads every version of the column; more as `read`.
+        """
+        found: list[VisibleCell] | None = None
+        while found is None:
+            (cells,) = self._reader.store.get(
+                table, (row,), columns=physical_columns((column,)), max_version=self._max_version
+            )
+            found = self._history(
+                table, sort_row(cells), column, limit=limit, has_own_cells=has_own_cells
+            )
+        self.check_horizon()
+        return found
+
+    def _history(
+        self,
+        table: str,
+        row: SortedRow,
+        column: tuple[bytes, bytes],
+        *,
+        limit: int | None,
+        has_own_cells: bool,
+    ) -> list[VisibleCell] | None:
+        """Decide a row as ever earlier snapshots see it; None if it lost a cell meanwhile."""
+        facts = self._facts(table)
+        facts.learn(row.commits)
+        found: list[VisibleCell] = []
+        at, is_own = self.start_ts, has_own_cells and self._has_own_cells
+        while limit is None or len(found) < limit:
+            decision = visible_row(
+                row, at, facts.cells, facts.commits, versions_read=None, has_own_cells=is_own
+            )
+            if isinstance(decision, Unresolved):
+                facts.find(decision.cells)
+                if facts.changed_rows:
+                    return None
+                continue
+            assert isinstance(decision, VisibleRow), "every version was read"
+            facts.seen(decision)
+            seen = [one for one in decision.cells if one.cell[1:3] == column]
+            if not seen:
+                break
+            found += seen
+            # Own cells have the snapshot's own timestamp; what others committed before is behind.
+            at, is_own = seen[0].commit_ts, False
+        facts.heal()
+        return found
+
+    def regions(self, table: str) -> list[KeyRange]:
+        """Return the regions of a table, as they are now."""
+        return self._reader.store.regions(table)
 
     def scan(
         self,
@@ -316,7 +374,7 @@ class Snapshot:
         """
         results: dict[int, SeenRow] = {}
         open_rows: list[int] = []
-        findings = _Findings()
+        facts = self._facts(table)
         waiting: dict[int, SortedRow] = {}
         before = encode_long(self.start_ts)
         for index, cells in enumerate(found):
@@ -324,8 +382,8 @@ class Snapshot:
                 results[index] = simple
                 continue
             waiting[index] = row = sort_row(cells)
-            findings.commits.update(row.commits)
-        self._reader.resolver.cache.update(findings.commits)
+            facts.learn(row.commits)
+        self._reader.resolver.cache.update(facts.commits)
         while waiting:
             missing: list[Cell] = []
             undecided: dict[int, SortedRow] = {}
@@ -333,15 +391,15 @@ class Snapshot:
                 decision = visible_row(
                     row,
                     self.start_ts,
-                    findings.facts,
-                    findings.commits,
+                    facts.cells,
+                    facts.commits,
                     versions_read=versions_read,
                     has_own_cells=self._has_own_cells,
                 )
                 match decision:
                     case VisibleRow():
                         results[index] = decision
-                        findings.unhealed.update(decision.unhealed)
+                        facts.seen(decision)
                     case Truncated():
                         open_rows.append(index)
                     case Unresolved(needed):
@@ -349,52 +407,22 @@ class Snapshot:
                         undecided[index] = row
             waiting = undecided
             if missing:
-                self._find_fates(table, missing, findings)
-                changed = [i for i in waiting if found[i][0].row in findings.changed_rows]
+                facts.find(missing)
+                changed = [i for i in waiting if found[i][0].row in facts.changed_rows]
                 open_rows += changed
                 for index in changed:
                     del waiting[index]
-        self._heal(table, findings)
+        facts.heal()
         return results, open_rows
 
-    def _find_fates(self, table: str, missing: Sequence[Cell], findings: _Findings) -> None:
-        known = self._reader.resolver.cache.known({base(cell.version) for cell in missing})
-        findings.commits.update(known)
-        asked = [(table, cell) for cell in missing if base(cell.version) not in known]
-        if not asked:
-            return
-        fates = self._reader.resolver.resolve(asked, may_invalidate=self._may_invalidate)
-        for (_, cell), fate in fates.items():
-            if fate.is_gone:
-                findings.changed_rows.add(cell.row)
-                continue
-            findings.facts[cell] = fate.commit_ts
-            if fate.is_healed:
-                findings.healed.add(cell)
-            elif fate.commit_ts is not None:
-                findings.unhealed[cell] = fate.commit_ts
+    def _facts(self, table: str) -> RowFacts:
+        return RowFacts(self._reader, table, self._may_invalidate)
 
     def _may_invalidate(self, start_ts: Timestamp) -> bool:
         """Say whether a transaction can only have committed already, if it is one at all."""
         if start_ts < FIRST_WORLD_TIMESTAMP <= self.epoch and self._reader.is_plain(start_ts):
             return False
         return start_ts < self.epoch
-
-    def _heal(self, table: str, findings: _Findings) -> None:
-        cells: dict[TableCell, Timestamp] = {
-            (table, cell): commit_ts
-            for cell, commit_ts in findings.unhealed.items()
-            if cell not in findings.healed and not self._reader.owes(base(cell.version))
-        }
-        if not cells:
-            return
-        try:
-            self._reader.store.write(healing(cells))
-        except StorageError as error:
-            # The read is right without it; the next reader or the compactor tries again.
-            log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
-            return
-        self._reader.on_healed(len(cells))
 
     def check_horizon(self) -> None:
         """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from omidpy.arguments import check_count, check_row, parse_columns, refuse, scan_range
+from omidpy.arguments import (
+    check_count,
+    check_row,
+    parse_column,
+    parse_columns,
+    refuse,
+    scan_range,
+)
 from omidpy.arrow import DEFAULT_BATCH_ROWS as DEFAULT_ARROW_ROWS
 from omidpy.arrow import check_codecs, record_batches
 from omidpy.batch import Batch
@@ -21,6 +28,7 @@ from omidpy.cells import is_tombstone
 from omidpy.codec import Codec
 from omidpy.counters import Counters
 from omidpy.errors import UsageError
+from omidpy.family_options import happybase_settings
 from omidpy.layout import TableLayout
 from omidpy.model import Cell, ColumnSpec, KeyRange
 from omidpy.table_writes import TableWrites
@@ -125,6 +133,67 @@ class TransactionalTable(Counters):
         keys = [check_row(row) for row in rows]
         found = self._read(keys, specs, include_timestamp=include_timestamp)
         return [(key, data) for key, data in zip(keys, found, strict=True) if data]
+
+    def cells(
+        self,
+        row: bytes,
+        column: bytes,
+        versions: int | None = None,
+        timestamp: None = None,
+        include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> list[Any]:
+        """Read what a column has held, newest first: what this snapshot sees, and what was before.
+
+        It ends at the last delete.  What a compaction has collected is not there any more: beyond
+        its `--retention` only the newest value is sure to be.
+
+        Args:
+            row: The row's key.
+            column: `b"family:qualifier"`.
+            versions: At most so many; None: all.
+            timestamp: Refused, as in `row`.
+            include_timestamp: Return (value, commit_ts) pairs, as in `row`.
+
+        Cost: 1 get, see `Snapshot.history`.
+        """
+        refuse("timestamp", timestamp)
+        check_count("versions", versions)
+        name = parse_column(column)
+        self._host.check_open()
+        self.layout.check_family(name[0])
+        own = self._buffer.row(self.name, check_row(row)).get(name)
+        if own is not None and is_tombstone(own):
+            return []
+        found: list[tuple[bytes, int]] = []
+        if own is not None:
+            found.append((own, self._snapshot.start_ts))
+        limit = None if versions is None else versions - len(found)
+        # What is buffered replaces what the transaction has sent of the column before.
+        seen = self._snapshot.history(self.name, row, name, limit=limit, has_own_cells=own is None)
+        found += [(one.cell.value, one.commit_ts) for one in seen]
+        return list(found) if include_timestamp else [value for value, _ in found]
+
+    def families(self) -> dict[bytes, dict[str, Any]]:
+        """Return the transactional families with their settings, in happybase's shape.
+
+        Cost: nothing; the settings are at most 5 s old.
+        """
+        self._host.check_open()
+        return {
+            family: happybase_settings(family, self.layout.settings.get(family, {}))
+            for family in sorted(self.layout.families)
+        }
+
+    def regions(self) -> list[dict[str, Any]]:
+        """Return the table's regions as they are now, each with its `start_key` and `end_key`.
+
+        Cost: 1 RPC.
+        """
+        self._host.check_open()
+        return [
+            {"start_key": region.start, "end_key": region.end}
+            for region in self._snapshot.regions(self.name)
+        ]
 
     def scan(
         self,

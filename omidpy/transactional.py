@@ -11,12 +11,13 @@ Source: the signatures are those of PEP 612.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, Final, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -67,6 +68,34 @@ class TransactionalMethod(
     def __get__(
         self, instance: S_contra, owner: type | None = None, /
     ) -> Transactional[T_contra, P, R_co]: ...
+
+
+class Decorator(Protocol[T]):
+    """What `tm.transactional(retry_budget_s=...)` returns."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
+        self, function: Callable[Concatenate[T, P], R], /
+    ) -> Transactional[T, P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, T, P], R], /
+    ) -> TransactionalMethod[S, T, P, R]: ...
+
+
+class AsyncDecorator(Protocol[T]):
+    """The same of asyncio."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
+        self, function: Callable[Concatenate[T, P], Awaitable[R]], /
+    ) -> Transactional[T, P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, T, P], Awaitable[R]], /
+    ) -> TransactionalMethod[S, T, P, Coroutine[Any, Any, R]]: ...
 
 
 def transaction_position(function: Callable[..., Any], *, is_async: bool = False) -> int:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy import manager, retry
 from omidpy.aio.lanes import Opening, Threads, awaited, opening
@@ -16,7 +16,12 @@ from omidpy.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.model import Outcome, TransactionStatus
-from omidpy.transactional import Transactional, TransactionalMethod, transaction_position
+from omidpy.transactional import (
+    AsyncDecorator,
+    Transactional,
+    TransactionalMethod,
+    transaction_position,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,20 +29,6 @@ S = TypeVar("S")
 
 DEFAULT_THREADS: Final = 32
 """How many calls of one manager run at the same time; further ones wait for a thread."""
-
-
-class Decorator(Protocol):
-    """What `tm.transactional(retry_budget_s=...)` returns."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
-        self, function: Callable[Concatenate[Transaction, P], Awaitable[R]], /
-    ) -> Transactional[Transaction, P, Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[S, Transaction, P], Awaitable[R]], /
-    ) -> TransactionalMethod[S, Transaction, P, Coroutine[Any, Any, R]]: ...
 
 
 class TransactionManager:
@@ -67,6 +58,7 @@ class TransactionManager:
     resume = opening(manager.TransactionManager.resume, Worker)
     create_table = awaited(manager.TransactionManager.create_table)
     drop_table = awaited(manager.TransactionManager.drop_table)
+    delete_table = awaited(manager.TransactionManager.delete_table)
     tables = awaited(manager.TransactionManager.tables)
     fence = awaited(manager.TransactionManager.fence)
     low_watermark = awaited(manager.TransactionManager.low_watermark)
@@ -120,7 +112,7 @@ class TransactionManager:
     @overload
     def transactional(
         self, function: None = None, /, *, retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S
-    ) -> Decorator: ...
+    ) -> AsyncDecorator[Transaction]: ...
 
     def transactional(
         self,

@@ -88,6 +88,9 @@ class TransactionalTable:
 
     row = awaited(table.TransactionalTable.row)
     rows = awaited(table.TransactionalTable.rows)
+    cells = awaited(table.TransactionalTable.cells)
+    families = awaited(table.TransactionalTable.families)
+    regions = awaited(table.TransactionalTable.regions)
     put = awaited(table.TransactionalTable.put)
     delete = awaited(table.TransactionalTable.delete)
     counter_get = awaited(table.TransactionalTable.counter_get)

@@ -54,6 +54,8 @@ LEVELS: Final = {
     "omidpy.time_travel": 3,
     "omidpy.holds": 3,
     "omidpy.batch": 3,
+    "omidpy.row_facts": 3,
+    "omidpy.family_options": 3,
     "omidpy.client_metrics": 0,
     "omidpy.prometheus": 4,
     "omidpy.layout": 3,

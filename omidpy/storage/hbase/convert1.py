@@ -21,20 +21,39 @@ CELL_OVERHEAD_BYTES: Final = 40
 """What a cell costs in a message beyond its value, by rule of thumb."""
 
 
+_USUAL: Final = {
+    "VERSIONS": str(ALL),
+    "TTL": str(ALL),
+    "BLOCKCACHE": "true",
+    "BLOOMFILTER": "ROW",
+    "COMPRESSION": "NONE",
+    "IN_MEMORY": "false",
+}
+"""What a family of ours has unless it was asked for something else."""
+
+
 # -- tables ---------------------------------------------------------------------------------------
 
 
 def families(descriptors: Mapping[bytes, Any]) -> list[FamilySchema]:
-    """Return a table's families in byte order, with the limits that a table of ours has not."""
+    """Return a table's families in byte order, with what a table of ours has not by default."""
     found = []
     for name, descriptor in descriptors.items():
-        attributes = {}
-        if descriptor.maxVersions != ALL:
-            attributes["VERSIONS"] = str(descriptor.maxVersions)
-        if descriptor.timeToLive != ALL:
-            attributes["TTL"] = str(descriptor.timeToLive)
-        found.append(FamilySchema(name.removesuffix(b":"), attributes))
+        settings = {
+            "VERSIONS": str(descriptor.maxVersions),
+            "TTL": str(descriptor.timeToLive),
+            "BLOCKCACHE": str(bool(descriptor.blockCacheEnabled)).lower(),
+            "BLOOMFILTER": _text(descriptor.bloomFilterType),
+            "COMPRESSION": _text(descriptor.compression),
+            "IN_MEMORY": str(bool(descriptor.inMemory)).lower(),
+        }
+        unusual = {key: value for key, value in settings.items() if _USUAL[key] != value}
+        found.append(FamilySchema(name.removesuffix(b":"), unusual))
     return sorted(found, key=lambda family: family.name)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def family_limits(descriptors: Mapping[bytes, Any]) -> dict[bytes, int]:

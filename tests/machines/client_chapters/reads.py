@@ -143,3 +143,76 @@ class Reads(Chapter):
         put(tm, name, {key: {b"cf:a:b\x00": value} for key in keys})
         assert self._rows(tm, name) == [(key, {b"cf:a:b\x00": value}) for key in keys]
         assert [key for key, _ in self._rows(tm, name, row_prefix=b"\xff")] == [*keys[-2:]]
+
+    # -- what a column has held --------------------------------------------------------------
+
+    def test_the_values_of_a_column_come_newest_first(
+        self, tm: TransactionManager, name: str
+    ) -> None:
+        """As far as this snapshot and those before it saw them; what was rolled back is none."""
+        commits = [put(tm, name, {b"r": {COLUMN: b"%d" % number}}) for number in range(5)]
+        reader = tm.begin(read_only=True)
+        put(tm, name, {b"r": {COLUMN: b"later"}})
+        tx = tm.begin()
+        tx.table(name).put(b"r", {COLUMN: b"never"})
+        tx.flush()
+        tx.rollback()
+        table = reader.table(name)
+        assert table.cells(b"r", COLUMN) == [b"4", b"3", b"2", b"1", b"0"]
+        assert table.cells(b"r", COLUMN, versions=2) == [b"4", b"3"]
+        assert table.cells(b"r", COLUMN, 2, include_timestamp=True) == [
+            (b"4", commits[4].commit_ts),
+            (b"3", commits[3].commit_ts),
+        ]
+        assert table.cells(b"none", COLUMN) == table.cells(b"r", b"cf:none") == []
+
+    def test_the_values_of_a_column_end_at_a_delete(
+        self, tm: TransactionManager, name: str
+    ) -> None:
+        """Nobody saw what was before it, after it."""
+        put(tm, name, {b"r": {COLUMN: b"old"}})
+        with tm.begin() as tx:
+            tx.table(name).delete(b"r")
+            assert tx.table(name).cells(b"r", COLUMN) == []
+        assert self._cells(tm, name) == []
+        put(tm, name, {b"r": {COLUMN: b"new"}})
+        assert self._cells(tm, name) == [b"new"]
+
+    def test_the_values_of_a_column_begin_with_the_own_one(
+        self, tm: TransactionManager, name: str, settle: Callable[[Transaction], None]
+    ) -> None:
+        """One, however often the transaction has written and flushed it."""
+        before = put(tm, name, {b"r": {COLUMN: b"before"}})
+        with tm.begin() as tx:
+            table = tx.table(name)
+            table.put(b"r", {COLUMN: b"first"})
+            settle(tx)
+            table.put(b"r", {COLUMN: b"second"})
+            settle(tx)
+            expected = [(b"second", tx.start_ts), (b"before", before.commit_ts)]
+            assert table.cells(b"r", COLUMN, include_timestamp=True) == expected
+            assert table.cells(b"r", COLUMN, versions=1) == [b"second"]
+            table.delete(b"r", [COLUMN])
+            settle(tx)
+            assert table.cells(b"r", COLUMN) == []
+
+    def _cells(self, tm: TransactionManager, name: str) -> list[bytes]:
+        with tm.begin() as tx:
+            return self._table(tx, name).cells(b"r", COLUMN)
+
+    # -- what a table is -----------------------------------------------------------------------
+
+    def test_families_are_told_with_their_settings(self, tm: TransactionManager, name: str) -> None:
+        """In happybase's shape; every version is kept, for ever."""
+        with tm.begin() as tx:
+            found = tx.table(name).families()
+        assert sorted(found) == [b"cf", b"other"]
+        assert found[b"cf"]["name"] == b"cf:"
+        assert found[b"cf"]["max_versions"] == found[b"cf"]["time_to_live"] == 2**31 - 1
+
+    def test_regions_are_told_with_their_ends(self, tm: TransactionManager, name: str) -> None:
+        """For whoever reads a table by several processes."""
+        with tm.begin() as tx:
+            regions = tx.table(name).regions()
+        ends = [(region["start_key"], region["end_key"]) for region in regions]
+        assert ends == [(b"", b"d"), (b"d", b"m"), (b"m", b"")]
