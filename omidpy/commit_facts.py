@@ -11,13 +11,13 @@ from typing import Final, TypeAlias
 from omidpy.model import Timestamp
 
 
-class Verdict(Enum):
+class Invalid(Enum):
     """What a commit entry can say besides a commit timestamp."""
 
     INVALID = "invalid"
 
 
-INVALID: Final = Verdict.INVALID
+INVALID: Final = Invalid.INVALID
 
-CommitEntry: TypeAlias = Timestamp | Verdict | None
+CommitEntry: TypeAlias = Timestamp | Invalid | None
 """A commit timestamp, `INVALID`, or None where there is no entry."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from omidpy.commit_facts import CommitEntry, Verdict
+from omidpy.commit_facts import CommitEntry, Invalid
 from omidpy.model import CellId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.wire.messages import CommitResponse, InvalidateResponse, InvalidateVerdict
@@ -42,7 +42,7 @@ def fate_of(start_ts: int, entry: CommitEntry) -> InvalidateResponse:
     match entry:
         case None:
             return InvalidateResponse(start, InvalidateVerdict.UNKNOWN)
-        case Verdict.INVALID:
+        case Invalid.INVALID:
             return InvalidateResponse(start, InvalidateVerdict.INVALIDATED)
         case int():
             return InvalidateResponse(start, InvalidateVerdict.COMMITTED, entry)
