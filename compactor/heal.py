@@ -1,7 +1,7 @@
 """What must be written to one row, and what may go from it?  Asked of a row that was read whole.
 
-Pure: a row as read, the fates of its cells and three numbers in; puts and exact deletes out.  It
-neither resolves fates (`visibility.py`) nor writes (`range_pass.py`), and it names single versions
+Pure: a row as read, what became of its cells, and three numbers in; puts and exact deletes out.  It
+neither resolves cells (`visibility.py`) nor writes (`range_pass.py`), and it names single versions
 only, never ranges of them, so that a writer who was faster loses nothing.
 
     L, the low watermark      cells with base(version) <= L are decided for ever; only they matter
@@ -169,7 +169,7 @@ def _set_aside(malformed: list[Cell], cells: Sequence[Cell], scope: Scope) -> Ex
 
 
 def unresolved(row: ExaminedRow) -> list[Cell]:
-    """Return the cells whose fate no shadow cell of the row tells."""
+    """Return the cells that no shadow cell of the row speaks for."""
     shadows, commits = row.ours.shadows, row.ours.commits
     return [
         cell for cell in row.ours.data if cell[1:4] not in shadows and base(cell[3]) not in commits
@@ -232,12 +232,12 @@ class RowPlan(NamedTuple):
             yield DeleteVersion(cell.family, legacy, cell.version)
 
 
-def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Scope) -> RowPlan:
+def plan_row(row: ExaminedRow, resolved: Mapping[Cell, Timestamp | None], scope: Scope) -> RowPlan:
     """Decide what to do to a row.
 
     Args:
         row: The row as `examine` told it apart.
-        fates: For every cell that `unresolved` named: when its transaction committed; None means
+        resolved: For every cell that `unresolved` named: when its transaction committed; None means
             that an invalidation stands durably and no shadow cell was seen after it, or, for a
             version of writers without transactions, merely that there is no commit.  A cell that
             is left out stays as it is.
@@ -259,11 +259,11 @@ def plan_row(row: ExaminedRow, fates: Mapping[Cell, Timestamp | None], scope: Sc
         )
         if commit_ts is None:
             commit_ts = commits.get(base(cell[3]))
-        if commit_ts is None and cell not in fates:
+        if commit_ts is None and cell not in resolved:
             undecided.append(cell)
             continue
         if commit_ts is None:
-            commit_ts = fates[cell]
+            commit_ts = resolved[cell]
         if commit_ts is None:
             # An invalidation may stand of a plain cell, too: readers of Omid's plant them.
             (unseen if scope.plain.contains(cell.version) else garbage).append(cell)
@@ -323,9 +323,9 @@ def collect(
 
     Args:
         committed: The row's committed cells with their commit_ts, in HBase's order.
-        foreign: Cells that will stay although their fate is not known; they may be visible (by a
-            shadow cell of their own, or by one that they are given some day), so that what lies
-            above them must stay too.
+        foreign: Cells that will stay although nobody knows what became of them; they may be visible
+            (by a shadow cell of their own, or by one that they are given some day), so that what
+            lies above them must stay too.
         horizon: H.  What committed at or above it stays: a snapshot exists that sees it, or that
             does not see it and needs an older one.
     """

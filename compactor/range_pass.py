@@ -1,8 +1,8 @@
 """One range of rows: read whole, resolved, healed, cleaned, and only then claimed.
 
 The claim says that every cell of the range with base(version) <= L is healed or gone, so its order
-is the proof (I6): L was read before the scan began, every cell is seen by the scan, every fate is
-final (committed, or durably invalidated), and every write is acknowledged before the claim.
+is the proof (I6): L was read before the scan began, every cell is seen by the scan, what became of
+each is final (committed, or durably invalidated), and every write is acknowledged before the claim.
 
 A cell about which nothing can be found out, or a region that does not answer, is an obstacle: then
 there is no claim, and the result says why.
@@ -45,7 +45,7 @@ from omidpy.storage.base import (
     RowMutation,
     Store,
 )
-from omidpy.visibility import Fate
+from omidpy.visibility import Resolution
 from omidpy.watermarks import Claim, Watermarks
 
 PAGE_ROWS: Final = 500
@@ -248,15 +248,15 @@ class RangePass:
         cells = [(table, cell) for row in rows for cell in unresolved(row)]
         if not cells:
             return {}
-        fates = self._fates(cells)
+        resolutions = self._resolutions(cells)
         assert all(
-            fate.is_final or self.task.plain.contains(cell.version)
-            for (_, cell), fate in fates.items()
-        ), "a fate at or below L is final"
-        return {cell: fate.commit_ts for (_, cell), fate in fates.items()}
+            resolution.is_final or self.task.plain.contains(cell.version)
+            for (_, cell), resolution in resolutions.items()
+        ), "what is found at or below L is final"
+        return {cell: resolution.commit_ts for (_, cell), resolution in resolutions.items()}
 
-    def _fates(self, cells: Sequence[TableCell]) -> dict[TableCell, Fate]:
-        """Find the fates of cells, but for those of a transaction about which a fact is malformed.
+    def _resolutions(self, cells: Sequence[TableCell]) -> dict[TableCell, Resolution]:
+        """Resolve cells, but for those of a transaction about which a fact is malformed.
 
         Nothing is done about such a transaction: its commit is not forbidden, because the fact may
         have been meant to say when it was.
@@ -273,7 +273,7 @@ class RangePass:
             middle = transactions[len(transactions) // 2]
             low = [one for one in cells if one[1].version < middle]
             high = [one for one in cells if one[1].version >= middle]
-            return self._fates(low) | self._fates(high)
+            return self._resolutions(low) | self._resolutions(high)
 
     def may_invalidate(self, start_ts: Timestamp) -> bool:
         """Say whether a transaction can no longer be decided a commit."""
@@ -303,9 +303,9 @@ class RangePass:
 
     def _pass_page(self, page: Sequence[Row], tally: _Tally) -> None:
         rows = [examine(cells, self.scope) for cells in page]
-        fates = self.resolve(rows)
+        resolved = self.resolve(rows)
         self.on_step("page-resolved")
-        plans = [plan_row(row, fates, self.scope) for row in rows]
+        plans = [plan_row(row, resolved, self.scope) for row in rows]
         tally.unseen_cells += sum(len(plan.unseen) for plan in plans)
         for cell in (cell for plan in plans for cell in plan.undecided):
             start_ts = base(cell.version)

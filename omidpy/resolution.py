@@ -1,6 +1,6 @@
 """Drives the resolver of `visibility.py` over a store: many cells at once, each read batched.
 
-Every reader (client, Spark job, compactor) finds the fate of unresolved cells here, so that there
+Every reader (client, Spark job, compactor) resolves cells without a shadow cell here, so that there
 is one order of reads.  Cells advance in lockstep: in each round all commit entries that are asked
 for come from one get, all shadow cells of a table from another.
 
@@ -25,11 +25,11 @@ from omidpy.visibility import (
     GONE,
     Absence,
     Answer,
-    Fate,
     Invalidate,
     ReadCommitEntry,
     ReadShadowCell,
     Request,
+    Resolution,
     Resolver,
     UndoInvalidation,
     commit_timestamp,
@@ -79,7 +79,7 @@ class CommitCache:
 
 
 class CellResolver:
-    """Finds the fate of cells that have no shadow cell in their row as read."""
+    """Finds out what became of cells that have no shadow cell in their row as read."""
 
     def __init__(
         self, store: Store, commit_table: CommitTable, cache: CommitCache | None = None
@@ -90,8 +90,8 @@ class CellResolver:
 
     def resolve(
         self, cells: Sequence[TableCell], *, may_invalidate: Callable[[Timestamp], bool]
-    ) -> dict[TableCell, Fate]:
-        """Find the fate of each cell.
+    ) -> dict[TableCell, Resolution]:
+        """Find out what became of each cell.
 
         Args:
             cells: Data cells, with their tables; repeats are allowed.
@@ -100,14 +100,14 @@ class CellResolver:
 
         Cost: usually 1 commit table get, and 1 get a table where an entry is absent.
         """
-        fates: dict[TableCell, Fate] = {}
+        resolutions: dict[TableCell, Resolution] = {}
         waiting: dict[TableCell, tuple[Resolver, Request]] = {}
 
         def advance(key: TableCell, resolver: Resolver, answer: Answer) -> None:
             try:
                 waiting[key] = (resolver, resolver.send(answer))
             except StopIteration as stop:
-                fates[key] = stop.value
+                resolutions[key] = stop.value
 
         for key in dict.fromkeys(cells):
             start_ts = base(key[1].version)
@@ -118,7 +118,7 @@ class CellResolver:
             answers = self._answer({(key[0], request) for key, (_, request) in asked.items()})
             for key, (resolver, request) in asked.items():
                 advance(key, resolver, answers[key[0], request])
-        return fates
+        return resolutions
 
     def _answer(self, requests: set[_TableRequest]) -> dict[_TableRequest, Answer]:
         """Carry out one round of requests, batched by kind."""

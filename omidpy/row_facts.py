@@ -66,16 +66,16 @@ class RowFacts:
         asked = [(self._table, cell) for cell in missing if base(cell.version) not in known]
         if not asked:
             return
-        fates = self._reader.resolver.resolve(asked, may_invalidate=self._may_invalidate)
-        for (_, cell), fate in fates.items():
-            if fate.is_gone:
+        resolutions = self._reader.resolver.resolve(asked, may_invalidate=self._may_invalidate)
+        for (_, cell), resolution in resolutions.items():
+            if resolution.is_gone:
                 self.changed_rows.add(cell.row)
                 continue
-            self.cells[cell] = fate.commit_ts
-            if fate.is_healed:
+            self.cells[cell] = resolution.commit_ts
+            if resolution.is_healed:
                 self._healed.add(cell)
-            elif fate.commit_ts is not None:
-                self._unhealed[cell] = fate.commit_ts
+            elif resolution.commit_ts is not None:
+                self._unhealed[cell] = resolution.commit_ts
 
     def heal(self) -> None:
         """Write the shadow cells that were missing.  A failure is logged.  Cost: 0 or 1 write."""

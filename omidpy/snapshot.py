@@ -1,7 +1,7 @@
 """Reads tables as they were at one start timestamp.
 
 Drives `visibility.visible_row` over pages of a store: reads the newest few versions of each column,
-finds the fate of cells without a shadow cell in batches, heals those that had committed, and reads
+resolves cells without a shadow cell in batches, heals those that had committed, and reads
 deeper only where the newest few are all too new.
 
 It knows nothing of the transaction's buffer, which `transaction.py` lays over what is read here.
@@ -85,7 +85,7 @@ class SnapshotReader:
 
         Args:
             store: Where the tables are.
-            resolver: Finds the fate of cells without a shadow cell.
+            resolver: Finds out what became of cells without a shadow cell.
             watermarks: Where the collection horizon is read.
             clock: Measures the age of snapshots.
             owes: Whether this process is about to write a transaction's shadow cells anyway, so

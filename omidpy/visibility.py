@@ -1,8 +1,8 @@
 """Which version of each column does a snapshot see, and did its writer commit?  Two pure answers.
 
 `visible_row` picks the versions that a snapshot sees out of a row's cells, and names the cells
-whose fate it must know first.  `commit_timestamp` finds that fate: a generator that asks for the
-reads it needs, in the one order that is safe, and does none of them itself.
+that must be resolved first: did their transactions commit?  `commit_timestamp` answers that: a
+generator that asks for the reads it needs, in the one order that is safe, and does none of them.
 
 The writer's order is: commit entry durable, every shadow cell durable, commit entry removed.  So
 absence from the commit table is evidence only together with a shadow cell read *afterwards* (I5,
@@ -33,7 +33,7 @@ from omidpy.cells import (
 from omidpy.commit_facts import INVALID, CommitEntry
 from omidpy.model import TIMESTAMP_STEP, Cell, PairedCell, Timestamp, base
 
-# -- the fate of one cell --------------------------------------------------------------------------
+# -- resolving one cell ----------------------------------------------------------------------------
 
 
 class ReadCommitEntry(NamedTuple):
@@ -77,7 +77,7 @@ Request: TypeAlias = ReadCommitEntry | ReadShadowCell | Invalidate | UndoInvalid
 Answer: TypeAlias = "CommitEntry | Absence | bool"
 
 
-class Fate(NamedTuple):
+class Resolution(NamedTuple):
     """What became of the transaction that wrote a cell.
 
     `commit_ts` is None if it had not committed.  `is_final` says that it never will (invalidated),
@@ -92,11 +92,11 @@ class Fate(NamedTuple):
     is_gone: bool = False
 
 
-Resolver: TypeAlias = Generator[Request, Answer, Fate]
+Resolver: TypeAlias = Generator[Request, Answer, Resolution]
 
 
 def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
-    """Find the fate of the writer of `cell`, which has no shadow cell in its row as read.
+    """Find out whether the writer of `cell` committed; its row as read has no shadow cell of it.
 
     Args:
         cell: A data cell.
@@ -114,18 +114,18 @@ def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
             # entry; its shadow cell tells, and outranks the invalidation.
             return (yield from _after_invalidation(cell))
         if entry is not None:
-            return Fate(_timestamp(entry), is_final=True, is_healed=False)
+            return Resolution(_timestamp(entry), is_final=True, is_healed=False)
         # The writer writes the shadow cell, then removes its entry.  Both can have happened since
         # the row was read, so absence counts only once the shadow cell is read again.
         shadow = yield ReadShadowCell(cell)
         if shadow is GONE:
             # Perhaps it was collected, long after its commit: nothing is left to forbid, and an
             # invalidation would belie a commit whose other cells are there for ever.
-            return Fate(None, is_final=True, is_healed=False, is_gone=True)
+            return Resolution(None, is_final=True, is_healed=False, is_gone=True)
         if shadow is not None:
-            return Fate(_timestamp(shadow), is_final=True, is_healed=True)
+            return Resolution(_timestamp(shadow), is_final=True, is_healed=True)
         if not may_invalidate:
-            return Fate(None, is_final=False, is_healed=False)
+            return Resolution(None, is_final=False, is_healed=False)
         if (yield Invalidate(start_ts)):
             return (yield from _after_invalidation(cell))
         # A commit entry was first.  It may be gone again by now, and then the shadow cell is there,
@@ -135,9 +135,9 @@ def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
 def _after_invalidation(cell: Cell) -> Resolver:
     shadow = yield ReadShadowCell(cell)
     if shadow is None or shadow is GONE:
-        return Fate(None, is_final=True, is_healed=False, is_gone=shadow is GONE)
+        return Resolution(None, is_final=True, is_healed=False, is_gone=shadow is GONE)
     yield UndoInvalidation(base(cell.version))
-    return Fate(_timestamp(shadow), is_final=True, is_healed=True)
+    return Resolution(_timestamp(shadow), is_final=True, is_healed=True)
 
 
 def _timestamp(answer: Answer) -> Timestamp:
@@ -222,7 +222,7 @@ def cells_of(row: SeenRow) -> Sequence[VisibleCell]:
 
 
 class Unresolved(NamedTuple):
-    """Cells whose fate must be known before the row can be decided."""
+    """Cells that must be resolved before the row can be decided."""
 
     cells: Sequence[Cell]
 

@@ -36,7 +36,7 @@ def refusal(start_ts: int, decision: int, conflicts: tuple[CellId, ...] = ()) ->
     return CommitResponse(Timestamp(start_ts), None, conflicts, _REASONS[decision])
 
 
-def fate_of(start_ts: int, entry: CommitEntry) -> InvalidateResponse:
+def outcome_of(start_ts: int, entry: CommitEntry) -> InvalidateResponse:
     """Answer an invalidation with what the commit table says."""
     start = Timestamp(start_ts)
     match entry:

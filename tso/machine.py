@@ -49,7 +49,7 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tso.age import AgeWatermark, OracleTime, SampleLog
-from tso.answers import ABORT_INVALIDATED, fate_of, refusal, verdict_on
+from tso.answers import ABORT_INVALIDATED, outcome_of, refusal, verdict_on
 from tso.engine import ABORT_CONFLICT, Engine, OldestFirstMap
 from tso.events import (
     NOTHING_FOUND,
@@ -298,7 +298,7 @@ class Machine(Generic[Ticket]):
         if self._decisions.get(start_ts):
             self._answer(ticket, Deferred(Recall.INVALIDATION_FROM_MEMORY, start_ts))
         elif start_ts in self._invalidated:
-            self._answer(ticket, fate_of(start_ts, INVALID))
+            self._answer(ticket, outcome_of(start_ts, INVALID))
         elif start_ts > self._engine.low_watermark and not self._remember_until_old(
             start_ts, self._invalidated if start_ts > self._forgotten_start else self._barred
         ):
@@ -497,17 +497,17 @@ class Machine(Generic[Ticket]):
                 return self._looked_up(start_ts, result)
             case Recall.INVALIDATION_FROM_MEMORY:
                 if not remembered:
-                    return fate_of(start_ts, None)
-                return fate_of(start_ts, Timestamp(remembered) if remembered > 0 else INVALID)
+                    return outcome_of(start_ts, None)
+                return outcome_of(start_ts, Timestamp(remembered) if remembered > 0 else INVALID)
             case Recall.INVALIDATION_FROM_TABLE:
-                return fate_of(start_ts, result.entries[start_ts])
+                return outcome_of(start_ts, result.entries[start_ts])
             case Recall.INVALIDATION_PLANTED:
                 entry = result.entries[start_ts]
                 if entry is not None and entry is not INVALID:
                     # Only an oracle that is not ours can have written it; believe the table.
                     self._invalidated.discard(start_ts)
                     self._decisions.put(start_ts, entry)
-                return fate_of(start_ts, entry)
+                return outcome_of(start_ts, entry)
             case _:
                 assert_never(waiting.how)
 

@@ -176,7 +176,7 @@ class InvalidateVerdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class InvalidateResponse:
-    """The fate of a transaction; `commit_ts` is set exactly if it had committed."""
+    """What became of a transaction; `commit_ts` is set exactly if it had committed."""
 
     start_ts: Timestamp
     verdict: InvalidateVerdict

@@ -100,7 +100,7 @@ def result(future: Future[object]) -> object:
 
 
 def test_begin_carries_the_epoch_and_the_low_watermark() -> None:
-    """A reader may settle the fate of anything older than both."""
+    """A reader may settle what became of anything older than both."""
 
     def script(peer: Conversation) -> None:
         peer.shake_hands()

@@ -166,10 +166,12 @@ class World:
             if isinstance(seen, VisibleRow):
                 return seen
             assert isinstance(seen, Unresolved)
-            fates = resolver.resolve(
+            resolutions = resolver.resolve(
                 [(table, cell) for cell in seen.cells], may_invalidate=lambda _: False
             )
-            facts.update({cell: fate.commit_ts for (_, cell), fate in fates.items()})
+            facts.update(
+                {cell: resolution.commit_ts for (_, cell), resolution in resolutions.items()}
+            )
 
     # -- compaction ----------------------------------------------------------------------------
 

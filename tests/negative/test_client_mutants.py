@@ -25,10 +25,10 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.table import TransactionalTable
 from omidpy.testing.faults import FaultyStore, Point, on
 from omidpy.visibility import (
-    Fate,
     Invalidate,
     ReadCommitEntry,
     ReadShadowCell,
+    Resolution,
     Resolver,
     SortedRow,
     cells_of,
@@ -304,8 +304,8 @@ CHECKS: Sequence[Check] = (
 # -- broken clients --------------------------------------------------------------------------------
 
 
-def _fate(answer: object, *, is_healed: bool) -> Fate:
-    return Fate(answer if isinstance(answer, int) else None, True, is_healed)  # type: ignore[arg-type]
+def _resolution(answer: object, *, is_healed: bool) -> Resolution:
+    return Resolution(answer if isinstance(answer, int) else None, True, is_healed)  # type: ignore[arg-type]
 
 
 def reads_the_shadow_cell_first(patch: pytest.MonkeyPatch) -> None:
@@ -315,8 +315,8 @@ def reads_the_shadow_cell_first(patch: pytest.MonkeyPatch) -> None:
         del may_invalidate
         shadow = yield ReadShadowCell(cell)
         if shadow is not None:
-            return _fate(shadow, is_healed=True)
-        return _fate((yield ReadCommitEntry(base(cell.version))), is_healed=False)
+            return _resolution(shadow, is_healed=True)
+        return _resolution((yield ReadCommitEntry(base(cell.version))), is_healed=False)
 
     patch.setattr(resolution, "commit_timestamp", broken)
 
@@ -326,7 +326,7 @@ def never_reads_the_shadow_cell_again(patch: pytest.MonkeyPatch) -> None:
 
     def broken(cell: Cell, *, may_invalidate: bool) -> Resolver:
         del may_invalidate
-        return _fate((yield ReadCommitEntry(base(cell.version))), is_healed=False)
+        return _resolution((yield ReadCommitEntry(base(cell.version))), is_healed=False)
 
     patch.setattr(resolution, "commit_timestamp", broken)
 
@@ -338,7 +338,7 @@ def believes_any_invalidation(patch: pytest.MonkeyPatch) -> None:
     def broken(cell: Cell, *, may_invalidate: bool) -> Resolver:
         entry = yield ReadCommitEntry(base(cell.version))
         if entry is INVALID:
-            return Fate(None, is_final=True, is_healed=False)
+            return Resolution(None, is_final=True, is_healed=False)
         return (yield from true(cell, may_invalidate=may_invalidate))
 
     patch.setattr(resolution, "commit_timestamp", broken)
@@ -351,11 +351,11 @@ def believes_its_own_invalidation(patch: pytest.MonkeyPatch) -> None:
         start_ts = base(cell.version)
         entry = yield ReadCommitEntry(start_ts)
         if isinstance(entry, int):
-            return _fate(entry, is_healed=False)
+            return _resolution(entry, is_healed=False)
         shadow = yield ReadShadowCell(cell)
         if shadow is None and may_invalidate:
             yield Invalidate(start_ts)
-        return _fate(shadow, is_healed=True)
+        return _resolution(shadow, is_healed=True)
 
     patch.setattr(resolution, "commit_timestamp", broken)
 
@@ -370,12 +370,14 @@ def remembers_what_had_not_committed(patch: pytest.MonkeyPatch) -> None:
         cells: Sequence[TableCell],
         *,
         may_invalidate: Callable[[Timestamp], bool],
-    ) -> dict[TableCell, Fate]:
-        fates = {key: Fate(None, False, False) for key in cells if key in unresolved}
+    ) -> dict[TableCell, Resolution]:
+        resolutions = {key: Resolution(None, False, False) for key in cells if key in unresolved}
         asked = [key for key in cells if key not in unresolved]
-        fates.update(true(self, asked, may_invalidate=may_invalidate))
-        unresolved.update(key for key, fate in fates.items() if fate.commit_ts is None)
-        return fates
+        resolutions.update(true(self, asked, may_invalidate=may_invalidate))
+        unresolved.update(
+            key for key, resolution in resolutions.items() if resolution.commit_ts is None
+        )
+        return resolutions
 
     patch.setattr(CellResolver, "resolve", broken)
 
@@ -484,9 +486,9 @@ def takes_a_cell_that_went_for_an_abort(patch: pytest.MonkeyPatch) -> None:
         cells: Sequence[TableCell],
         *,
         may_invalidate: Callable[[Timestamp], bool],
-    ) -> dict[TableCell, Fate]:
-        fates = true(self, cells, may_invalidate=may_invalidate)
-        return {key: fate._replace(is_gone=False) for key, fate in fates.items()}
+    ) -> dict[TableCell, Resolution]:
+        resolutions = true(self, cells, may_invalidate=may_invalidate)
+        return {key: resolution._replace(is_gone=False) for key, resolution in resolutions.items()}
 
     patch.setattr(CellResolver, "resolve", broken)
 
@@ -511,7 +513,7 @@ def invalidates_above_its_epoch(patch: pytest.MonkeyPatch) -> None:
         cells: Sequence[TableCell],
         *,
         may_invalidate: Callable[[Timestamp], bool],
-    ) -> dict[TableCell, Fate]:
+    ) -> dict[TableCell, Resolution]:
         del may_invalidate
         return true(self, cells, may_invalidate=lambda _: True)
 

@@ -43,7 +43,7 @@ from omidpy.testing.anomalies import (
     WRONG_TOTAL,
 )
 from omidpy.transaction import Transaction
-from omidpy.visibility import Fate
+from omidpy.visibility import Resolution
 from tests.machines.isolation_worlds import World, compacted, lossy, plain
 from tso.embedded import EmbeddedOracle
 from tso.persist import StorePersistence
@@ -150,13 +150,13 @@ def dirty_read(patch: pytest.MonkeyPatch) -> None:
     """Take every cell for committed."""
     original = CellResolver.resolve
 
-    def resolve(self: Any, cells: Any, **options: Any) -> dict[TableCell, Fate]:
-        fates = original(self, cells, **options)
+    def resolve(self: Any, cells: Any, **options: Any) -> dict[TableCell, Resolution]:
+        resolutions = original(self, cells, **options)
         return {
-            key: fate
-            if fate.commit_ts is not None
-            else Fate(Timestamp(base(key[1].version) + 1), is_final=True, is_healed=True)
-            for key, fate in fates.items()
+            key: resolution
+            if resolution.commit_ts is not None
+            else Resolution(Timestamp(base(key[1].version) + 1), is_final=True, is_healed=True)
+            for key, resolution in resolutions.items()
         }
 
     patch.setattr(CellResolver, "resolve", resolve)
@@ -209,13 +209,19 @@ def negative_cache(patch: pytest.MonkeyPatch) -> None:
     """Remember across snapshots that a cell was not committed."""
     original = CellResolver.resolve
 
-    def resolve(self: Any, cells: Iterable[TableCell], **options: Any) -> dict[TableCell, Fate]:
+    def resolve(
+        self: Any, cells: Iterable[TableCell], **options: Any
+    ) -> dict[TableCell, Resolution]:
         if not hasattr(self, "refused"):
             self.refused = {}
         known = {key: self.refused[key] for key in cells if key in self.refused}
-        fates = original(self, [key for key in cells if key not in known], **options)
-        self.refused |= {key: fate for key, fate in fates.items() if fate.commit_ts is None}
-        return fates | known
+        resolutions = original(self, [key for key in cells if key not in known], **options)
+        self.refused |= {
+            key: resolution
+            for key, resolution in resolutions.items()
+            if resolution.commit_ts is None
+        }
+        return resolutions | known
 
     patch.setattr(CellResolver, "resolve", resolve)
 
@@ -297,8 +303,8 @@ def late_collection_of_uncommitted_cells(patch: pytest.MonkeyPatch) -> None:
 
     def resolve(self: Any, rows: Sequence[ExaminedRow]) -> dict[Cell, Timestamp | None]:
         cells = [(self.task.table, cell) for row in rows for cell in unresolved(row)]
-        fates = self.resolver.resolve(cells, may_invalidate=lambda _: False)
-        return {cell: fate.commit_ts for (_, cell), fate in fates.items()}
+        resolutions = self.resolver.resolve(cells, may_invalidate=lambda _: False)
+        return {cell: resolution.commit_ts for (_, cell), resolution in resolutions.items()}
 
     patch.setattr(RangePass, "resolve", resolve)
     patch.setattr(Compaction, "read_low_watermark", lambda _: Timestamp(2**62))

@@ -48,10 +48,10 @@ from omidpy.storage.base import DeleteVersion, Put, Row, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.visibility import (
     GONE,
-    Fate,
     Invalidate,
     ReadCommitEntry,
     ReadShadowCell,
+    Resolution,
     Resolver,
     commit_timestamp,
 )
@@ -469,7 +469,7 @@ def older_run_claims_after_a_newer_one(stage: Stage) -> None:
     assert max(claim.watermark for claim in claims) == 2000
 
 
-# -- deciding the fate of a cell -------------------------------------------------------------------
+# -- resolving a cell ------------------------------------------------------------------------------
 
 
 class HealsOnly(RangePass):
@@ -480,10 +480,10 @@ class HealsOnly(RangePass):
         return False
 
     def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
-        """Return fates that are not final."""
+        """Return answers that are not final."""
         cells = [("t", cell) for row in rows for cell in unresolved(row)]
-        fates = self.resolver.resolve(cells, may_invalidate=self.may_invalidate)
-        return {cell: fate.commit_ts for (_, cell), fate in fates.items()}
+        resolutions = self.resolver.resolve(cells, may_invalidate=self.may_invalidate)
+        return {cell: resolution.commit_ts for (_, cell), resolution in resolutions.items()}
 
     def apply(self, plans: Sequence[RowPlan]) -> None:
         """Write the shadow cells alone."""
@@ -553,12 +553,12 @@ def reads_shadow_before_entry(cell: Cell, *, may_invalidate: bool) -> Resolver:
     """Look for the shadow cell, then for the entry, and believe both."""
     shadow = yield ReadShadowCell(cell)
     if isinstance(shadow, int) and shadow:
-        return Fate(Timestamp(shadow), is_final=True, is_healed=True)
+        return Resolution(Timestamp(shadow), is_final=True, is_healed=True)
     entry = yield ReadCommitEntry(base(cell.version))
     if isinstance(entry, int):
-        return Fate(Timestamp(entry), is_final=True, is_healed=False)
+        return Resolution(Timestamp(entry), is_final=True, is_healed=False)
     yield Invalidate(base(cell.version))
-    return Fate(None, is_final=True, is_healed=False)
+    return Resolution(None, is_final=True, is_healed=False)
 
 
 def transaction_completes_between_the_two_reads(stage: Stage) -> None:
@@ -581,12 +581,12 @@ def treats_invalidation_as_final(cell: Cell, *, may_invalidate: bool) -> Resolve
     while True:
         answer = yield request
         if isinstance(request, ReadCommitEntry) and answer is INVALID:
-            return Fate(None, is_final=True, is_healed=False)
+            return Resolution(None, is_final=True, is_healed=False)
         try:
             request = inner.send(answer)
         except StopIteration as stop:
-            fate: Fate = stop.value
-            return fate
+            resolution: Resolution = stop.value
+            return resolution
 
 
 def another_healer_invalidated_by_mistake(stage: Stage) -> None:
@@ -609,12 +609,12 @@ def trusts_its_own_invalidation(cell: Cell, *, may_invalidate: bool) -> Resolver
     while True:
         answer = yield request
         if isinstance(request, Invalidate) and answer:
-            return Fate(None, is_final=True, is_healed=False)
+            return Resolution(None, is_final=True, is_healed=False)
         try:
             request = inner.send(answer)
         except StopIteration as stop:
-            fate: Fate = stop.value
-            return fate
+            resolution: Resolution = stop.value
+            return resolution
 
 
 def transaction_completes_just_before_it_is_invalidated(stage: Stage) -> None:
@@ -634,9 +634,11 @@ class CachesAbsence(RangePass):
 
     def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
         """Resolve each transaction by its first cell."""
-        fates = dict(super().resolve(rows))
+        resolved = dict(super().resolve(rows))
         cached: dict[Timestamp, Timestamp | None] = {}
-        return {cell: cached.setdefault(base(cell.version), fates[cell]) for cell in sorted(fates)}
+        return {
+            cell: cached.setdefault(base(cell.version), resolved[cell]) for cell in sorted(resolved)
+        }
 
 
 def one_of_its_cells_was_collected_meanwhile(stage: Stage) -> None:
@@ -664,8 +666,8 @@ def forbids_what_is_gone(cell: Cell, *, may_invalidate: bool) -> Resolver:
         try:
             request = inner.send(None if answer is GONE else answer)
         except StopIteration as stop:
-            fate: Fate = stop.value
-            return fate
+            resolution: Resolution = stop.value
+            return resolution
 
 
 def another_run_collects_what_this_one_has_read(stage: Stage) -> None:

@@ -66,7 +66,7 @@ def test_a_cell_that_is_taken_away_meanwhile_is_read_past(client: Client) -> Non
     other.table(TABLE).put(b"r", {COLUMN: b"rolled back"})
     other.flush()
     assert isinstance(client.store, FaultyStore)
-    # After the row was read, and before the fate of its cells is looked up.
+    # After the row was read, and before its cells are resolved.
     client.store.plans.append(on("get.before", other.rollback, nth=1, table=COMMIT_TABLE))
     with client.tm.begin() as tx:
         assert tx.table(TABLE).cells(b"r", COLUMN) == [b"first"]

@@ -44,12 +44,12 @@ def healed(*pairs: tuple[Cell, int]) -> list[Cell]:
 
 
 def plan(
-    cells: list[Cell], fates: Mapping[Cell, int | None] | None = None, *, within: Scope
+    cells: list[Cell], resolved: Mapping[Cell, int | None] | None = None, *, within: Scope
 ) -> RowPlan:
     """Examine and plan a row."""
     known = {
         cell: None if commit_ts is None else Timestamp(commit_ts)
-        for cell, commit_ts in (fates or {}).items()
+        for cell, commit_ts in (resolved or {}).items()
     }
     return plan_row(examine(cells, within), known, within)
 
@@ -80,9 +80,9 @@ def test_cell_of_an_aborted_transaction_goes_with_its_shadow() -> None:
 def test_no_write_of_a_row_both_puts_and_deletes() -> None:
     """HBase takes such rows one by one: a page of 500 was 500 calls, and is two."""
     healed_late, garbage, old, new = data(400), data(450), data(100), data(200)
-    fates = {healed_late: 410, garbage: None, old: 150, new: 250}
+    resolved = {healed_late: 410, garbage: None, old: 150, new: 250}
     cells = row_of(healed_late, garbage, old, new)
-    phases = plan(cells, fates, within=scope(drop_horizon=300)).phases()
+    phases = plan(cells, resolved, within=scope(drop_horizon=300)).phases()
     assert [phase is not None for phase in phases] == [True, True, True, False, False]
     assert not any(phase.puts and phase.deletes for phase in phases if phase is not None)
 

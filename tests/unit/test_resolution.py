@@ -1,4 +1,4 @@
-"""Finding the fate of many cells at once: what is asked of the store, and how much of it."""
+"""Resolving many cells at once: what is asked of the store, and how much of it."""
 
 from __future__ import annotations
 
@@ -56,8 +56,12 @@ def test_rows_of_different_columns_cost_no_more_than_rows_of_the_same() -> None:
         world.put(cell.row, cell.version, qualifier=cell.qualifier)
     world.heal(cells[7], 150)
     resolver = CellResolver(store, world.commit_table)
-    fates = resolver.resolve([("t", cell) for cell in cells], may_invalidate=lambda _: False)
-    committed = {cell.row: fate.commit_ts for (_, cell), fate in fates.items() if fate.commit_ts}
+    resolutions = resolver.resolve([("t", cell) for cell in cells], may_invalidate=lambda _: False)
+    committed = {
+        cell.row: resolution.commit_ts
+        for (_, cell), resolution in resolutions.items()
+        if resolution.commit_ts
+    }
     assert committed == {b"r7": 150}
     assert store.gets == 1
     assert store.lookups <= MAX_LOOKUPS_PER_CELL * ROWS
@@ -98,5 +102,5 @@ def test_a_shadow_cell_is_read_in_one_view_with_its_cell() -> None:
         world.put(cell.row, cell.version, qualifier=cell.qualifier)
     world.heal(cells[1], 250)
     resolver = CellResolver(OneViewStore(shared), world.commit_table)
-    fates = resolver.resolve([("t", cell) for cell in cells], may_invalidate=lambda _: False)
-    assert [fates["t", cell].commit_ts for cell in cells] == [None, 250, None]
+    resolutions = resolver.resolve([("t", cell) for cell in cells], may_invalidate=lambda _: False)
+    assert [resolutions["t", cell].commit_ts for cell in cells] == [None, 250, None]

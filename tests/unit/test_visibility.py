@@ -1,4 +1,4 @@
-"""Which version a snapshot sees, and in which order a reader asks for the fate of a cell."""
+"""Which version a snapshot sees, and in which order a reader asks what became of a cell."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from omidpy.visibility import (
     GONE,
     TRUNCATED,
     Answer,
-    Fate,
     Invalidate,
     ReadCommitEntry,
     ReadShadowCell,
     Request,
+    Resolution,
     Truncated,
     UndoInvalidation,
     Unresolved,
@@ -313,14 +313,14 @@ def test_a_full_empty_qualifier_wants_all_versions_for_a_marker_below() -> None:
 
 
 def test_unresolved_comes_before_truncated() -> None:
-    """The deeper read may not be needed once the fate is known."""
+    """The deeper read may not be needed once the cell is resolved."""
     late = [data(version) for version in (900, 850, 800)]
     cells = [*late, *(shadow(cell, 1100) for cell in late)]
     tentative = data(700, qualifier=b"other")
     assert decide([*cells, tentative], versions_read=3) == Unresolved([tentative])
 
 
-# -- the fate of a cell: requests and answers ------------------------------------------------------
+# -- resolving a cell: requests and answers --------------------------------------------------------
 
 CELL = data(903)
 ENTRY = ReadCommitEntry(Timestamp(900))
@@ -332,7 +332,7 @@ COMMITTED = Timestamp(950)
 Script: TypeAlias = Sequence[tuple[Request, Answer]]
 
 
-def converse(script: Script, *, may_invalidate: bool) -> Fate:
+def converse(script: Script, *, may_invalidate: bool) -> Resolution:
     """Answer a resolver's requests by a script, which names each of them in order."""
     resolver = commit_timestamp(CELL, may_invalidate=may_invalidate)
     answer: Answer = None
@@ -341,33 +341,33 @@ def converse(script: Script, *, may_invalidate: bool) -> Fate:
         answer = reply
     with pytest.raises(StopIteration) as stop:
         resolver.send(answer)
-    fate = stop.value.value
-    assert isinstance(fate, Fate)
-    return fate
+    resolution = stop.value.value
+    assert isinstance(resolution, Resolution)
+    return resolution
 
 
 def test_a_commit_entry_settles_it_in_one_read() -> None:
     """The entry is the commit."""
-    fate = converse([(ENTRY, COMMITTED)], may_invalidate=True)
-    assert fate == Fate(COMMITTED, is_final=True, is_healed=False)
+    resolution = converse([(ENTRY, COMMITTED)], may_invalidate=True)
+    assert resolution == Resolution(COMMITTED, is_final=True, is_healed=False)
 
 
 def test_the_shadow_cell_is_read_after_the_commit_table() -> None:
     """The writer heals and then removes its entry: absence counts only in this order."""
-    fate = converse([(ENTRY, None), (SHADOW, COMMITTED)], may_invalidate=False)
-    assert fate == Fate(COMMITTED, is_final=True, is_healed=True)
+    resolution = converse([(ENTRY, None), (SHADOW, COMMITTED)], may_invalidate=False)
+    assert resolution == Resolution(COMMITTED, is_final=True, is_healed=True)
 
 
 def test_absence_from_both_is_not_final_above_the_epoch() -> None:
     """It may still commit, though not below this snapshot."""
-    fate = converse([(ENTRY, None), (SHADOW, None)], may_invalidate=False)
-    assert fate == Fate(None, is_final=False, is_healed=False)
+    resolution = converse([(ENTRY, None), (SHADOW, None)], may_invalidate=False)
+    assert resolution == Resolution(None, is_final=False, is_healed=False)
 
 
 def test_an_old_undecided_transaction_is_invalidated_and_looked_for_once_more() -> None:
     """A deposed oracle's late entry must not appear behind the reader."""
     script: Script = [(ENTRY, None), (SHADOW, None), (FORBID, True), (SHADOW, None)]
-    assert converse(script, may_invalidate=True) == Fate(None, is_final=True, is_healed=False)
+    assert converse(script, may_invalidate=True) == Resolution(None, is_final=True, is_healed=False)
 
 
 def test_a_false_invalidation_of_our_own_is_undone() -> None:
@@ -379,39 +379,45 @@ def test_a_false_invalidation_of_our_own_is_undone() -> None:
         (SHADOW, COMMITTED),
         (UNDO, True),
     ]
-    assert converse(script, may_invalidate=True) == Fate(COMMITTED, is_final=True, is_healed=True)
+    assert converse(script, may_invalidate=True) == Resolution(
+        COMMITTED, is_final=True, is_healed=True
+    )
 
 
 def test_an_invalidation_that_was_found_is_not_final() -> None:
     """Another reader may have planted a false one."""
     script: Script = [(ENTRY, INVALID), (SHADOW, COMMITTED), (UNDO, False)]
-    assert converse(script, may_invalidate=False) == Fate(COMMITTED, is_final=True, is_healed=True)
+    assert converse(script, may_invalidate=False) == Resolution(
+        COMMITTED, is_final=True, is_healed=True
+    )
 
 
 def test_an_invalidation_without_a_shadow_cell_is_an_abort() -> None:
     """Nothing proves a commit, and none can follow."""
     script: Script = [(ENTRY, INVALID), (SHADOW, None)]
-    assert converse(script, may_invalidate=False) == Fate(None, is_final=True, is_healed=False)
+    assert converse(script, may_invalidate=False) == Resolution(
+        None, is_final=True, is_healed=False
+    )
 
 
 def test_nothing_is_forbidden_once_the_cell_is_gone() -> None:
     """It may have been collected after its commit, which an invalidation would belie."""
-    fate = converse([(ENTRY, None), (SHADOW, GONE)], may_invalidate=True)
-    assert fate == Fate(None, is_final=True, is_healed=False, is_gone=True)
+    resolution = converse([(ENTRY, None), (SHADOW, GONE)], may_invalidate=True)
+    assert resolution == Resolution(None, is_final=True, is_healed=False, is_gone=True)
 
 
 def test_an_invalidation_stays_where_the_cell_is_gone() -> None:
     """Whoever took the cell may have forbidden the commit first, and relies on it."""
     script: Script = [(ENTRY, INVALID), (SHADOW, GONE)]
-    fate = converse(script, may_invalidate=True)
-    assert fate == Fate(None, is_final=True, is_healed=False, is_gone=True)
+    resolution = converse(script, may_invalidate=True)
+    assert resolution == Resolution(None, is_final=True, is_healed=False, is_gone=True)
 
 
 def test_a_commit_that_was_first_is_read_after_a_refused_invalidation() -> None:
     """The entry appeared between the reads and the invalidation."""
     script: Script = [(ENTRY, None), (SHADOW, None), (FORBID, False), (ENTRY, COMMITTED)]
-    fate = converse(script, may_invalidate=True)
-    assert fate == Fate(COMMITTED, is_final=True, is_healed=False)
+    resolution = converse(script, may_invalidate=True)
+    assert resolution == Resolution(COMMITTED, is_final=True, is_healed=False)
 
 
 def test_a_commit_that_completed_meanwhile_is_found_by_its_shadow_cell() -> None:
@@ -423,4 +429,6 @@ def test_a_commit_that_completed_meanwhile_is_found_by_its_shadow_cell() -> None
         (ENTRY, None),
         (SHADOW, COMMITTED),
     ]
-    assert converse(script, may_invalidate=True) == Fate(COMMITTED, is_final=True, is_healed=True)
+    assert converse(script, may_invalidate=True) == Resolution(
+        COMMITTED, is_final=True, is_healed=True
+    )
