@@ -53,10 +53,10 @@ from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailabl
 from omidpy.model import TIMESTAMP_STEP, Timestamp
 from omidpy.storage.base import ChecksBehind, Condition, GuardedMutation, Put, RowMutation, Store
 from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
-from tso.adoption import initial_ceiling
 from tso.beginning import check_initial, first_candidate
 from tso.events import Batch, FlushResult, Now, Ticket
 from tso.lease import AnyLease
+from tso.omid_timestamps import initial_ceiling
 from tso.settings import TIMESTAMPS_PER_MS, Inherited, Settings
 from tso.writes import commit_entry, facts_of, invalidation, needs_check
 
