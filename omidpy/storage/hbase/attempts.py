@@ -38,7 +38,7 @@ class NoGateway(Exception):
     """No gateway could be connected to; `__cause__` says why the last one could not."""
 
 
-class Attempts:
+class CallAttempts:
     """The failures of one call, from the first on."""
 
     def __init__(

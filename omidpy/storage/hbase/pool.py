@@ -39,7 +39,7 @@ from omidpy.clock import Clock, SystemClock
 from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
 from omidpy.storage.hbase.address import Gateway, HBaseAddress
-from omidpy.storage.hbase.attempts import Attempts, NoGateway, is_argument
+from omidpy.storage.hbase.attempts import CallAttempts, NoGateway, is_argument
 from omidpy.storage.hbase.cluster import OneCluster
 from omidpy.storage.hbase.gateway import CallNotSent, Client, Unanswered, open_client
 from omidpy.storage.hbase.places import Places, may_be_misled
@@ -127,7 +127,7 @@ class GatewayPool:
 
         Cost: 1 RPC; more only after failures.
         """
-        attempts: Attempts | None = None
+        attempts: CallAttempts | None = None
         while True:
             connection: _Connection | None = None
             try:
@@ -196,8 +196,8 @@ class GatewayPool:
             raise
         self._give_back(connection)
 
-    def _attempts(self, what: str, table: str | None, *, is_idempotent: bool) -> Attempts:
-        return Attempts(
+    def _attempts(self, what: str, table: str | None, *, is_idempotent: bool) -> CallAttempts:
+        return CallAttempts(
             self.address,
             what,
             table,
