@@ -20,7 +20,8 @@ from omidpy.errors import (
 )
 from omidpy.model import Aborted, CellId, Committed, Outcome, TableId, Timestamp, Undecided
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, CommitVerdict, Oracle
-from omidpy.outcome import OutcomeFinder, Witness
+from omidpy.outcome import OutcomeFinder
+from omidpy.resolution import TableCell
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ def decide(
     *,
     cell_ids: Collection[CellId],
     table_ids: Collection[TableId],
-    witness: Witness | None,
+    witness: TableCell | None,
 ) -> CommitVerdict:
     """Return what became of a transaction whose cells are all in the store.
 
@@ -76,7 +77,7 @@ def _settle(
     start_ts: Timestamp,
     cell_ids: Collection[CellId],
     table_ids: Collection[TableId],
-    witness: Witness | None,
+    witness: TableCell | None,
 ) -> Outcome:
     try:
         return outcomes.settle(start_ts, witness, cell_ids, table_ids)

@@ -4,7 +4,8 @@ Evidence, and nothing else, decides: a commit entry or a shadow cell proves a co
 invalidation, or an own cell without a shadow cell where no commit entry can appear any more, proves
 an abort.  Absence alone proves nothing, because an entry goes once its transaction is complete.
 
-The shadow cell is read before and after the commit table: it appears before the entry goes.
+The shadow cell is read before and after the commit table: it appears before the entry goes.  Its
+cell is the transaction's *witness*: any that it wrote, with the name of its table.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from omidpy.commit_table import CommitTable, read_low_watermark
 from omidpy.errors import NoSuchTable, OracleUnavailable, StorageError
 from omidpy.model import (
     Aborted,
-    Cell,
     CellId,
     Committed,
     Forgotten,
@@ -33,6 +33,7 @@ from omidpy.model import (
     base,
 )
 from omidpy.oracle.base import CommitGranted, InvalidationVerdict, Oracle
+from omidpy.resolution import TableCell
 from omidpy.storage.base import Store
 from omidpy.visibility import shadow_column
 
@@ -41,9 +42,6 @@ log = logging.getLogger(__name__)
 SETTLE_BUDGET_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
-
-Witness = tuple[str, Cell]
-"""A cell that the transaction wrote, and its table."""
 
 
 class OutcomeFinder:
@@ -69,7 +67,7 @@ class OutcomeFinder:
     def settle(
         self,
         start_ts: Timestamp,
-        witness: Witness | None,
+        witness: TableCell | None,
         cell_ids: Collection[CellId] = (),
         table_ids: Collection[TableId] = (),
     ) -> Outcome:
@@ -99,7 +97,7 @@ class OutcomeFinder:
                 self._pause(min(remaining_s, pause_s * (0.5 + random.random() / 2)))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def of_running(self, start_ts: Timestamp, witness: Witness | None) -> Outcome:
+    def of_running(self, start_ts: Timestamp, witness: TableCell | None) -> Outcome:
         """Find the outcome of a transaction that may be running, without ending it.
 
         Only below the low watermark, where it cannot commit any more, is a missing commit
@@ -114,7 +112,7 @@ class OutcomeFinder:
         """Say what the commit table alone knows of a transaction; see `recorded_outcome`."""
         return recorded_outcome(self._store, self._commit_table, start_ts)
 
-    def _evidence(self, start_ts: Timestamp, witness: Witness | None) -> Outcome:
+    def _evidence(self, start_ts: Timestamp, witness: TableCell | None) -> Outcome:
         """Read the witness's shadow cell, the commit table, and the shadow cell again."""
         for _ in range(2):
             shadow, _ = self._witness_state(witness)
@@ -132,7 +130,7 @@ class OutcomeFinder:
     def _ask(
         self,
         start_ts: Timestamp,
-        witness: Witness | None,
+        witness: TableCell | None,
         cell_ids: Collection[CellId],
         table_ids: Collection[TableId],
     ) -> Outcome:
@@ -154,7 +152,7 @@ class OutcomeFinder:
     def _ask_java(
         self,
         start_ts: Timestamp,
-        witness: Witness | None,
+        witness: TableCell | None,
         cell_ids: Collection[CellId],
         table_ids: Collection[TableId],
     ) -> Outcome:
@@ -179,7 +177,7 @@ class OutcomeFinder:
         return self._forbid(start_ts, witness, unless_present=Undecided())
 
     def _forbid(
-        self, start_ts: Timestamp, witness: Witness | None, *, unless_present: Outcome
+        self, start_ts: Timestamp, witness: TableCell | None, *, unless_present: Outcome
     ) -> Outcome:
         """Plant an invalidation under a commit that nobody will decide, if an own cell is there.
 
@@ -202,7 +200,7 @@ class OutcomeFinder:
         self._commit_table.undo_invalidation(start_ts)
         return Committed(shadow)
 
-    def _witness_state(self, witness: Witness | None) -> tuple[Timestamp | None, bool]:
+    def _witness_state(self, witness: TableCell | None) -> tuple[Timestamp | None, bool]:
         """Return the witness's commit_ts by its shadow cell, and whether the cell is there."""
         if witness is None:
             return None, False
