@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from compactor.environment import Environment, ExecuteRanges
 from compactor.options import Options
 from compactor.plan import run
 from compactor.report import Report
+from compactor.timestamps import NOBODY, Asked
 from omidpy.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.storage.base import Store
@@ -38,7 +40,7 @@ def compact_address(
         options: What to do.
         make_executor: Makes what passes over the ranges.
     """
-    from omidpy.connect import open_oracle, open_store  # noqa: PLC0415 - assembly
+    from omidpy.connect import open_store  # noqa: PLC0415 - assembly
 
     clock = SystemClock()
     store = open_store(store_url, must_exist=True)
@@ -48,18 +50,32 @@ def compact_address(
                 f"{store.url} cannot delete single versions or scan all of them, which compaction "
                 "needs; open the store through Thrift2"
             )
-        if tso is not None:
-            open_oracle(store, tso).close()
+        asked = NOBODY if tso is None else ask_oracle(store, tso)
         with shown_progress(clock) as progress:
             environment = Environment(
                 clock=clock,
                 execute_ranges=make_executor(store, clock),
                 sleep=time.sleep,
                 progress=progress,
+                asked=asked,
             )
             return run(store, options, environment)
     finally:
         store.close()
+
+
+def ask_oracle(store: Store, tso: str) -> Asked:
+    """Make sure that an oracle answers and serves a store; return what it says of timestamps."""
+    from omidpy.connect import open_oracle  # noqa: PLC0415 - assembly
+    from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
+
+    with contextlib.closing(open_oracle(store, tso)) as oracle:
+        drawn_ts = oracle.begin().start_ts
+    if not tso.startswith("zk:"):
+        return Asked(drawn_ts)
+    address = zookeeper.parse_zookeeper(tso)
+    with zookeeper.connected(address) as session:
+        return Asked(drawn_ts, zookeeper.read_omid_ceiling(session, address) or 0)
 
 
 def show(report: Report, *, report_path: str | None, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
+from compactor.timestamps import NOBODY, Asked
 from omidpy.clock import Clock
 
 OnProgress: TypeAlias = Callable[[int, int], None]
@@ -51,3 +52,5 @@ class Environment:
     sleep: Callable[[float], None]
     progress: Progress
     on_step: OnStep = ignore_step
+    asked: Asked = NOBODY
+    """What the oracle said about its timestamps."""

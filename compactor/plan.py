@@ -44,13 +44,13 @@ from compactor.ownership import Standing, TableStanding, owned, survey, unknown_
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.report import Laggard, Report
+from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import ask, stretches
 from omidpy.commit_table import (
     ADOPTED_CEILING_FACT,
     FIRST_TIMESTAMP_FACT,
     CommitTable,
     read_leading_low_watermark,
-    read_timestamp_ceiling,
 )
 from omidpy.control import CONTROL_TABLE, ControlTable
 from omidpy.errors import ConfigError, NoSuchTable, OracleError, StorageError, UsageError
@@ -87,7 +87,7 @@ def run(store: Store, options: Options, environment: Environment) -> Report:
     """Compact a store once.
 
     Raises:
-        ConfigError: the store has no commit table.
+        ConfigError: the store has no commit table, or its oracle does not record its timestamps.
         UsageError: `options` names a table that does not exist.
         OracleError: the low watermark went back; nothing was written.
     """
@@ -105,6 +105,8 @@ class Compaction:
         self.sleep = environment.sleep
         self.progress = environment.progress
         self.on_step = environment.on_step
+        self.asked = environment.asked
+        self.newest_timestamp = MAX_VERSION
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
         self.journal = Journal(
@@ -139,6 +141,7 @@ class Compaction:
                 f"store was restored without {CONTROL_TABLE}; nothing was written.  Restore the "
                 "timestamp table, or raise its ceiling above that number and restart tso-server"
             )
+        self.newest_timestamp = self.find_newest_timestamp(low_watermark)
         try:
             report = self.run_from(low_watermark, started_s)
         except Exception as error:
@@ -267,10 +270,16 @@ class Compaction:
             newest=self.newest_timestamp,
         )
 
-    @cached_property
-    def newest_timestamp(self) -> int:
-        """Return what no timestamp that was issued up to now can be above; asked for after L."""
-        ceiling = read_timestamp_ceiling(self.store)
+    def find_newest_timestamp(self, low_watermark: Timestamp) -> int:
+        """Return what no version or timestamp can be above that was issued up to now, L included.
+
+        Raises:
+            ConfigError: the oracle does not record its timestamps.
+        """
+        commit_table = CommitTable(self.store, self.options.commit_table)
+        ceiling = recorded_ceiling(
+            self.store, commit_table, low_watermark=low_watermark, asked=self.asked
+        )
         return MAX_VERSION if ceiling is None else ceiling + TIMESTAMP_STEP - 1
 
     # -- step 3: which versions may go ---------------------------------------------------------

@@ -246,6 +246,28 @@ class CommitTable:
             if entries:
                 yield entries
 
+    def newest_in(self, bucket: KeyRange) -> EntryRow | None:
+        """Return the last entry of one of `buckets`; None if it has none.
+
+        Cost: 1 short scan.
+        """
+        pages = self._store.scan(
+            self.name,
+            bucket,
+            columns=(COMMIT, INVALIDATION),
+            max_versions=1,
+            reverse=True,
+            page_rows=1,
+        )
+        for page in pages:
+            start_ts = start_ts_of_commit_row(page[0][0].row)
+            return None if start_ts is None else self._entry_or_complaint(start_ts, page[0])
+        return None
+
+    def has_rows(self) -> bool:
+        """Say whether there is any row: Omid's oracle writes its low watermark when it starts."""
+        return any(True for _ in self._store.scan(self.name, page_rows=1))
+
     def _entry_or_complaint(self, start_ts: Timestamp, cells: list[Cell]) -> EntryRow:
         if start_ts % TIMESTAMP_STEP:
             return EntryRow(start_ts, None, None, f"start_ts {start_ts} is no transaction's")

@@ -31,7 +31,7 @@ from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.metrics import NO_METRICS, Metrics
 from omidpy.model import Timestamp
 from omidpy.oracle.tcp import address_text
-from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper
+from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper, read_omid_ceiling
 from omidpy.storage.base import Store
 from omidpy.wire.messages import PeerCapabilities
 from tso.config import NULL_STORE, Address, Config, load_config
@@ -44,7 +44,7 @@ from tso.machine import Machine
 from tso.persist import NoPersistence, Persistence, StorePersistence
 from tso.server import MAX_CONNECTION_COUNT, Connection, OracleServer
 from tso.settings import Settings
-from tso.zk_lease import ZooKeeperLease, read_omid_ceiling
+from tso.zk_lease import ZooKeeperLease
 
 logger = logging.getLogger("tso.cli")  # __main__ under python -m
 

@@ -23,15 +23,13 @@ from typing import NamedTuple
 
 from omidpy.cells import (
     SHADOW_PREFIX,
-    commit_bucket_rows,
     decode_long,
     is_shadow_qualifier,
-    start_ts_of_commit_row,
 )
-from omidpy.commit_table import COMMIT_TABLE, CommitTable, read_java_low_watermark
+from omidpy.commit_table import COMMIT_TABLE, CommitTable, buckets, read_java_low_watermark
 from omidpy.control import is_system_table, transactional_families
 from omidpy.errors import ConfigError
-from omidpy.model import TIMESTAMP_STEP, KeyRange, TableSchema, Timestamp
+from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, TableSchema, Timestamp
 from omidpy.storage.base import Store
 
 logger = logging.getLogger(__name__)
@@ -86,17 +84,12 @@ def newest_trace(store: Store) -> Found | None:
 
     Omid writes its low watermark when it starts, so that its commit table is never empty again.
     """
-    newest: Found | None = None
-    for first, last in commit_bucket_rows(2**63 - 1):
-        pages = store.scan(COMMIT_TABLE, KeyRange(first, last), reverse=True, page_rows=1)
-        for page in pages:
-            start_ts = start_ts_of_commit_row(page[0][0].row)
-            if start_ts is not None and (newest is None or start_ts > newest.timestamp):
-                newest = Found(start_ts, f"the newest entry of {COMMIT_TABLE} began at {start_ts}")
-            break
+    commits = CommitTable(store)
+    found = (commits.newest_in(bucket) for bucket in buckets(MAX_VERSION))
+    newest = max((row.start_ts for row in found if row is not None), default=None)
     if newest is not None:
-        return newest
-    for _ in store.scan(COMMIT_TABLE, page_rows=1):
+        return Found(newest, f"the newest entry of {COMMIT_TABLE} began at {newest}")
+    if commits.has_rows():
         return Found(0, f"{COMMIT_TABLE} holds its low watermark")
     for schema in store.tables():
         if transactional_families(schema) and not is_system_table(schema.name):

@@ -23,10 +23,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from omidpy.cells import decode_long
 from omidpy.clock import Clock
 from omidpy.errors import ConfigError, LeaseLost, StorageUnavailable
-from omidpy.model import Timestamp
 from omidpy.oracle.zookeeper import (
     Znode,
     ZooKeeper,
@@ -280,11 +278,3 @@ class ZooKeeperLease:
             f"the lease in ZooKeeper is no longer ours: it belongs to {self._described(node)}. "
             "Nothing that was not yet answered is answered; start the oracle again to stand by"
         )
-
-
-def read_omid_ceiling(zookeeper: ZooKeeper, address: ZooKeeperAddress) -> Timestamp | None:
-    """Return the ceiling that Omid's timestamp storage in ZooKeeper left; None if it has none."""
-    node = zookeeper.read(address.ceiling_path)
-    if node is None or not node.data:
-        return None
-    return decode_long(node.data, what=f"{address.ceiling_path} of {address.text}") or None

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from omidpy.cells import decode_long
 from omidpy.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
@@ -264,6 +265,14 @@ def find_oracle(zookeeper: ZooKeeper, address: ZooKeeperAddress) -> Place:
             f"{address.text}`, or correct the namespace {address.namespace!r}"
         )
     return decode_current(node.data, where=where)
+
+
+def read_omid_ceiling(zookeeper: ZooKeeper, address: ZooKeeperAddress) -> Timestamp | None:
+    """Return the ceiling that Omid's timestamp storage in ZooKeeper left; None if it has none."""
+    node = zookeeper.read(address.ceiling_path)
+    if node is None or not node.data:
+        return None
+    return decode_long(node.data, what=f"{address.ceiling_path} of {address.text}") or None
 
 
 def resolver(address: ZooKeeperAddress) -> Callable[[], Place]:

@@ -423,7 +423,7 @@ def test_entries_stay_while_a_table_that_may_need_them_does_not_answer(world: Wo
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [("scan", 100 % 16 + 1), ("scan", 16 + 100 % 16 + 1), ("check_and_mutate", 1)],
+    [("scan", 16 + 100 % 16 + 1), ("scan", 32 + 100 % 16 + 1), ("check_and_mutate", 1)],
     ids=["asking", "pruning", "removing"],
 )
 def test_part_of_the_commit_table_that_does_not_answer_keeps_its_entries(
@@ -437,7 +437,8 @@ def test_part_of_the_commit_table_that_does_not_answer_keeps_its_entries(
     def before(called: str, table: str) -> None:
         if (called, table) == (method, COMMIT_TABLE):
             calls.append(table)
-            # Sixteen parts are read to know what to ask about, and then to prune them.
+            # Sixteen parts are looked into for their newest entry, are read to know what to ask
+            # about, and then to prune them.
             if len(calls) == number:
                 raise StorageUnavailable("the region is in transition")
 
@@ -447,6 +448,21 @@ def test_part_of_the_commit_table_that_does_not_answer_keeps_its_entries(
     assert "in transition" in laggard.reason
     assert report.entries_pruned == 2
     assert len(world.entries()) == 1
+
+
+def test_look_for_the_newest_entry_does_without_what_does_not_answer(world: World) -> None:
+    """It is evidence against the oracle, and one part less of it is no reason to stop."""
+    world.enter(200, 250)
+    calls: list[str] = []
+
+    def before(method: str, table: str) -> None:
+        if (method, table) == ("scan", COMMIT_TABLE):
+            calls.append(table)
+            if len(calls) == 1:
+                raise StorageUnavailable("the region is in transition")
+
+    report, _ = compact_through(world, before)
+    assert (report.entries_pruned, list(report.laggards)) == (1, [])
 
 
 def test_mark_without_any_answer_still_blocks(world: World) -> None:

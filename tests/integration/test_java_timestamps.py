@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from omidpy.cli import main
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import one_region_store
 from tests.machines.java import JavaDriver, JavaOracle
@@ -62,11 +63,26 @@ def goes_on(server: ServerProcess, driver: JavaDriver, newest: int) -> None:
     java.close()
 
 
+def refusal(url: str, capsys: pytest.CaptureFixture[str]) -> int:
+    """Compact a store whose oracle records no timestamps; return the exit code."""
+    with pytest.raises(SystemExit):
+        main(["init", "--store", url])
+    with pytest.raises(SystemExit) as ended:
+        main(["compact", "--store", url])
+    assert "no ceiling of timestamps is recorded" in capsys.readouterr().err
+    return int(str(ended.value.code))
+
+
 def test_after_timestamps_in_memory_ours_goes_on_only_above_all_that_was_left(
-    hbase: HBase, url: str, driver: JavaDriver, tmp_path: Path
+    hbase: HBase,
+    url: str,
+    driver: JavaDriver,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The commit table holds nothing but the low watermark: the newest timestamp is in a table."""
     newest = newest_of(JavaOracle(hbase.zookeeper, tmp_path, keeps_timestamps=False), driver)
+    assert refusal(url, capsys) == 2
     with tso_server(url) as server:
         assert server.wait() == 2
         assert "recorded no timestamp ceiling" in server.wait_for("configuration")

@@ -24,6 +24,9 @@ from omidpy.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     LOW_WATERMARK,
+    TIMESTAMP_CEILING,
+    TIMESTAMP_CEILING_ROW,
+    TIMESTAMP_TABLE,
     CommitTable,
     create_system_tables,
     read_timestamp_ceiling,
@@ -359,12 +362,16 @@ def test_beside_omids_oracle_alone_a_small_version_is_dropped_by_nobody(
     store.set_table_attributes("t", {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE})
     row = Put(*LOW_WATERMARK, 1, encode_long(2 * 10**18))
     entry = Put(*COMMIT, 5000, encode_commit(5000, 5050))
+    ceiling = RowMutation(
+        TIMESTAMP_CEILING_ROW, [Put(*TIMESTAMP_CEILING, 1, encode_long(3 * 10**18))]
+    )
     store.write(
         {
+            TIMESTAMP_TABLE: [ceiling],
             COMMIT_TABLE: [
                 RowMutation(LOW_WATERMARK_ROW, [row]),
                 RowMutation(commit_row(5000), [entry]),
-            ]
+            ],
         }
     )
     put(store, b"counted", b"a", b"q", 5000, b"v")

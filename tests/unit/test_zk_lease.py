@@ -13,7 +13,7 @@ from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable, StorageUnav
 from omidpy.model import Timestamp
 from omidpy.oracle.discovery import read_lease
 from omidpy.oracle.tcp import Place
-from omidpy.oracle.zookeeper import Znode, find_oracle, parse_zookeeper
+from omidpy.oracle.zookeeper import Znode, find_oracle, parse_zookeeper, read_omid_ceiling
 from omidpy.storage.memory import MemoryStore
 from omidpy.wire.messages import TimestampResponse
 from tests.machines.fake_zookeeper import FakeEnsemble, FakeZooKeeper
@@ -23,7 +23,7 @@ from tso.events import Batch, Now
 from tso.lease import Lease
 from tso.persist import StorePersistence
 from tso.settings import Settings
-from tso.zk_lease import ZooKeeperLease, read_omid_ceiling
+from tso.zk_lease import ZooKeeperLease
 
 ADDRESS = parse_zookeeper("zk://zk1:2181,zk2/omid")
 LEASE, CURRENT = "/omid/tso-lease", "/omid/current-tso"
