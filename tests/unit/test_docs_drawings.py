@@ -67,6 +67,14 @@ def test_a_drawing_is_shown_with_words_in_its_place(path: Path) -> None:
     assert any(shown.search(page.read_text("utf-8")) for page in pages())
 
 
+def test_the_levels_are_drawn_with_every_folder() -> None:
+    """A folder that is missing there has no level that a reader could know."""
+    drawn = (ROOT / "docs" / "images" / "levels.svg").read_text("utf-8")
+    folders = [path.parent.name for path in (ROOT / "omidpy").glob("*/__init__.py")]
+    assert folders
+    assert [name for name in folders if not re.search(rf"\b{name}/", drawn)] == []
+
+
 def test_no_page_draws_with_characters() -> None:
     """Such a picture breaks on a narrow page, and a screen reader spells it."""
     drawn = re.compile(r"\+--|--\+|[\u2500-\u257f]")
