@@ -36,12 +36,15 @@ LAYOUT_AGE_S: Final = 5.0
 class Catalog:
     """The tables of one store, as one manager uses them.  Safe to share among threads."""
 
-    def __init__(self, store: Store, clock: Clock, *, conflict_level: str) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, conflict_level: str, table_prefix: str = ""
+    ) -> None:
         if conflict_level not in CONFLICT_LEVELS:
             raise UsageError(f"conflict_level={conflict_level!r} is none of {CONFLICT_LEVELS}")
         self._store = store
         self._clock = clock
         self._conflict_level = conflict_level
+        self._table_prefix = table_prefix
         self._layouts: dict[str, tuple[float, TableLayout]] = {}
 
     def create(
@@ -51,7 +54,7 @@ class Catalog:
         splits: Sequence[bytes],
     ) -> None:
         """Create a transactional table; see `TransactionManager.create_table`."""
-        check_table_name(name)
+        name = check_table_name(self.full_name(name))
         options = _family_options(families)
         if not options:
             raise UsageError(f"table {name!r} needs at least one column family")
@@ -74,17 +77,32 @@ class Catalog:
 
     def drop(self, name: str) -> None:
         """Remove a table with everything in it."""
-        check_table_name(name)
+        name = check_table_name(self.full_name(name))
         _check_ours(self._store.schema(name))
         self._store.drop_table(name)
         self._layouts.pop(name, None)
 
     def names(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
-        return transactional_tables(self._store)
+        prefix = self._table_prefix
+        return [
+            name.removeprefix(prefix)
+            for name in transactional_tables(self._store)
+            if name.startswith(prefix)
+        ]
+
+    def full_name(self, name: str) -> str:
+        """Return the name that a table has in the store."""
+        if not self._table_prefix:
+            return name
+        return self._table_prefix + check_table_name(name)
 
     def layout(self, name: str) -> TableLayout:
-        """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""
+        """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old.
+
+        Args:
+            name: Its name in the store.
+        """
         now_s = self._clock.monotonic_s()
         known = self._layouts.get(name)
         if known is not None and now_s - known[0] < LAYOUT_AGE_S:

@@ -18,6 +18,7 @@ from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.base import Store
+from omidpy.storage.hbase.from_happybase import Connection, Pool, settings_of
 
 _STORES: Final = (
     "sqlite:///relative.db",
@@ -32,7 +33,7 @@ _open_managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
 
 
 def connect(
-    url: str,
+    url: str | Connection | Pool,
     tso: str | None = None,
     *,
     conflict_level: str = "cell",
@@ -41,7 +42,8 @@ def connect(
     """Open a store and its oracle, and return the manager over both.
 
     Args:
-        url: The store, see `open_store`.
+        url: The store, see `open_store`.  Or a `happybase.Connection` or `ConnectionPool`, whose
+            gateway is then used by connections of our own, with the prefix of its tables.
         tso: `HOST:PORT` of a `tso-server`, `store:` to find it through its lease in the store, or
             `zk://HOST:PORT,.../omid` to find it, or Omid's own, through ZooKeeper.  None runs the
             oracle in this process, which then has the store to itself.
@@ -61,6 +63,9 @@ def connect(
             f"tso={tso!r}: the store memory: lives in this process, where no tso-server can "
             "reach it; leave tso out, or use sqlite:///file.db"
         )
+    table_prefix = ""
+    if not isinstance(url, str):
+        url, table_prefix = settings_of(url)
     with contextlib.ExitStack() as on_failure:
         store = open_store(url, must_exist=tso is not None)
         on_failure.callback(store.close)
@@ -73,6 +78,7 @@ def connect(
             conflict_level=conflict_level,
             post_commit=post_commit,
             is_oracle_here=tso is None,
+            table_prefix=table_prefix,
         )
         on_failure.pop_all()
     _open_managers.add(manager)

@@ -99,6 +99,7 @@ class TransactionManager:
         clock: Clock | None = None,
         on_step: Callable[[str], None] | None = None,
         is_oracle_here: bool = False,
+        table_prefix: str = "",
     ) -> None:
         """Join a store and an oracle; `close` closes both.
 
@@ -111,6 +112,7 @@ class TransactionManager:
             clock: For ages and retry budgets.
             on_step: Called with the name of each step of the commit protocol, for fault injection.
             is_oracle_here: The oracle lives in this process, so that a forked child is refused.
+            table_prefix: What the names of tables begin with in the store, and not here.
         """
         if post_commit not in POST_COMMIT_MODES:
             raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
@@ -138,7 +140,9 @@ class TransactionManager:
             owes=self.post_committer.owes,
             on_healed=self.tally.healed,
         )
-        self._catalog = Catalog(store, self.clock, conflict_level=conflict_level)
+        self._catalog = Catalog(
+            store, self.clock, conflict_level=conflict_level, table_prefix=table_prefix
+        )
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
         self._is_closed = False
         self._close_lock = threading.Lock()
@@ -409,13 +413,18 @@ class TransactionManager:
     def fence(self, table: str) -> int:
         """Abort every transaction that wrote `table` and began before now; return the fence."""
         self._check_usable()
-        self.layout(table)
-        return self.oracle.fence(table_id(table))
+        name = self.full_name(table)
+        self.layout(name)
+        return self.oracle.fence(table_id(name))
 
     def low_watermark(self) -> int:
         """Return the oracle's durable low watermark: what began at or below it cannot commit."""
         self._check_usable()
         return read_low_watermark(self.store)
+
+    def full_name(self, name: str) -> str:
+        """Return the name that a table has in the store."""
+        return self._catalog.full_name(name)
 
     def layout(self, name: str) -> TableLayout:
         """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""

@@ -176,7 +176,7 @@ class Worker:
         `conflict_free` is as in `Transaction.table`.
         """
         self.check_open()
-        layout = self._manager.layout(name)
+        layout = self._manager.layout(self._manager.full_name(name))
         return TransactionalTable(
             self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
         )

@@ -122,8 +122,9 @@ class Transaction:
         self.check_open()
         table = self._tables.get((name, conflict_free))
         if table is None:
+            layout = self._layout(self._manager.full_name(name))
             table = TransactionalTable(
-                self, self._snapshot, self._buffer, self._layout(name), conflict_free=conflict_free
+                self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
             )
             self._tables[name, conflict_free] = table
         return table

@@ -16,6 +16,7 @@ from omidpy.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.model import Outcome, TransactionStatus
+from omidpy.storage.hbase.from_happybase import Connection, Pool
 from omidpy.transactional import (
     AsyncDecorator,
     Transactional,
@@ -183,7 +184,7 @@ class TransactionManager:
 
 
 def connect(
-    url: str,
+    url: str | Connection | Pool,
     tso: str | None = None,
     *,
     conflict_level: str = "cell",

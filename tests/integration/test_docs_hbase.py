@@ -11,6 +11,7 @@ import pytest
 
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.hbase.address import Gateway, parse_address
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from tests.machines.documents import ROOT, PageRun
 from tests.machines.hbase import HBase
@@ -81,13 +82,23 @@ def write_plain_table(hbase: HBase) -> None:
     store.close()
 
 
+def thrift1(hbase: HBase) -> Gateway:
+    """Return the gateway for clients of happybase."""
+    (gateway,) = parse_address(hbase.thrift1_url).gateways
+    return gateway
+
+
 def test_the_guide_to_hbase_runs_as_printed(hbase: HBase, java: JavaDriver, tmp_path: Path) -> None:
     """Whoever has such a cluster copies it from top to bottom; and Java reads on afterwards."""
     with omid(hbase, java, tmp_path / "omid"):
         pass
     folder = tmp_path / "page"
     folder.mkdir()
-    with PageRun(GUIDES / "hbase.md", folder, addresses={"gateway:9090": hbase.gateways[0]}) as run:
+    addresses = {
+        "gateway:9090": hbase.gateways[0],
+        'host="gateway", port=9091': 'host="{}", port={}'.format(*thrift1(hbase)),
+    }
+    with PageRun(GUIDES / "hbase.md", folder, addresses=addresses) as run:
         run.run()
     with tso_server(hbase.thrift2_url) as server:
         manager = JavaManager(java, server.address)

@@ -55,7 +55,7 @@ async def _with_manager(
         (
             aio.TransactionManager,
             manager_module.TransactionManager,
-            {"layout"},
+            {"full_name", "layout"},
         ),
         (
             aio.Transaction,
