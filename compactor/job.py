@@ -11,6 +11,7 @@ import argparse
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -50,6 +51,8 @@ LOOPBACK: Final = "127.0.0.1"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
     keep_stdout_clean()
+    # Spark says so whenever pandas is installed, and nothing here uses that.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     words = parser().parse_args(arguments)
     try:
         options = options_from_words(

@@ -24,6 +24,7 @@ from tests.machines.hbase_store import one_region_store
 ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "compactor" / "compactor.py"
 SUBMIT: Final = Path(sys.executable).parent / "spark-submit"
+QUIET: Final = f"-Dlog4j2.configurationFile={JOB.with_name('log4j2.properties')}"
 DEADLINE_S: Final = 300
 
 
@@ -33,7 +34,7 @@ def submitted(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environment.pop("PYTHONPATH", None)
     return subprocess.run(
-        [str(SUBMIT), str(JOB), *words],
+        [str(SUBMIT), "--driver-java-options", QUIET, str(JOB), *words],
         cwd=cwd,
         env=environment,
         capture_output=True,
@@ -92,6 +93,8 @@ def check_work(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     assert (report["transactions_invalidated"], report["cells_dropped"]) == (1, 1)
     assert (report["entries_pruned"], report["laggards"]) == (3, [])
     assert "4 of 4 ranges" in ran.stderr
+    said = [line for line in ran.stderr.splitlines() if not line.startswith("compaction: ")]
+    assert not [line for line in said if "Spark" in line or " WARN " in line], "nothing of its own"
     return ran
 
 
