@@ -16,7 +16,7 @@ from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
-from omidpy.storage.address import sqlite_path
+from omidpy.storage.address import init_command, server_command, sqlite_path
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.from_happybase import Connection, Pool, settings_of
 
@@ -137,8 +137,8 @@ def open_oracle(store: Store, tso: str) -> Oracle:
     except NoSuchTable as error:
         oracle.close()
         raise ConfigError(
-            f"the store {store.url} has not been set up; run `omidpy init --store {store.url}`, or "
-            f"start `tso-server --store {store.url}`"
+            f"the store {store.url} has not been set up; run {init_command(store.url)}, or "
+            f"start {server_command(store.url)}"
         ) from error
     return oracle
 

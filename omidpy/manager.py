@@ -61,6 +61,7 @@ from omidpy.post_commit import (
 from omidpy.resolution import CellResolver
 from omidpy.retry import Attempts
 from omidpy.snapshot import SnapshotReader
+from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 from omidpy.time_travel import read_timestamp
 from omidpy.tokens import Worker, decode_token
@@ -471,7 +472,7 @@ class TransactionManager:
         if self._is_oracle_here and self.generation:
             raise ConfigError(
                 f"the oracle of {self.store.url} lives in the process that this one was forked "
-                f"from; to share the store, start `tso-server --store {self.store.url}` and "
+                f"from; to share the store, start {server_command(self.store.url)} and "
                 'connect every process with tso="HOST:PORT"'
             )
 

@@ -40,6 +40,7 @@ from omidpy.oracle.base import (
     InvalidationVerdict,
 )
 from omidpy.oracle.discovery import read_lease
+from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 from omidpy.wire.messages import (
     CommitRequest,
@@ -182,7 +183,7 @@ class EmbeddedOracle:
         if (holder := self._acquire()) is not None:
             raise ConfigError(
                 f"{store.url} has an oracle already: {holder}. One process may use an embedded "
-                f"oracle; to share the store, start `tso-server --store {store.url}` and connect "
+                f"oracle; to share the store, start {server_command(store.url)} and connect "
                 'every process with tso="HOST:PORT"'
             )
         settings = Settings(
@@ -318,7 +319,7 @@ class EmbeddedOracle:
         if os.getpid() != self._pid:
             raise ConfigError(
                 f"the oracle of {self._url} lives in process {self._pid}, of which this one "
-                f"is a fork; start `tso-server --store {self._url}` and connect in each "
+                f"is a fork; start {server_command(self._url)} and connect in each "
                 'process with tso="HOST:PORT"'
             )
         waiter = _Waiter()

@@ -23,7 +23,7 @@ def commit_table() -> None:
 def stats(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """Count commits and invalidations.  Reads the whole commit table."""
     del tso
-    with opened(store) as open_store:
+    with opened(store, only_looks=True) as open_store:
         counted = count_entries(open_store)
     if as_json:
         print_json(counted)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
@@ -14,8 +14,9 @@ from omidpy.commit_table import COMMIT_TABLE
 from omidpy.connect import open_oracle, open_store
 from omidpy.control import CONTROL_TABLE
 from omidpy.errors import ConfigError
-from omidpy.model import FIRST_WORLD_TIMESTAMP
-from omidpy.storage.base import Store
+from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
+from omidpy.storage.address import init_command
+from omidpy.storage.base import Row, Store
 
 StoreUrl: TypeAlias = Annotated[
     str,
@@ -46,30 +47,63 @@ Apply: TypeAlias = Annotated[
 
 
 @contextmanager
-def opened(store_url: str, *, tso: str | None = None) -> Iterator[Store]:
-    """Open a store that has been set up.
+def opened(store_url: str, *, tso: str | None = None, only_looks: bool = False) -> Iterator[Store]:
+    """Open a store.
 
     Args:
         store_url: Its address; an embedded store must exist.
         tso: An oracle that must answer and serve this very store; None asks nobody.
+        only_looks: The verb writes nothing, so that it need not have been set up: system tables
+            that are missing read as empty, and a line on stderr says so.
 
     Raises:
         ConfigError: no oracle has ever run on it, and nobody ran `omidpy init`.
     """
+    if store_url == "memory:":
+        raise ConfigError("--store memory: is empty in every new process; name a file or a cluster")
     store = open_store(store_url, must_exist=True)
     try:
         existing = {schema.name for schema in store.tables()}
-        for table in (COMMIT_TABLE, CONTROL_TABLE):
-            if table not in existing:
-                raise ConfigError(
-                    f"{store_url} has no table {table}; run `omidpy init --store {store_url}`, or "
-                    "check the address"
-                )
+        missing = [name for name in (COMMIT_TABLE, CONTROL_TABLE) if name not in existing]
+        remedy = f"run {init_command(store_url)}, or check the address"
+        if missing and not only_looks:
+            raise ConfigError(f"{store_url} has no table {missing[0]}; {remedy}")
+        if missing:
+            typer.echo(f"note: {store_url} has not been set up for omidpy; {remedy}", err=True)
         if tso is not None:
             open_oracle(store, tso).close()
-        yield store
+        yield cast("Store", _NotSetUp(store, missing)) if missing else store
     finally:
         store.close()
+
+
+class _NotSetUp:
+    """A store as it will be once it is set up: system tables that are missing read as empty."""
+
+    def __init__(self, store: Store, missing: Collection[str]) -> None:
+        self._store = store
+        self._missing = missing
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the store has."""
+        return getattr(self._store, name)
+
+    @property
+    def store_id(self) -> str:
+        """On HBase it is made with the system tables."""
+        return "none yet"
+
+    def get(self, table: str, rows: Sequence[bytes], **options: Any) -> list[Row]:
+        """Read rows."""
+        if table in self._missing:
+            return [[] for _ in rows]
+        return self._store.get(table, rows, **options)
+
+    def scan(self, table: str, *key_range: KeyRange, **options: Any) -> Iterator[list[Row]]:
+        """Read pages."""
+        if table in self._missing:
+            return iter(())
+        return self._store.scan(table, *key_range, **options)
 
 
 def print_json(document: Any) -> None:

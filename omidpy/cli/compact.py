@@ -179,5 +179,5 @@ def recorded(store_url: str) -> list[Any]:
     """Return the runs that a store remembers."""
     from compactor.report import RunLog  # noqa: PLC0415 - application
 
-    with opened(store_url) as store:
+    with opened(store_url, only_looks=True) as store:
         return RunLog(ControlTable(store)).runs()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from omidpy.storage.address import init_command, server_command
 from omidpy.storage.hbase.address import parse_address
 
 LARGEST_SKEW_S: Final = 5.0
@@ -77,9 +78,21 @@ class GatewayFinding:
 
     @property
     def health(self) -> Health:
-        """A failure, unless somebody answers as expected."""
-        is_well = self.problem is None and self.is_as_addressed is not False
-        return Health.OK if is_well else Health.FAILED
+        """A failure, unless somebody answers as expected; a warning if that one can do little."""
+        if self.problem is not None or self.is_as_addressed is False:
+            return Health.FAILED
+        return Health.WARNING if self._limits else Health.OK
+
+    @property
+    def _limits(self) -> str:
+        """What cannot be done through the gateway, as the end of a sentence."""
+        if self.url is None or parse_address(self.url).api != "thrift1":
+            return ""
+        return (
+            ", for clients alone: a Thrift1 gateway shows one version of a cell and deletes all "
+            "below it, so that `init`, `tso-server`, `create_table`, `table adopt` and `compact` "
+            "need a Thrift2 gateway beside it (`hbase thrift2 start`)"
+        )
 
     @property
     def detail(self) -> str:
@@ -87,13 +100,13 @@ class GatewayFinding:
         if self.problem is not None or self.url is None:
             return self.problem or ""
         if self.is_as_addressed:
-            return "answers as the address says"
+            return f"answers as the address says{self._limits}"
         if self.is_as_addressed is None:
-            return f"use {self.url}"
+            return f"use {shlex.quote(self.url)}{self._limits}"
         found = parse_address(self.url)
         return (
             f"speaks {found.api}, {found.transport} transport, {found.protocol} protocol; "
-            f"use {self.url}"
+            f"use {shlex.quote(self.url)}{self._limits}"
         )
 
 
@@ -132,7 +145,7 @@ class MissingTablesFinding:
     @property
     def detail(self) -> str:
         """Which, and what makes them."""
-        return f"{', '.join(self.missing)} missing; run `omidpy init --store {self.url}`"
+        return f"{', '.join(self.missing)} missing; run {init_command(self.url)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +245,7 @@ class LeaseFinding:
     @property
     def detail(self) -> str:
         """Who, or what would."""
-        start = f"start `tso-server --store {shlex.quote(self.url)}`"
+        start = f"start {server_command(self.url)}"
         if not self.is_held and self.is_omid_leading:
             return (
                 "no oracle of ours holds it, and Omid's led last: stop that one for good, or let "

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json
-from omidpy.commit_table import create_system_tables
+from omidpy.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
 from omidpy.connect import open_store
-from omidpy.control import is_system_table
+from omidpy.control import CONTROL_TABLE, is_system_table
 from omidpy.errors import ConfigError
 
 
-def init(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
+def init(
+    *,
+    store: StoreUrl,
+    tso: UnaskedTso = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which tables are missing, and make none.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Set a store up; tables that exist are left alone."""
     del tso  # an oracle needs the tables, not the other way round
     if store == "memory:":
         raise ConfigError("--store memory: is gone with this process; name a file or a cluster")
-    opened = open_store(store)
+    opened = open_store(store, must_exist=dry_run)
     try:
+        if dry_run:
+            existing = {schema.name for schema in opened.tables()}
+            wanted = (CONTROL_TABLE, COMMIT_TABLE, TIMESTAMP_TABLE)
+            missing = [name for name in wanted if name not in existing]
+            if as_json:
+                print_json({"missing": missing})
+            else:
+                said = f"would make {', '.join(missing)}" if missing else "every table is there"
+                typer.echo(f"{said}; nothing was changed")
+            return
         create_system_tables(opened)
         tables = [schema.name for schema in opened.tables() if is_system_table(schema.name)]
         if as_json:

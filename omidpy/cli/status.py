@@ -28,7 +28,7 @@ def status(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) 
 
     With --tso the oracle is asked, and an exit code of 1 says that it does not serve this store.
     """
-    with opened(store) as open_store:
+    with opened(store, only_looks=True) as open_store:
         found = collect(open_store)
         if tso is not None:
             asked = {**ask_oracle(open_store, tso), "asked_at": tso}

@@ -40,7 +40,7 @@ def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fa
     from compactor.ownership import Standing, survey  # noqa: PLC0415 - application
     from compactor.unvisited import holding_back  # noqa: PLC0415 - application
 
-    with opened(store) as open_store:
+    with opened(store, only_looks=True) as open_store:
         standings = survey(open_store, COMMIT_TABLE)
         reasons = {
             one.table: one.reason for one in holding_back(open_store, COMMIT_TABLE, standings)
@@ -130,7 +130,7 @@ def adopt(
     from compactor.adoption import adopt as adopt_table  # noqa: PLC0415 - application
     from compactor.adoption import plan_adoption  # noqa: PLC0415 - application
 
-    with opened(store) as open_store:
+    with opened(store, only_looks=not apply) as open_store:
         plan = plan_adoption(
             open_store,
             name,
@@ -218,7 +218,7 @@ def ignore(
     from compactor.adoption import ignore as ignore_table  # noqa: PLC0415 - application
 
     named = parse_families(families)
-    with opened(store) as open_store:
+    with opened(store, only_looks=not apply) as open_store:
         ignore_table(open_store, name, COMMIT_TABLE, families=named, is_dry_run=not apply)
     texts = None if named is None else _texts(named)
     if as_json:

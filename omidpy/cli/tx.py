@@ -26,6 +26,9 @@ from omidpy.outcome import recorded_outcome
 
 app: Final = typer.Typer(help="Single transactions.", no_args_is_help=True)
 
+CELLS_SHOWN: Final = 20
+"""Cells that a person is shown unless all are asked for."""
+
 StartTs = Annotated[int, typer.Argument(metavar="START_TS", help="The transaction's start_ts.")]
 
 
@@ -43,12 +46,15 @@ def inspect_transaction(
     tables: Annotated[
         str | None, typer.Option(metavar="A,B", help="Look for cells in these tables alone.")
     ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help=f"List every cell, not only the first {CELLS_SHOWN}.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show every cell, the commit entry, the shadow cells and what follows.  Reads whole tables."""
+    """Show its cells, the commit entry, the shadow cells and what follows.  Reads whole tables."""
     del tso
     names = None if tables is None else [name for name in tables.split(",") if name]
-    with opened(store) as open_store:
+    with opened(store, only_looks=True) as open_store:
         found = inspect(open_store, start_ts, tables=names)
     document = as_document(found, now_ms=SystemClock().wall_ms())
     if as_json:
@@ -58,6 +64,7 @@ def inspect_transaction(
     print_facts(
         {name.replace("_", " "): "none" if v is None else v for name, v in document.items()}
     )
+    shown = found.cells if show_all else found.cells[:CELLS_SHOWN]
     if cells:
         typer.echo("")
         print_columns(
@@ -71,13 +78,16 @@ def inspect_transaction(
                     cell.kind,
                     "none" if cell.commit_ts is None else cell.commit_ts,
                 )
-                for cell in found.cells
+                for cell in shown
             ],
         )
-        if found.cell_count > len(found.cells):
-            typer.echo(f"and {found.cell_count - len(found.cells)} more cells")
-    for complaint in malformed:
+        if found.cell_count > len(shown):
+            more = "" if show_all else "; --all lists them"
+            typer.echo(f"and {found.cell_count - len(shown):,} more cells{more}")
+    for complaint in malformed if show_all else malformed[:CELLS_SHOWN]:
         typer.echo(f"malformed: {complaint}")
+    if len(malformed) > CELLS_SHOWN and not show_all:
+        typer.echo(f"and {len(malformed) - CELLS_SHOWN:,} more are malformed; --all lists them")
 
 
 @app.command()
@@ -88,7 +98,7 @@ def outcome(
     del tso
     if not 0 < start_ts < MAX_VERSION:
         raise UsageError(f"{start_ts} is no start_ts; give the one of a transaction")
-    with opened(store) as open_store:
+    with opened(store, only_looks=True) as open_store:
         found = recorded_outcome(open_store, CommitTable(open_store), Timestamp(start_ts))
     name = type(found).__name__.lower()
     commit_ts = found.commit_ts if isinstance(found, Committed) else None

@@ -28,7 +28,7 @@ from omidpy.watermarks import Watermarks
 def watermarks(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """Show the claims of the compactor, the least watermark of each table, and the horizons."""
     del tso
-    with opened(store) as open_store:
+    with opened(store, only_looks=True) as open_store:
         found = collect(open_store)
     if as_json:
         print_json(found)

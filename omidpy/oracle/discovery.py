@@ -13,6 +13,7 @@ import msgspec
 
 from omidpy.control import ControlTable, decode_document
 from omidpy.errors import ConfigError, NoSuchTable, OracleUnavailable
+from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 
 LEASE_FACT: Final = b"lease"
@@ -61,15 +62,13 @@ def lease_address(store: Store) -> tuple[str, int]:
     """
     record = read_lease(store)
     if record is None:
-        raise OracleUnavailable(
-            f"no oracle runs on {store.url}; start `tso-server --store {store.url}`"
-        )
+        raise OracleUnavailable(f"no oracle runs on {store.url}; start {server_command(store.url)}")
     if record.epoch is None:
         raise OracleUnavailable(f"the oracle of {store.url}, process {record.pid}, is starting")
     host, _, port = record.address.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(
             f"the oracle of {store.url} lives inside process {record.pid} on {record.host}, where "
-            f"no other process can reach it; end it and start `tso-server --store {store.url}`"
+            f"no other process can reach it; end it and start {server_command(store.url)}"
         )
     return host.strip("[]"), int(port)

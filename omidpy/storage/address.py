@@ -1,7 +1,8 @@
-"""Addresses of stores that are files."""
+"""Addresses of stores: those that are files, and what is typed into a shell with any of them."""
 
 from __future__ import annotations
 
+import shlex
 from urllib.parse import unquote
 
 from omidpy.errors import ConfigError
@@ -20,3 +21,13 @@ def sqlite_path(url: str) -> str:
             f"store address {url!r}: write sqlite:///relative.db or sqlite:////absolute.db"
         )
     return unquote(path)
+
+
+def server_command(url: str) -> str:
+    """Return the command that starts an oracle of a store, as it is typed into a shell."""
+    return f"`tso-server --store {shlex.quote(url)}`"
+
+
+def init_command(url: str) -> str:
+    """Return the command that sets a store up, as it is typed into a shell."""
+    return f"`omidpy init --store {shlex.quote(url)}`"

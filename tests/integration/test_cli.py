@@ -14,11 +14,13 @@ import pytest
 
 import omidpy.cli.compact
 from compactor.job import parser
-from omidpy.cells import encode_long
+from omidpy.cells import encode_long, shadow_qualifier
 from omidpy.cli import main
 from omidpy.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.control import ControlTable
-from omidpy.storage.sqlite import SqliteStore
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.sqlite import SqliteStore, url_of
 from tests.machines.cells import World
 from tests.machines.documents import environment
 
@@ -222,6 +224,64 @@ def test_init_sets_a_store_up_and_leaves_one_alone(cli: Cli, tmp_path: Path) -> 
     assert document(cli, "commit-table", "stats", "--store", new)["entries"] == 0
 
 
+def test_a_store_can_be_looked_at_before_it_is_set_up(cli: Cli, tmp_path: Path) -> None:
+    """Nobody should have to write before they know what is there."""
+    path = tmp_path / "a & b.db"
+    store = SqliteStore(str(path))
+    store.create_table(TableSchema("people", [FamilySchema(b"cf")]))
+    shadow = Put(b"cf", shadow_qualifier(b"q"), 100, encode_long(150))
+    store.create_table(TableSchema("java", [FamilySchema(b"cf")]))
+    store.write({"java": [RowMutation(b"r", [shadow])]})
+    store.close()
+    at = ("--store", url_of(str(path)))
+    looks: list[tuple[str, ...]] = [
+        ("table", "list"),
+        ("status",),
+        ("commit-table", "stats"),
+        ("watermarks",),
+        ("compact", "history"),
+        ("tx", "outcome", "100"),
+        ("tx", "inspect", "100"),
+        ("table", "adopt", "people"),
+        ("table", "ignore", "java"),
+        ("init", "--dry-run"),
+    ]
+    for words in looks:
+        code, out, err = cli(*words, *at)
+        assert (code, bool(out)) == (0, True) or words == ("compact", "history")
+        if words[0] != "init":
+            assert err.startswith("note: sqlite:///")
+            assert f"run `omidpy init --store '{at[1]}'`, or check the address" in err
+    assert {one["table"]: one["standing"] for one in document(cli, "table", "list", *at)} == {
+        "java": "blocking",
+        "people": "plain",
+    }
+    found = document(cli, "status", *at)
+    assert (found["low_watermark"], found["commit_table"]["entries"]) == (0, 0)
+    assert document(cli, "init", "--dry-run", *at)["missing"] == [
+        "OMIDPY_COMPACTION",
+        "OMID_COMMIT_TABLE",
+        "OMID_TIMESTAMP_TABLE",
+    ]
+    for words in (("compact", "run"), ("table", "adopt", "people", "--apply")):
+        assert cli(*words, *at)[0] == 2
+    document(cli, "init", *at)
+    assert document(cli, "init", "--dry-run", *at) == {"missing": []}
+    assert cli("table", "list", *at)[2] == ""
+
+
+def test_inspecting_a_large_transaction_shows_some_of_its_cells(cli: Cli, url: str) -> None:
+    """A screen full, and how many more there are; all of them for whoever asks."""
+    world = reopened(url)
+    for number in range(25):
+        world.put(b"row%02d" % number, 600)
+    _, out, _ = cli("tx", "inspect", "600")
+    assert (out.count("b'row"), out.splitlines()[-1]) == (20, "and 5 more cells; --all lists them")
+    _, out, _ = cli("tx", "inspect", "600", "--all")
+    assert (out.count("b'row"), "more cells" in out) == (25, False)
+    assert len(document(cli, "tx", "inspect", "600")["cells"]) == 25
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
@@ -379,7 +439,7 @@ def test_history_says_which_runs_kept_commits(cli: Cli) -> None:
         (("compact", "--store", "sqlite:///nowhere.db"), 2, "nowhere.db"),
         (("compact", "--store", "postgres://x"), 2, "postgres"),
         (("init", "--store", "memory:"), 2, "memory:"),
-        (("status", "--store", "memory:"), 2, "omidpy init"),
+        (("status", "--store", "memory:"), 2, "memory:"),
     ],
 )
 def test_errors_are_one_line_with_the_input_and_an_exit_code(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import socket
 import ssl
 import subprocess
@@ -74,7 +75,10 @@ def test_every_way_to_speak_is_found(
     """A gateway's operator chose it, and a gateway says nothing about it."""
     with FakeGateway(api=api, transport=transport, protocol=protocol) as gateway:
         code, (check,) = examine(f"127.0.0.1:{gateway.port}")
-    assert (code, check["verdict"], check["detail"]) == (0, "ok", f"use {check['url']}")
+    assert (code, check["verdict"]) == (0, "ok" if api == "thrift2" else "warning")
+    use, limits = f"use {shlex.quote(check['url'])}", ", for clients alone: a Thrift1 gateway"
+    assert check["detail"].startswith(use + (limits if api == "thrift1" else ""))
+    assert "need a Thrift2 gateway" in check["detail"] or api == "thrift2"
     address = parse_address(check["url"])
     assert (address.api, address.transport, address.protocol) == (api, transport, protocol)
     assert address.gateways == (("127.0.0.1", gateway.port),)
@@ -101,7 +105,7 @@ def test_options_of_the_address_stay_in_the_answer(examine: Report) -> None:
     """What the user wrote about time limits is not lost by asking."""
     with FakeGateway(transport="framed") as gateway:
         _, (check,) = examine(gateway.url("protocol=compact", "timeout_s=7"))
-    assert check["detail"].endswith("?transport=framed&timeout_s=7")
+    assert check["detail"].endswith("?transport=framed&timeout_s=7'"), "in quotes, for a shell"
 
 
 def closed_port() -> int:
@@ -218,7 +222,7 @@ def test_an_address_of_a_store_that_speaks_otherwise_is_corrected(examine: Repor
         code, checks = examine("--store", gateway.url("timeout_s=0.3"))
     assert code == 1
     assert "framed transport" in checks[0]["detail"]
-    assert f"use hbase+thrift2://127.0.0.1:{gateway.port}?transport=framed" in checks[0]["detail"]
+    assert f"use 'hbase+thrift2://127.0.0.1:{gateway.port}?transport=framed" in checks[0]["detail"]
     assert (checks[0]["is_as_addressed"], checks[0]["problem"]) == (False, None)
     assert [check["name"] for check in checks[1:]] == ["store"]
 
@@ -382,5 +386,5 @@ def test_real_gateways_are_found(examine: Report, hbase: HBase) -> None:
     assert (code, check["detail"]) == (0, f"use hbase+thrift2://{hbase.gateways[0]}")
     other = hbase.gateway("thrift1", "-f", "-c")
     code, (check,) = examine(other)
-    expected = f"use hbase+thrift1://{other}?protocol=compact&transport=framed"
-    assert (code, check["detail"]) == (0, expected)
+    expected = f"use 'hbase+thrift1://{other}?protocol=compact&transport=framed', for clients alone"
+    assert (code, check["detail"][: len(expected)]) == (0, expected)

@@ -12,6 +12,7 @@ from typing import Final
 
 from omidpy.errors import ConfigError, NoSuchTable
 from omidpy.model import Column
+from omidpy.storage.address import init_command
 from omidpy.storage.base import Put, RowMutation, Store
 
 TABLE: Final = "OMIDPY_COMPACTION"
@@ -31,7 +32,7 @@ def store_id(store: Store) -> str:
         return read_id(store) or _make(store)
     except NoSuchTable as error:
         raise ConfigError(
-            f"the store {store.url} has not been set up; run `omidpy init --store {store.url}`"
+            f"the store {store.url} has not been set up; run {init_command(store.url)}"
         ) from error
 
 
