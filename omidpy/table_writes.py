@@ -132,7 +132,11 @@ class TableWrites:
 
     def put(self, row: bytes, cells: CheckedCells) -> None:
         """Hand one put to the transaction."""
-        self._put(row, cells)
+        try:
+            self._put(row, cells)
+        except BaseException as error:
+            self._interrupted(error)
+            raise
         self._host.wrote()
 
     def delete(self, checked: CheckedDelete) -> None:
@@ -167,16 +171,24 @@ class TableWrites:
             StorageError: the buffer is past its limit, and a flush failed; all of the writes are in
                 the transaction.
         """
-        for write in writes:
-            if isinstance(write, CheckedPut):
-                self._put(*write)
-            else:
-                self._delete(write, found.get((write.row, write.families)))
+        try:
+            for write in writes:
+                if isinstance(write, CheckedPut):
+                    self._put(*write)
+                else:
+                    self._delete(write, found.get((write.row, write.families)))
+        except BaseException as error:
+            self._interrupted(error)
+            raise
         self._host.wrote()
 
     def spoil(self, reason: str) -> None:
         """Let the transaction, or the savepoint that is open, end in a rollback alone."""
         self._buffer.spoil(reason)
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Let no half of what belongs together be committed by whoever catches an interrupt."""
+        self.spoil(f"writing to table {self.name!r} was interrupted by {type(error).__name__}")
 
     def _put(self, row: bytes, cells: CheckedCells) -> None:
         put, name, conflict_free = self._buffer.put, self.name, self._is_conflict_free

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from omidpy.arguments import MAX_VALUE_BYTES
+from omidpy.buffer import WriteBuffer
 from omidpy.errors import (
     NoSuchFamily,
     StorageUnavailable,
@@ -16,6 +17,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.storage.memory import MemoryStore
+from omidpy.table import TransactionalTable
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.transaction import Transaction
 from tests.machines.clients import TABLE, Client
@@ -166,6 +168,50 @@ def test_half_of_a_batch_is_no_part_of_a_worker(client: Client) -> None:
         fail()
     with pytest.raises(UsageError, match="must not be merged: a batch of table 't' was left"):
         worker.finish()
+
+
+def two_columns(table: TransactionalTable) -> None:
+    """Put one row."""
+    table.put(b"r", {b"cf:a": b"1", b"cf:b": b"2"})
+
+
+def two_rows(table: TransactionalTable) -> None:
+    """Put them in one batch."""
+    with table.batch() as batch:
+        batch.put(b"a", {b"cf:q": b"v"})
+        batch.put(b"b", {b"cf:q": b"v"})
+
+
+def a_whole_row(table: TransactionalTable) -> None:
+    """Delete a row of two columns."""
+    table.delete(b"old")
+
+
+@pytest.mark.parametrize("write", [two_columns, two_rows, a_whole_row])
+def test_what_an_interrupt_cut_in_half_is_not_committed(
+    client: Client, monkeypatch: pytest.MonkeyPatch, write: Callable[[TransactionalTable], None]
+) -> None:
+    """Ctrl-C comes at any line, and a program may catch it and go on to its commit."""
+    with client.tm.begin() as tx:
+        tx.table(TABLE).put(b"old", {b"cf:a": b"1", b"cf:b": b"2"})
+    tx = client.tm.begin()
+    put = WriteBuffer.put
+    count = 0
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        put(*args, **kwargs)
+
+    monkeypatch.setattr(WriteBuffer, "put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tx.table(TABLE))
+    with pytest.raises(TransactionAborted, match="'t' was interrupted by KeyboardInterrupt"):
+        tx.commit()
+    assert client.read(b"old") == {b"cf:a": b"1", b"cf:b": b"2"}
+    assert client.read(b"a") == client.read(b"r") == {}
 
 
 def test_a_batch_that_is_not_a_block_is_its_callers(client: Client) -> None:
