@@ -306,6 +306,8 @@ def test_a_write_that_was_answered_too_late_is_in_doubt_and_made_once(pools: Poo
         with pytest.raises(StorageUnavailable, match=r"0\.2 s.*whether it was applied is not"):
             put(pool)
         silent.set()
+        # The gateway may get to it only after we have given it up.
+        wait_until(lambda: gateway.calls["put"] > 0, "the put arrives")
         assert gateway.calls["put"] == 1
 
 
@@ -430,6 +432,7 @@ def test_a_silent_gateway_is_given_up_in_time_whatever_a_look_up_does(
         with pytest.raises(StorageUnavailable, match=r"no answer within 0\.2 s"):
             put(pool)
         is_over.set()
+        wait_until(lambda: {"put", "getAllRegionLocations"} <= set(gateway.calls), "both arrive")
         assert gateway.calls["put"] == 1
         assert gateway.calls["getAllRegionLocations"] == 1
 

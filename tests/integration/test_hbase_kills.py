@@ -11,9 +11,10 @@ import pytest
 
 from omidpy.commit_table import create_system_tables
 from omidpy.connect import open_store
-from omidpy.testing.verification import Judgement, Plan, verify
+from omidpy.testing.verification import Judgement, Plan
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
+from tests.machines.proven import proven
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
 
@@ -31,14 +32,15 @@ def url(hbase: HBase) -> Iterator[str]:
 def run(url: str, duration_s: float, *, clients: int, seed: int) -> Judgement:
     """Run the workloads, and hold the run to no anomaly and to having killed."""
     kill = frozenset({"clients", "oracle"})
-    judgement = verify(Plan(url, duration_s=duration_s, client_count=clients, kill=kill, seed=seed))
-    assert judgement.anomalies == []
-    assert judgement.problems == []
-    assert judgement.clients_killed > 0
-    assert judgement.oracle_killed > 0
-    assert judgement.overlap.committed > 0
-    assert judgement.overlap.concurrent_pairs > 0
-    return judgement
+    return proven(
+        Plan(url, duration_s=duration_s, client_count=clients, kill=kill, seed=seed),
+        lambda judgement: (
+            judgement.clients_killed > 0
+            and judgement.oracle_killed > 0
+            and judgement.overlap.committed > 0
+            and judgement.overlap.concurrent_pairs > 0
+        ),
+    )
 
 
 def test_a_short_run_with_kills_is_clean(url: str) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+
+from tests.machines.hbase.ports import PortBlock
 
 ROOT: Final = Path(__file__).parents[2]
 PORT: Final = "24758"
@@ -32,13 +33,6 @@ def blocks() -> Iterator[Block]:
     text = (ROOT / "README.md").read_text("utf-8")
     for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
         yield Block(match[1], match[2], text.count("\n", 0, match.start()) + 1)
-
-
-def free_port() -> str:
-    """Return a port that nobody listens on now: the printed one may be in use."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def environment() -> dict[str, str]:
@@ -85,9 +79,9 @@ def test_the_readme_runs_as_printed(tmp_path: Path) -> None:
     Python blocks run as scripts, and print what the `text` block after them says.  The lines of
     `console` blocks run in order, in the background where they end with `&`.
     """
-    port = free_port()
     printed = ""
-    with ExitStack() as stack:
+    with closing(PortBlock()) as ports, ExitStack() as stack:
+        port = str(ports.port(PORT))  # the printed one may be in use
         for language, text, line in blocks():
             source = text.replace(PORT, port)
             if language == "python":

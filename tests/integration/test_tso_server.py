@@ -349,11 +349,12 @@ def test_an_embedded_oracle_is_refused_beside_a_server(server: ServerProcess, ur
 def test_a_second_sigterm_ends_the_process_at_once(url: str) -> None:
     """Whatever the drain waits for: here a store whose lock another process holds."""
     with tso_server(url) as server:
-        oracle = TcpOracle(server.address, request_timeout_s=0.2, reconnect_budget_s=0)
+        oracle = TcpOracle(server.address, reconnect_budget_s=0)
         start_ts = oracle.begin().start_ts
         store = open_store(url)
         lock = os.open(url.removeprefix("sqlite:///") + "-lock", os.O_RDWR)
         fcntl.flock(lock, fcntl.LOCK_EX)
+        oracle._request_timeout_s = 0.2
         with pytest.raises(OracleUnavailable):
             oracle.commit(start_ts, [CellId(1)], [])
         server.process.send_signal(signal.SIGTERM)

@@ -23,7 +23,6 @@ import os
 import queue
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +31,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, NamedTuple, Self
+
+from tests.machines.hbase.ports import PortBlock
 
 ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 120.0
@@ -117,11 +118,14 @@ class PageRun:
         """
         self._page = page
         self._directory = directory
-        self._real = {**{port: free_port() for port in PORTS}, **(addresses or {})}
+        # The printed ports may be in use; and one of the kernel's choice is free only until then.
+        ports = PortBlock()
+        self._real = {**{port: str(ports.port(port)) for port in PORTS}, **(addresses or {})}
         names = sorted(self._real, key=len, reverse=True)  # `omid:24758` before `24758`
         self._printed_address = re.compile("|".join(map(re.escape, names)))
         self._environment = environment()
         self._stack = ExitStack()
+        self._stack.callback(ports.close)
         self._background: list[Server] = []
         self._interpreter: subprocess.Popen[str] | None = None
         self._printed = ""
@@ -277,13 +281,6 @@ def _end(interpreter: subprocess.Popen[str]) -> None:
     interpreter.stdin.close()
     interpreter.wait(DEADLINE_S)
     interpreter.stdout.close()
-
-
-def free_port() -> str:
-    """Return a port that nobody listens on now: the printed one may be in use."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def environment() -> dict[str, str]:
