@@ -14,6 +14,7 @@ from omidpy.fate.operation import Failure, Operation, Status
 from omidpy.fate.step import Again, Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.sweep import Keep
 from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.zookeeper_store import ZooKeeperFateStore
 
 __all__ = [
     "Again",
@@ -30,5 +31,6 @@ __all__ = [
     "Step",
     "StepContext",
     "TableFateStore",
+    "ZooKeeperFateStore",
     "step",
 ]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -108,6 +108,19 @@ class ZooKeeperAddress:
     """How long the lease must stand still before it is taken over: `leasePeriodInMs` of Omid."""
     client_options: Mapping[str, Any] = field(default_factory=dict)
     """What kazoo's client takes for TLS and SASL."""
+
+    def with_timeout(self, timeout_s: float) -> ZooKeeperAddress:
+        """Return the address with another timeout."""
+        return replace(self, timeout_s=timeout_s)
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether several requests may be under way at once.
+
+        Over TLS kazoo overlooks an answer that came in one record with the one before, until the
+        next ping some seconds later.
+        """
+        return not self.client_options.get("use_ssl", False)
 
     @property
     def lease_path(self) -> str:
@@ -319,6 +332,47 @@ def connected(address: ZooKeeperAddress) -> Iterator[ZooKeeper]:
         zookeeper.close()
 
 
+def start_client(
+    address: ZooKeeperAddress,
+) -> tuple[KazooClient, tuple[type[Exception], ...]]:
+    """Open a session of kazoo's; return it and what its calls raise when nobody answers.
+
+    Raises:
+        ConfigError: kazoo is not installed, or TLS or SASL is not set up as asked.
+        StorageUnavailable: nobody answers within the timeout.
+    """
+    require_kazoo()
+    from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
+    from kazoo.exceptions import (  # noqa: PLC0415 - an extra
+        AuthFailedError,
+        KazooException,
+        SASLException,
+    )
+
+    where = f"ZooKeeper at {address.hosts}"
+    try:
+        client = KazooClient(
+            hosts=address.hosts, timeout=address.timeout_s, **address.client_options
+        )
+    except (SASLException, ImportError) as error:
+        raise ConfigError(f"{where} does not let us in: {error}") from error
+    failures = (KazooException, client.handler.timeout_exception, OSError)
+    try:
+        client.start(timeout=address.timeout_s)
+    except BaseException as error:
+        client.stop()
+        client.close()
+        if isinstance(error, AuthFailedError | SASLException | ImportError):
+            raise ConfigError(f"{where} does not let us in: {error}") from error
+        if isinstance(error, failures):
+            raise StorageUnavailable(
+                f"{where} does not answer within {address.timeout_s:g} s ({error}); check the "
+                "addresses, and whether it wants tls=true"
+            ) from error
+        raise
+    return client, failures
+
+
 class KazooZooKeeper:
     """A session with a real ensemble, kept alive by kazoo's threads.  Safe to share."""
 
@@ -329,38 +383,10 @@ class KazooZooKeeper:
             ConfigError: kazoo is not installed, or TLS or SASL is not set up as asked.
             StorageUnavailable: nobody answers within the timeout.
         """
-        require_kazoo()
-        from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
-        from kazoo.exceptions import (  # noqa: PLC0415 - an extra
-            AuthFailedError,
-            KazooException,
-            SASLException,
-        )
-
         self._timeout_s = address.timeout_s
-        # Over TLS kazoo overlooks an answer that came in one record with the one before, until the
-        # next ping some seconds later.  So there is never more than one under way.
-        self._is_pipelined = not address.client_options.get("use_ssl", False)
+        self._is_pipelined = address.is_pipelined
         self._where = f"ZooKeeper at {address.hosts}"
-        try:
-            self._client: KazooClient = KazooClient(
-                hosts=address.hosts, timeout=address.timeout_s, **address.client_options
-            )
-            self._failures: tuple[type[Exception], ...] = (
-                KazooException,
-                self._client.handler.timeout_exception,
-                OSError,
-            )
-            self._client.start(timeout=address.timeout_s)
-        except (AuthFailedError, SASLException, ImportError) as error:
-            self.close()
-            raise ConfigError(f"{self._where} does not let us in: {error}") from error
-        except self._failures as error:
-            self.close()
-            raise StorageUnavailable(
-                f"{self._where} does not answer within {address.timeout_s:g} s ({error}); check "
-                "the addresses, and whether it wants tls=true"
-            ) from error
+        self._client, self._failures = start_client(address)
 
     def read(self, path: str) -> Znode | None:
         """Return a znode as it is now; see `ZooKeeper.read`."""
@@ -408,10 +434,8 @@ class KazooZooKeeper:
 
     def close(self) -> None:
         """End the session; see `ZooKeeper.close`."""
-        client = getattr(self, "_client", None)
-        if client is not None:
-            client.stop()
-            client.close()
+        self._client.stop()
+        self._client.close()
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -46,7 +46,6 @@ def a_full_operation() -> Operation:
     """Return an operation no field of which is as it begins."""
     return an_operation(
         status=Status.IN_PROGRESS,
-        version=7,
         key='["a",1]',
         auto_clean=True,
         is_past_pivot=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omidpy.fate.locks import Locks, Mode
-from omidpy.fate.operation import Operation, Status
+from omidpy.fate.operation import Operation, Status, new_id
 from omidpy.fate.store import FateStore
 from omidpy.model import KeyRange
 from omidpy.testing.chapters.basics import in_threads
@@ -81,6 +81,24 @@ class Queues(Chapter):
             assert locks.write(TABLE, c.id) is not None
             assert locks.write(TABLE, b.id) is None
         finally:
+            other.close()
+
+    def test_a_queue_is_swapped_only_as_it_was_read(self, fates: FateStore) -> None:
+        """Else one of two who ask at once would lose its place."""
+        table = f"ns:{new_id()}"
+        other = self.reopen(fates)
+        try:
+            assert fates.swap_lock_queue(table, None, b"1")
+            assert not other.swap_lock_queue(table, None, b"2")
+            assert fates.read_lock_queue(table) == other.read_lock_queue(table) == b"1"
+            assert other.swap_lock_queue(table, b"1", b"2")
+            assert not fates.swap_lock_queue(table, b"1", b"3")
+            assert not fates.swap_lock_queue(table, b"1", b"3")
+            assert fates.read_lock_queue(table) == b"2"
+            assert fates.read_lock_queue(f"{table}-other") is None
+            assert dict(fates.lock_queues())[table] == b"2"
+        finally:
+            other.swap_lock_queue(table, b"2", b"{}")
             other.close()
 
     def test_all_locks_are_listed_with_what_they_wait_for(self, fates: FateStore) -> None:

@@ -1,0 +1,229 @@
+"""Znodes for operations: reads behind a sync, transactions that check versions, signs of life.
+
+One session for each process: after a fork the child opens its own, and leaves its parent's alone.
+What a request without an answer has done is not known, and it may still be done: kazoo keeps what
+it could not send.
+
+Lacks everything of operations; `zookeeper_store.py` has that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from omidpy.errors import StorageUnavailable
+from omidpy.oracle.zookeeper import Znode, ZooKeeperAddress, require_kazoo, start_client
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+MAX_PIPELINED: Final = 200
+"""Requests that are under way at once for one caller."""
+
+
+class Create(NamedTuple):
+    """Create a znode that is not there."""
+
+    path: str
+    data: bytes
+
+
+class Write(NamedTuple):
+    """Write a znode that still has a version."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+class Delete(NamedTuple):
+    """Delete a znode that still has a version."""
+
+    path: str
+    version: int = -1
+
+
+Change = Create | Write | Delete
+
+
+class Session:
+    """A session with an ensemble.  Safe to share among threads, and after a fork."""
+
+    def __init__(self, address: ZooKeeperAddress) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: kazoo is not installed, or TLS or SASL is not set up as asked.
+            StorageUnavailable: nobody answers within the timeout.
+        """
+        require_kazoo()
+        self.address = address
+        self._mutex = threading.Lock()
+        self._pid = os.getpid()
+        self._is_closed = False
+        # Whoever may not have two requests under way takes turns.
+        self._turn: AbstractContextManager[Any] = (
+            contextlib.nullcontext() if address.is_pipelined else threading.RLock()
+        )
+        self._client, self._failures = start_client(address)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the ensemble waits for a sign of life before it ends the session."""
+        return self.address.timeout_s
+
+    @property
+    def session_id(self) -> int | None:
+        """The session that goes on; None while it is not known whether it does."""
+        client = self._client
+        return client.client_id[0] if client.connected and client.client_id else None
+
+    # -- reads ---------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Let the server that we ask know what was written before now."""
+        with self._calling() as client:
+            client.sync_async("/").get(timeout=self.timeout_s)
+
+    def read(self, path: str) -> Znode | None:
+        """Return a znode as it is now; None if there is none."""
+        self.sync()
+        return self.read_each([path])[0]
+
+    def read_each(self, paths: Sequence[str]) -> list[Znode | None]:
+        """Return znodes as the server knows them, each for itself."""
+        from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
+
+        found: list[Znode | None] = []
+        step = MAX_PIPELINED if self.address.is_pipelined else 1
+        with self._calling() as client:
+            for first in range(0, len(paths), step):
+                asked = [client.get_async(path) for path in paths[first : first + step]]
+                for answer in asked:
+                    try:
+                        data, stat = answer.get(timeout=self.timeout_s)
+                        found.append(Znode(data, stat.version))
+                    except NoNodeError:
+                        found.append(None)
+        return found
+
+    def children(self, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
+        """Return the names below a znode; none if it is not there.
+
+        Args:
+            path: The znode.
+            watch: Called once when they change.
+        """
+        from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
+
+        self.sync()
+        with self._calling() as client:
+            try:
+                found: list[str] = client.get_children_async(path, watch=watch).get(
+                    timeout=self.timeout_s
+                )
+            except NoNodeError:
+                return []
+            return found
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def change(self, changes: Sequence[Change]) -> bool:
+        """Do all of it, or nothing; False if a znode is not as it must be.
+
+        Raises:
+            StorageUnavailable: it may be done, and may still be.
+        """
+        from kazoo.exceptions import (  # noqa: PLC0415 - an extra
+            BadVersionError,
+            NodeExistsError,
+            NoNodeError,
+            RolledBackError,
+            RuntimeInconsistency,
+        )
+
+        with self._calling() as client:
+            transaction = client.transaction()
+            for change in changes:
+                match change:
+                    case Create():
+                        transaction.create(change.path, change.data)
+                    case Write():
+                        transaction.set_data(change.path, change.data, change.version)
+                    case Delete():
+                        transaction.delete(change.path, change.version)
+            results = transaction.commit_async().get(timeout=self.timeout_s)
+        errors = [result for result in results if isinstance(result, Exception)]
+        for error in errors:
+            if isinstance(error, BadVersionError | NodeExistsError | NoNodeError):
+                return False
+        for error in errors:
+            if not isinstance(error, RolledBackError | RuntimeInconsistency):
+                raise StorageUnavailable(f"{self._where()} refused a change: {error!r}") from error
+        return not errors
+
+    def make(self, path: str) -> None:
+        """Create an empty znode and its parents; those that exist are left alone."""
+        with self._calling() as client:
+            client.ensure_path_async(path).get(timeout=self.timeout_s)
+
+    def create(self, path: str, data: bytes, *, is_ephemeral: bool = False) -> bool:
+        """Create a znode; False if it is there."""
+        from kazoo.exceptions import NodeExistsError  # noqa: PLC0415 - an extra
+
+        with self._calling() as client:
+            try:
+                client.create_async(path, data, ephemeral=is_ephemeral).get(timeout=self.timeout_s)
+            except NodeExistsError:
+                return False
+            return True
+
+    def is_ours(self, path: str) -> bool:
+        """Say whether an ephemeral znode is there and belongs to this very session."""
+        self.sync()
+        with self._calling() as client:
+            stat = client.exists_async(path).get(timeout=self.timeout_s)
+            return stat is not None and bool(stat.owner_session_id == client.client_id[0])
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the session; a second call does nothing."""
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if self._pid == os.getpid():
+                self._client.stop()
+                self._client.close()
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[KazooClient]:
+        """Lend the client, and say in our words what fails."""
+        with self._turn:
+            client = self._current()
+            try:
+                yield client
+            except self._failures as error:
+                text = str(error) or type(error).__name__
+                raise StorageUnavailable(f"{self._where()} gave no answer: {text}") from error
+
+    def _current(self) -> KazooClient:
+        if self._is_closed:
+            raise StorageUnavailable(f"the session with {self._where()} is closed; open it again")
+        if self._pid != os.getpid():
+            # The threads that keep a session are the parent's; so is its socket.
+            self._mutex = threading.Lock()
+            if not self.address.is_pipelined:
+                self._turn = threading.RLock()
+            self._pid = os.getpid()
+            self._client, self._failures = start_client(self.address)
+        return self._client
+
+    def _where(self) -> str:
+        return f"ZooKeeper at {self.address.hosts}"

@@ -1,0 +1,543 @@
+"""Operations in ZooKeeper, where Accumulo keeps its own: below `/omid/fate` by default.
+
+    tx_<16 hex>                    JSON: status, reservation and all that is not a step
+    tx_<16 hex>/debug              JSON: what kind of operation it is, for people
+    tx_<16 hex>/repo_0000000000    JSON: a step; the highest number is the top
+    keys/<sha256>                  the operation that was last submitted under a key
+    workers/<id>                   ephemeral: a worker lives as long as its session
+    locks/<table>                  JSON: who holds and wants locks on a table
+
+Each change is one transaction that writes the operation's znode over the version that was seen,
+and its steps with it; so the version of that znode is the guard, and one more than it ours.
+
+A key's znode goes in the transaction that removes its operation, and moves to another operation in
+one that writes the znode of the old one too.  So whoever has seen an old owner finds another
+version there, however often the key was made anew.
+
+A worker's lease is the session's timeout: `timeout_s` of the store, and not `lease_s`.
+
+Lacks a bound but ZooKeeper's own: a request of more than 1 MiB (`jute.maxbuffer`) is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec.structs import replace
+
+from omidpy.clock import Clock
+from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
+from omidpy.fate.operation import (
+    Failure,
+    FateId,
+    Operation,
+    Reservation,
+    Status,
+    Unreadable,
+    seeded,
+)
+from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
+from omidpy.fate.workers import TRUST
+from omidpy.fate.zookeeper_session import Change, Create, Delete, Session, Write
+from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
+
+DEFAULT_PATH: Final = "/omid/fate"
+OPERATION_PREFIX: Final = "tx_"
+MAX_STEP_BYTES: Final = 512 * 1024
+"""Half of what ZooKeeper takes in one request, by default."""
+
+MAX_ATTEMPTS: Final = 100
+"""How often a submission under a key that changes all the time is tried."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operation's znode holds; names as in a table (`rows.py`)."""
+
+    status: Status
+    fateop: str
+    w: str
+    ctime: int
+    depth: int
+    """How many steps there are."""
+    txkey: str | None = None
+    reservation: Reservation | None = None
+    autoclean: bool = False
+    pivot: bool = False
+    retval: Any = None
+    exception: Failure | None = None
+    undoerrors: tuple[Failure, ...] = ()
+    progress: str = ""
+    waiting: str = ""
+    failures: int = 0
+    txageoff: int | None = None
+
+
+class Format(msgspec.Struct, frozen=True):
+    """What the root's znode holds."""
+
+    format: int
+
+
+class Debug(msgspec.Struct, frozen=True):
+    """What the znode `debug` of an operation holds."""
+
+    fateop: str
+
+
+class ZooKeeperFateStore(FateStore):
+    """Keeps operations in an ensemble."""
+
+    max_step_bytes = MAX_STEP_BYTES
+
+    def __init__(
+        self, hosts: str, path: str = DEFAULT_PATH, *, timeout_s: float | None = None
+    ) -> None:
+        """Connect.
+
+        Args:
+            hosts: `zk1:2181,zk2:2181`, or an address `zk://zk1:2181,zk2:2181/?tls=true` with the
+                options of `tso-server --lease`.
+            path: The znode below which everything is; made when it is needed.
+            timeout_s: The session's timeout, after which a dead executor's operations are others'.
+
+        Raises:
+            ConfigError: an address or the path does not fit, kazoo is not installed, or a newer
+                omidpy has written there.
+            StorageUnavailable: nobody answers.
+        """
+        super().__init__()
+        address = parse_zookeeper(hosts if hosts.startswith(SCHEME) else SCHEME + hosts)
+        if not path.startswith("/") or path.endswith("/") or "//" in path:
+            raise ConfigError(f"path={path!r} is no znode; write for instance {DEFAULT_PATH}")
+        if timeout_s is not None:
+            address = address.with_timeout(timeout_s)
+        self._path = path
+        self._session = Session(address)
+        self._cache: dict[FateId, Operation] = {}
+        self._queues: dict[str, tuple[bytes, int]] = {}
+        self._mutex = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+        self._exists = False
+        try:
+            self._exists = self._check_format()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The ensemble and the path."""
+        return f"{SCHEME}{self._session.address.hosts}{self._path}"
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def insert(self, operation: Operation) -> bool:
+        """Write a new record; see `FateStore`.  Cost: 1 transaction."""
+        self._make_path()
+        return self._session.change(self._insertion(operation))
+
+    def swap(self, old: Operation, new: Operation) -> bool:
+        """Write what differs; see `FateStore`.  Cost: 1 transaction."""
+        node = self._node(old.id)
+        changes: list[Change] = [Write(node, _encode(new), _znode_version(old))]
+        for position, raw in enumerate(new.stack):
+            if position >= len(old.stack):
+                changes.append(Create(_step_path(node, position), raw))
+            elif old.stack[position] != raw:
+                changes.append(Write(_step_path(node, position), raw))
+        changes += [
+            Delete(_step_path(node, position)) for position in range(len(new.stack), len(old.stack))
+        ]
+        return self._session.change(changes)
+
+    def remove(self, operation: Operation) -> bool:
+        """Remove the record and its key's znode; see `FateStore`."""
+        changes = self._removal(operation)
+        if operation.key is not None:
+            path = self._key_path(operation.key)
+            found = self._session.read(path)
+            if found is not None and _owner_id(found) == operation.id:
+                changes.append(Delete(path, found.version))
+        if not self._session.change(changes):
+            return False
+        with self._mutex:
+            self._cache.pop(operation.id, None)
+        return True
+
+    def read(self, operation_id: FateId) -> Operation | None:
+        """Return an operation; see `FateStore`.  Cost: 3 round trips."""
+        self._session.sync()
+        found = self._read_each([operation_id])[operation_id]
+        assert not isinstance(found, Unreadable), "what cannot be read has raised"
+        return found
+
+    def scan(self) -> Iterator[Operation | Unreadable]:
+        """Yield every operation; see `FateStore`.
+
+        Cost: 1 request for each, and for each that has changed since the last scan 1 for each step.
+        """
+        watch = self._tell if self._callbacks else None
+        names = self._session.children(self._path, watch=watch)
+        ids = [
+            FateId(name.removeprefix(OPERATION_PREFIX))
+            for name in names
+            if name.startswith(OPERATION_PREFIX)
+        ]
+        found = self._read_each(ids, is_tolerant=True)
+        with self._mutex:
+            self._cache = {
+                one: operation
+                for one, operation in found.items()
+                if isinstance(operation, Operation)
+            }
+        yield from (operation for operation in found.values() if operation is not None)
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def submit(self, operation: Operation) -> Operation:
+        """Keep an operation and let it be run, with a key too in one transaction."""
+        if operation.key is None:
+            return super().submit(operation)
+        made = self.create(seeded(operation))
+        return self.seed(made.id) if made.status is Status.NEW else made
+
+    def claim_key(self, operation: Operation) -> Operation:
+        """Insert a record under its key; see `FateStore`.  Cost: 1 transaction and some reads."""
+        assert operation.key is not None, "only what has a key claims one"
+        self._make_path()
+        path = self._key_path(operation.key)
+        failures = 0
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                found = self._session.read(path)
+                owner = None if found is None else self.read(_owner_id(found))
+                if owner is not None and (owner.id == operation.id or is_live(owner)):
+                    return owner
+                changes = self._insertion(operation)
+                if found is None:
+                    changes.append(Create(path, operation.id.encode()))
+                else:
+                    changes.append(Write(path, operation.id.encode(), found.version))
+                if owner is not None:
+                    # So that nobody takes the key from it once more, who has seen it as we did.
+                    touched = replace(owner, write_id=uuid.uuid4().hex)
+                    node = self._node(owner.id)
+                    changes.append(Write(node, _encode(touched), _znode_version(owner)))
+                if self._session.change(changes):
+                    return operation
+            except StorageUnavailable:
+                failures += 1
+                if not brief(failures):
+                    raise
+        raise FateError(
+            f"operation {operation.id} could not be entered under its key {operation.key}, because "
+            f"{path} changes all the time; submit it again"
+        )
+
+    # -- locks ---------------------------------------------------------------------------------
+
+    def read_lock_queue(self, table: str) -> bytes | None:
+        """Return a table's queue; see `FateStore`."""
+        found = self._session.read(self._lock_path(table))
+        if found is None:
+            return None
+        with self._mutex:
+            self._queues[table] = (found.data, found.version)
+        return found.data
+
+    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a table's queue; see `FateStore`.  Its znode is never deleted."""
+        self._make_path()
+        path = self._lock_path(table)
+        if old is None:
+            return self._session.create(path, new)
+        with self._mutex:
+            known = self._queues.get(table)
+        if known is None or known[0] != old:
+            self.read_lock_queue(table)
+            with self._mutex:
+                known = self._queues.get(table)
+        if known is None or known[0] != old:
+            return False
+        return self._session.change([Write(path, new, known[1])])
+
+    def lock_queues(self) -> Iterator[tuple[str, bytes]]:
+        """Yield every queue; see `FateStore`."""
+        names = self._session.children(f"{self._path}/locks")
+        nodes = self._session.read_each([f"{self._path}/locks/{name}" for name in names])
+        for name, found in zip(names, nodes, strict=True):
+            if found is not None:
+                yield unquote(name), found.data
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def new_worker(self, *, lease_s: float, clock: Clock) -> EphemeralWorker:
+        """Register a worker; see `FateStore`.  Its lease is the session's timeout."""
+        del lease_s
+        self._make_path()
+        return EphemeralWorker(self._session, f"{self._path}/workers", clock)
+
+    def new_judge(self, clock: Clock) -> EphemeralJudge:
+        """Return a judge; see `FateStore`."""
+        del clock
+        return EphemeralJudge(self._session, f"{self._path}/workers")
+
+    def sweep(self, judge: Judge) -> None:
+        """Do nothing: keys go with their operations, and workers with their sessions."""
+
+    def on_news(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when an operation comes or goes; see `FateStore`."""
+        self._callbacks.append(callback)
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+    # -- znodes --------------------------------------------------------------------------------
+
+    def _check_format(self) -> bool:
+        found = self._session.read(self._path)
+        if found is None or not found.data:
+            return False
+        try:
+            version = msgspec.json.decode(found.data, type=Format).format
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"{self.url} holds {found.data[:80]!r}, which is no store of operations; name "
+                "another path"
+            ) from error
+        if version > FORMAT:
+            raise ConfigError(
+                f"{self.url} has format {version}, and this omidpy reads up to {FORMAT}; upgrade "
+                "omidpy to the version that wrote it"
+            )
+        return True
+
+    def _make_path(self) -> None:
+        if self._exists:
+            return
+        for name in ("keys", "workers", "locks"):
+            self._session.make(f"{self._path}/{name}")
+        if not self._check_format():
+            self._session.change([Write(self._path, msgspec.json.encode(Format(FORMAT)), 0)])
+        self._exists = self._check_format()
+
+    def _read_each(
+        self, ids: Collection[FateId], *, is_tolerant: bool = False
+    ) -> dict[FateId, Operation | Unreadable | None]:
+        """Read operations, each as of one moment: its steps lie between two equal versions."""
+        found: dict[FateId, Operation | Unreadable | None] = {}
+        wanted = list(ids)
+        while wanted:
+            before = self._nodes(wanted)
+            records: dict[FateId, Record] = {}
+            for one in wanted:
+                try:
+                    known = self._unchanged(one, before[one])
+                    if known is None and before[one] is not None:
+                        records[one] = _decode(before[one], where=self._node(one))
+                    else:
+                        found[one] = known
+                except CorruptCell as error:
+                    if not is_tolerant:
+                        raise
+                    found[one] = Unreadable(one, str(error))
+            stacks = self._stacks(records)
+            after = self._nodes(list(records))
+            wanted = []
+            for one, record in records.items():
+                node, stack = before[one], stacks[one]
+                assert node is not None, "it has been decoded"
+                if after[one] is None:
+                    found[one] = None
+                elif after[one] != node or None in stack:
+                    wanted.append(one)
+                else:
+                    found[one] = _operation(one, record, node.version, stack)
+        return found
+
+    def _unchanged(self, operation_id: FateId, node: Znode | None) -> Operation | None:
+        """Return what is known of an operation since the last scan, if it is still so."""
+        with self._mutex:
+            known = self._cache.get(operation_id)
+        if node is None or known is None or _znode_version(known) != node.version:
+            return None
+        return known
+
+    def _nodes(self, ids: list[FateId]) -> dict[FateId, Znode | None]:
+        nodes = self._session.read_each([self._node(one) for one in ids])
+        return dict(zip(ids, nodes, strict=True))
+
+    def _stacks(self, records: dict[FateId, Record]) -> dict[FateId, list[bytes | None]]:
+        paths = [
+            _step_path(self._node(one), position)
+            for one, record in records.items()
+            for position in range(record.depth)
+        ]
+        steps = iter(self._session.read_each(paths))
+        return {
+            one: [None if (step := next(steps)) is None else step.data for _ in range(record.depth)]
+            for one, record in records.items()
+        }
+
+    def _insertion(self, operation: Operation) -> list[Change]:
+        node = self._node(operation.id)
+        return [
+            Create(node, _encode(operation)),
+            Create(f"{node}/debug", msgspec.json.encode(Debug(operation.name))),
+            *(
+                Create(_step_path(node, position), raw)
+                for position, raw in enumerate(operation.stack)
+            ),
+        ]
+
+    def _removal(self, operation: Operation) -> list[Change]:
+        node = self._node(operation.id)
+        return [
+            *(Delete(_step_path(node, position)) for position in range(len(operation.stack))),
+            Delete(f"{node}/debug"),
+            Delete(node, _znode_version(operation)),
+        ]
+
+    def _tell(self, event: object) -> None:
+        del event
+        for callback in list(self._callbacks):
+            callback()
+
+    def _node(self, operation_id: FateId) -> str:
+        return f"{self._path}/{OPERATION_PREFIX}{operation_id}"
+
+    def _key_path(self, key: str) -> str:
+        return f"{self._path}/keys/{hashlib.sha256(key.encode()).hexdigest()}"
+
+    def _lock_path(self, table: str) -> str:
+        return f"{self._path}/locks/{quote(table, safe='')}"
+
+
+class EphemeralWorker:
+    """A worker that lives as long as its session."""
+
+    def __init__(self, session: Session, path: str, clock: Clock) -> None:
+        """Register; returns once others can see it."""
+        self._session = session
+        self._clock = clock
+        self._id = uuid.uuid4().hex
+        self._path = f"{path}/{self._id}"
+        self._is_dead = False
+        self._seen_s = clock.monotonic_s()
+        self._session_id = session.session_id
+        is_made = session.create(self._path, b"", is_ephemeral=True)
+        assert is_made, "nobody else has this id"
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self._id
+
+    def beat(self) -> bool:
+        """Look whether it lives; see `Worker`."""
+        now_s = self._clock.monotonic_s()
+        if not self._is_dead:
+            self._is_dead = not self._session.is_ours(self._path)
+            self._seen_s = now_s
+        return not self._is_dead
+
+    def is_trusted(self) -> bool:
+        """Say whether nobody can have taken it for dead yet; see `Worker`."""
+        if self._is_dead or self._session.session_id != self._session_id:
+            return False
+        return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s
+
+    def retire(self) -> None:
+        """Delete its znode."""
+        if not self._is_dead:
+            self._is_dead = True
+            self._session.change([Delete(self._path)])
+
+
+class EphemeralJudge:
+    """Judges workers by their znodes."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        self._session = session
+        self._path = path
+
+    def dead(self, workers: Collection[str]) -> frozenset[str]:
+        """Return those that are dead; see `Judge`.  Cost: 1 request, if there are any."""
+        if not workers:
+            return frozenset()
+        return frozenset(workers) - frozenset(self._session.children(self._path))
+
+
+def _step_path(node: str, position: int) -> str:
+    return f"{node}/repo_{position:010d}"
+
+
+def _owner_id(node: Znode) -> FateId:
+    return FateId(node.data.decode(errors="replace"))
+
+
+def _znode_version(operation: Operation) -> int:
+    return operation.version - 1
+
+
+def _encode(operation: Operation) -> bytes:
+    return msgspec.json.encode(
+        Record(
+            status=operation.status,
+            fateop=operation.name,
+            w=operation.write_id,
+            ctime=operation.created_ms,
+            depth=len(operation.stack),
+            txkey=operation.key,
+            reservation=operation.reservation,
+            autoclean=operation.auto_clean,
+            pivot=operation.is_past_pivot,
+            retval=operation.result,
+            exception=operation.exception,
+            undoerrors=operation.undo_errors,
+            progress=operation.progress,
+            waiting=operation.waiting,
+            failures=operation.failures,
+            txageoff=operation.finished_ms,
+        )
+    )
+
+
+def _decode(node: Znode | None, *, where: str) -> Record:
+    assert node is not None, "what is not there is not read"
+    try:
+        return msgspec.json.decode(node.data, type=Record)
+    except msgspec.DecodeError as error:
+        raise CorruptCell(f"znode {where} holds {node.data[:80]!r}: {error}") from error
+
+
+def _operation(
+    operation_id: FateId, record: Record, version: int, stack: list[bytes | None]
+) -> Operation:
+    return Operation(
+        id=operation_id,
+        name=record.fateop,
+        status=record.status,
+        version=version + 1,
+        write_id=record.w,
+        created_ms=record.ctime,
+        key=record.txkey,
+        auto_clean=record.autoclean,
+        is_past_pivot=record.pivot,
+        reservation=record.reservation,
+        stack=tuple(step for step in stack if step is not None),
+        result=record.retval,
+        exception=record.exception,
+        undo_errors=record.undoerrors,
+        progress=record.progress,
+        waiting=record.waiting,
+        failures=record.failures,
+        finished_ms=record.txageoff,
+    )
