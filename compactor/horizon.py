@@ -82,6 +82,15 @@ def minimum(tables: Iterable[str], claims: Iterable[Claim]) -> Timestamp | None:
     )
 
 
+def without_tables(claims: Iterable[Claim], commit_table: str) -> Timestamp:
+    """Return how far the commit table may forget where no table is left that could need it.
+
+    Claims that name the commit table itself say that there was none, as of their watermark.
+    """
+    absences = (Timestamp(claim.watermark) for claim in claims if claim.table == commit_table)
+    return max(absences, default=Timestamp(HOLE))
+
+
 def relevant(
     claims: Iterable[Claim], families: Mapping[str, frozenset[bytes]]
 ) -> tuple[list[Claim], list[Claim]]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from compactor.ownership import TableStanding
+from compactor.ownership import Standing, TableStanding
 from compactor.range_pass import RangeResult
 from omidpy.watermarks import HOLD_PREFIX
 
@@ -19,9 +19,16 @@ def notes_on(
     standings: Iterable[TableStanding], results: Iterable[RangeResult], *, first_timestamp: int
 ) -> Iterator[str]:
     """Say which tables could not be looked at, and of which cells nothing was made."""
+    has_tables = False
     for standing in standings:
+        has_tables |= standing.standing in (Standing.OWNED, Standing.BLOCKING)
         if standing.note:
             yield f"table {standing.name} {standing.note}"
+    if not has_tables:
+        yield (
+            "no table here is transactional: commits up to the low watermark are forgotten, once "
+            "the run that found none is as old as the grace"
+        )
     foreign = 0
     unseen: Counter[str] = Counter()
     for result in results:

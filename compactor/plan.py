@@ -5,7 +5,8 @@
     2   *then* list the tables: what exists now is all that can hold cells of transactions <= L
     3   publish the collection horizon; drop only what was public for a grace (`collection.py`)
     4   pass over every range of every table of ours; each pass claims its range (`range_pass.py`)
-    5   list again, and pass over what nobody has claimed yet, with the same L
+    5   list again, and pass over what nobody has claimed yet, with the same L; where neither list
+        has a table of ours, claim just that
     6   the horizon is the minimum over the whole key space of every table that counts, from claims
         older than the grace alone: a client whose reply was lost still looks for its entry
     7   ask every place that no pass goes over for cells of what is about to go (`unvisited.py`)
@@ -30,20 +31,20 @@ from compactor.graces import ClaimAges
 from compactor.horizon import (
     HOLE,
     aged,
-    claims_by_table,
     minimum,
     relevant,
-    uncovered,
     useless_claims,
+    without_tables,
 )
 from compactor.journal import Journal
 from compactor.laggards import laggards
 from compactor.notes import BESIDE_OMID, notes_on, notes_on_malformed
 from compactor.options import Options
-from compactor.ownership import Standing, TableStanding, owned, survey, unknown_tables
+from compactor.ownership import TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.report import Laggard, Report
+from compactor.tasks import missed_tasks, region_tasks
 from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import ask, stretches
 from omidpy.commit_table import (
@@ -53,7 +54,7 @@ from omidpy.commit_table import (
     read_leading_low_watermark,
 )
 from omidpy.control import CONTROL_TABLE, ControlTable
-from omidpy.errors import ConfigError, NoSuchTable, OracleError, StorageError, UsageError
+from omidpy.errors import ConfigError, OracleError, UsageError
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
 from omidpy.plain_versions import presumed_plain
 from omidpy.registration import forget_parts
@@ -158,12 +159,15 @@ class Compaction:
         self.journal.begin()
         drop_horizon = self.collection().settle(low_watermark)
         base_task = self.base_task(low_watermark, drop_horizon)
-        results = self.pass_over(self.region_tasks(standings, base_task))
+        results = self.pass_over(region_tasks(self.store, standings, self.options, base_task))
         self.on_step("ranges-passed")
+        had_tables = bool(owned(standings))
         standings = self.survey()
         self.on_step("listed-again")
-        missed = self.pass_over(self.missed_tasks(standings, base_task, results))
+        missed = self.pass_over(missed_tasks(standings, self.options, base_task, results))
         results += missed
+        if not (had_tables or owned(standings)):
+            results.append(self.claim_absence(base_task))
         claims = self.known_claims(results)
         has_waited = self.options.should_wait and self.await_claims(results)
         if missed or has_waited:
@@ -300,56 +304,6 @@ class Compaction:
 
     # -- steps 4 and 5: the ranges -------------------------------------------------------------
 
-    def region_tasks(
-        self, standings: Iterable[TableStanding], base_task: RangeTask
-    ) -> list[RangeTask]:
-        """Return one task for each region of each table that this run scans."""
-        tasks: list[RangeTask] = []
-        for standing in self.scanned(standings):
-            try:
-                regions = self.store.regions(standing.name)
-            except NoSuchTable:
-                # Dropped since it was listed; the second listing will not have it.
-                continue
-            except StorageError:
-                # One pass over all of it finds out what is wrong, and says so.
-                regions = [KeyRange()]
-            tasks += [
-                replace(
-                    base_task, table=standing.name, key_range=region, families=standing.families
-                )
-                for region in regions
-            ]
-        return tasks
-
-    def missed_tasks(
-        self,
-        standings: Sequence[TableStanding],
-        base_task: RangeTask,
-        results: Sequence[RangeResult],
-    ) -> list[RangeTask]:
-        """Return tasks for rows of tables that appeared since the first listing."""
-        attempts, _ = relevant((_attempt(result.task) for result in results), owned(standings))
-        tried = claims_by_table(attempts)
-        return [
-            replace(
-                base_task,
-                table=standing.name,
-                key_range=segment.key_range,
-                families=standing.families,
-            )
-            for standing in self.scanned(standings)
-            for segment in uncovered(tried.get(standing.name, ()), below=1)
-        ]
-
-    def scanned(self, standings: Iterable[TableStanding]) -> list[TableStanding]:
-        """Return the tables of ours that the options choose."""
-        return [
-            standing
-            for standing in standings
-            if standing.standing is Standing.OWNED and self.options.scans(standing.name)
-        ]
-
     def pass_over(self, tasks: Sequence[RangeTask]) -> list[RangeResult]:
         """Have the ranges passed over, and wait for all of them."""
         if not tasks:
@@ -379,6 +333,19 @@ class Compaction:
                 "count from now on"
             )
         return claims
+
+    def claim_absence(self, base_task: RangeTask) -> RangeResult:
+        """Claim that no table can hold a cell of a transaction up to L, as two lists have shown.
+
+        The claim ages as others do, and counts while there is no table still.
+        """
+        task = replace(base_task, table=self.options.commit_table)
+        claim = Claim(
+            task.table, *task.key_range, task.low_watermark, self.clock.wall_ms(), (), task.run
+        )
+        if not self.options.is_dry_run:
+            self.watermarks.record_claim(claim)
+        return RangeResult(task, claim=claim)
 
     def await_claims(self, results: Iterable[RangeResult]) -> bool:
         """Sleep until this run's own claims are as old as the grace; say whether time passed."""
@@ -413,7 +380,10 @@ class Compaction:
         if self.options.is_dry_run and self.options.should_wait:
             grace_s = 0.0
         old_enough = aged(claims, self.ages.age_ms, grace_s=grace_s)
-        return minimum(owned(standings), self.usable(standings, old_enough)) or Timestamp(HOLE)
+        counting = owned(standings)
+        if not counting:
+            return without_tables(old_enough, self.options.commit_table)
+        return minimum(counting, self.usable(standings, old_enough)) or Timestamp(HOLE)
 
     def usable(self, standings: Iterable[TableStanding], claims: Iterable[Claim]) -> list[Claim]:
         """Return the claims that speak of every family that is ours by now."""
@@ -475,8 +445,3 @@ class Compaction:
         remaining_s = until_s - self.clock.monotonic_s()
         if remaining_s > 0:
             self.sleep(min(remaining_s, LONGEST_SLEEP_S))
-
-
-def _attempt(task: RangeTask) -> Claim:
-    """Describe the rows of a task as a claim, for interval arithmetic."""
-    return Claim(task.table, *task.key_range, 1, 0, tuple(sorted(task.families)))

@@ -6,7 +6,8 @@ All of them are in the control table.
 table is healed or gone".  A claim is proven by the pass that wrote it and stays true, whoever else
 runs, so claims are immutable rows: they need no lock, and two jobs at once only add more of them.
 They speak of key ranges, so splits and merges of regions do not matter, and of families by name, so
-that one which is adopted later is not taken for clean.
+that one which is adopted later is not taken for clean.  One that names the commit table itself says
+that there was no table of ours at all.
 
 *The prune horizon*: the commit table has forgotten everything at or below it (I7).
 

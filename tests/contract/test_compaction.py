@@ -587,6 +587,81 @@ def test_the_low_watermark_of_omids_oracle_counts_once_it_has_taken_over(world: 
     assert world.compact().horizon == 3000
 
 
+# -- no table at all -------------------------------------------------------------------------------
+
+
+def test_store_without_tables_forgets_up_to_the_low_watermark(world: World) -> None:
+    """The last table was dropped; its entries stayed for ever, and nobody was told."""
+    world.enter(100, 150)
+    world.invalidate(200)
+    world.enter(1050, 1100)
+    world.store.drop_table("t")
+    first = world.compact(NIGHTLY)
+    assert (first.entries_pruned, first.horizon, list(first.laggards)) == (0, 0, [])
+    assert "no table here is transactional" in RunLog(world.control).runs()[-1].notes[0]
+    world.clock.advance(3600)
+    second = world.compact(replace(NIGHTLY, invalidation_grace_s=7200.0))
+    assert (second.entries_pruned, second.invalidations_pruned, second.horizon) == (1, 0, 1000)
+    assert world.entries() == {200: INVALID, 1050: 1100}
+    world.clock.advance(3600)
+    world.compact(replace(NIGHTLY, invalidation_grace_s=7200.0))
+    assert world.entries() == {1050: 1100}
+
+
+def test_wait_and_dry_run_do_without_tables_too(world: World) -> None:
+    """As with tables: the one forgets in one run, the other says what that would be."""
+    world.enter(100, 150)
+    world.store.drop_table("t")
+    waiting = replace(NIGHTLY, should_wait=True)
+    before = world.image()
+    dry = world.compact(replace(waiting, is_dry_run=True))
+    assert (dry.entries_pruned, dry.horizon) == (1, 1000)
+    assert world.image() == before
+    report = world.compact(waiting)
+    assert (report.entries_pruned, world.entries()) == (1, {})
+
+
+@pytest.mark.parametrize("step", ["list-tables", "ranges-passed"])
+def test_a_table_in_either_list_is_a_table(world: World, step: str) -> None:
+    """What there was a moment ago may have been copied; the next run looks twice again."""
+    world.enter(100, 150)
+
+    def drop(name: str) -> None:
+        if name == step:
+            world.store.drop_table("t")
+
+    report = world.compact(on_step=drop)
+    assert (report.horizon, world.entries()) == (0, {100: 150})
+    assert world.compact().entries_pruned == 1
+
+
+def test_table_that_comes_after_a_run_without_one_is_scanned_first(world: World) -> None:
+    """It may be restored from a snapshot, full of cells whose entries are about to go."""
+    world.store.drop_table("t")
+    world.enter(100, 150)
+    world.compact(NIGHTLY)
+    world.clock.advance(3600)
+    world.table("restored")
+    world.put(b"a", 100, table="restored")
+    report = world.compact(replace(NIGHTLY, exclude=frozenset({"restored"})))
+    assert (report.horizon, world.entries()) == (0, {100: 150})
+    world.compact(NIGHTLY)
+    world.clock.advance(3600)
+    assert world.compact(NIGHTLY).entries_pruned == 1
+    assert world.shadows("restored") == {(b"a", 100): 150}
+
+
+def test_plain_table_is_asked_where_there_is_no_other(world: World) -> None:
+    """A client of Omid's may have written there and died, as beside tables of ours."""
+    world.store.drop_table("t")
+    world.table("java", families=(), plain_families=(b"cf",), owner=None)
+    world.put(b"a", 100, table="java")
+    world.enter(100, 150)
+    report = world.compact()
+    assert [laggard.table for laggard in report.laggards] == ["java"]
+    assert world.entries() == {100: 150}
+
+
 # -- what must stop a run --------------------------------------------------------------------------
 
 

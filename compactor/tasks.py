@@ -1,0 +1,85 @@
+"""Which ranges shall a run pass over?  One task for each, first by regions, then by what is left.
+
+Regions are only how the work is divided.  What a second list of tables shows that no task has tried
+is passed over too: tables that appeared, rows, and families that were marked meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from compactor.horizon import claims_by_table, relevant, uncovered
+from compactor.options import Options
+from compactor.ownership import Standing, TableStanding, owned
+from compactor.range_pass import RangeResult, RangeTask
+from omidpy.errors import NoSuchTable, StorageError
+from omidpy.model import KeyRange
+from omidpy.storage.base import Store
+from omidpy.watermarks import Claim
+
+
+def region_tasks(
+    store: Store, standings: Iterable[TableStanding], options: Options, base_task: RangeTask
+) -> list[RangeTask]:
+    """Return one task for each region of each table that a run scans.
+
+    Cost: 1 RPC a table.
+    """
+    tasks: list[RangeTask] = []
+    for standing in scanned(standings, options):
+        try:
+            regions = store.regions(standing.name)
+        except NoSuchTable:
+            # Dropped since it was listed; the second listing will not have it.
+            continue
+        except StorageError:
+            # One pass over all of it finds out what is wrong, and says so.
+            regions = [KeyRange()]
+        tasks += [
+            replace(base_task, table=standing.name, key_range=region, families=standing.families)
+            for region in regions
+        ]
+    return tasks
+
+
+def missed_tasks(
+    standings: Sequence[TableStanding],
+    options: Options,
+    base_task: RangeTask,
+    results: Iterable[RangeResult],
+) -> list[RangeTask]:
+    """Return tasks for rows and families that no result speaks of.
+
+    Args:
+        standings: The tables as listed again.
+        options: Which of them the run scans.
+        base_task: What is the same for every task.
+        results: What was tried; one with an obstacle is not tried again.
+    """
+    attempts, _ = relevant((_attempt(result.task) for result in results), owned(standings))
+    tried = claims_by_table(attempts)
+    return [
+        replace(
+            base_task,
+            table=standing.name,
+            key_range=segment.key_range,
+            families=standing.families,
+        )
+        for standing in scanned(standings, options)
+        for segment in uncovered(tried.get(standing.name, ()), below=1)
+    ]
+
+
+def scanned(standings: Iterable[TableStanding], options: Options) -> list[TableStanding]:
+    """Return the tables of ours that the options choose."""
+    return [
+        standing
+        for standing in standings
+        if standing.standing is Standing.OWNED and options.scans(standing.name)
+    ]
+
+
+def _attempt(task: RangeTask) -> Claim:
+    """Describe the rows of a task as a claim, for interval arithmetic."""
+    return Claim(task.table, *task.key_range, 1, 0, tuple(sorted(task.families)))
