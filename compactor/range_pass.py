@@ -35,7 +35,7 @@ from omidpy.clock import Clock
 from omidpy.commit_facts import INVALID
 from omidpy.commit_table import CommitTable
 from omidpy.control import ControlTable
-from omidpy.errors import CorruptCell, NoSuchFamily, NoSuchTable, StorageError
+from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.model import MAX_VERSION, Cell, KeyRange, Timestamp, base
 from omidpy.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.resolution import CellResolver, TableCell
@@ -210,8 +210,6 @@ class RangePass:
                 claim = self.claim()
         except NoSuchTable:
             return RangeResult(self.task, obstacle="the table was dropped during the scan")
-        except NoSuchFamily:
-            return RangeResult(self.task, obstacle="a family was dropped during the scan")
         except StorageError as error:
             self.obstacles.add(error, f"could not be read or written to its end: {error}")
         return RangeResult(

@@ -96,8 +96,6 @@ def ask(
 
     Cost: 1 short call a region for each stretch, on HBase; a place is left at its first cell.
     """
-    if not versions:
-        return []
     found = (_ask_place(store, place, versions) for place in unvisited(standings))
     return [laggard for laggard in found if laggard is not None]
 

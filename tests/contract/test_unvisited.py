@@ -110,6 +110,15 @@ def test_a_family_of_ours_that_has_no_mark_keeps_them_too(world: World) -> None:
     assert world.compact().entries_pruned == 1
 
 
+def test_what_a_pass_goes_over_is_no_strangers(world: World) -> None:
+    """The families of ours in the same table hold cells of just these versions."""
+    world.table("mixed", plain_families=(b"late",))
+    world.put(b"a", 100, table="mixed")
+    world.enter(100, 150)
+    report = world.compact()
+    assert (report.entries_pruned, list(report.laggards)) == (1, [])
+
+
 def test_an_ignored_family_leaves_the_others_in_the_account(world: World) -> None:
     """What an operator said of one is said of no other."""
     world.table("mixed", plain_families=(b"late", b"other"))

@@ -259,6 +259,26 @@ def test_a_transaction_that_begins_during_the_census_is_no_data_of_the_future(
     oracle.close()
 
 
+def test_a_delete_that_comes_during_the_adoption_is_noticed(store: MemoryStore) -> None:
+    """It would take away what lies below it; nothing is marked yet."""
+    EmbeddedOracle(store).close()
+    plan = plan_adoption(store, "t", COMMIT_TABLE)
+    put(store, b"r", b"a", b"q", NOW_MS + 9, b"")
+    with pytest.raises(UsageError, match="came during the adoption"):
+        adopt(store, plan, COMMIT_TABLE)
+    assert transactional_families(store.schema("t")) == frozenset()
+
+
+def test_an_old_ceiling_proves_nothing_before_our_oracle_started(store: MemoryStore) -> None:
+    """Omid may have come to keep its timestamps elsewhere, and have issued many since."""
+    create_system_tables(store)
+    ceiling = Put(*TIMESTAMP_CEILING, 1, encode_long(50))
+    store.write({TIMESTAMP_TABLE: [RowMutation(TIMESTAMP_CEILING_ROW, [ceiling])]})
+    for name in (b"a", b"b"):
+        store.set_family_attributes("t", name, {OMID_ENABLED: "true"})
+    assert plan_adoption(store, "t", COMMIT_TABLE).undecided_cells() == 4
+
+
 # -- written without a transaction to a table that is ours -----------------------------------------
 
 

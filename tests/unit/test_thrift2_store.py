@@ -258,3 +258,32 @@ def _until_in_line(store: Thrift2Store, count: int) -> None:
     while len(store._joined._lines["t"].waiting) < count:
         assert time.monotonic() < deadline_s, "they never came"
         threading.Event().wait(0.002)
+
+
+def test_a_search_by_version_is_one_call_a_region_with_a_time_range(pool: ScriptedPool) -> None:
+    """HBase leaves out the files beyond it, so that such a call reads nothing of plain data.
+
+    Without a landmark: that would read rows of every version.
+    """
+    pool.answers["getAllRegionLocations"] = [
+        idl.THRegionLocation(regionInfo=idl.THRegionInfo(startKey=start, endKey=end))
+        for start, end in ((b"", b"h"), (b"h", b"p"), (b"p", b""))
+    ]
+    pool.answers["getScannerResults"] = []
+    store = store_on(pool)
+    found = store.find_cell("t", columns=[(b"cf", None)], min_version=100, max_version=200)
+    assert found is None
+    scans = [call.args[1] for call in pool.named("getScannerResults")]
+    assert [(scan.startRow, scan.stopRow) for scan in scans] == [
+        (b"", b"h"),
+        (b"h", b"p"),
+        (b"p", b""),
+    ]
+    for scan in scans:
+        assert (scan.timeRange.minStamp, scan.timeRange.maxStamp) == (100, 200)
+        assert [(one.family, one.qualifier) for one in scan.columns] == [(b"cf", None)]
+        assert (scan.limit, scan.filterBytes, scan.attributes) == (1, None, None)
+    # No columns, and no versions: HBase would take that for all of them.
+    assert store.find_cell("t", columns=[]) is None
+    assert store.find_cell("t", min_version=100, max_version=100) is None
+    assert len(pool.named("getScannerResults")) == len(scans)
