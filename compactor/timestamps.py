@@ -23,6 +23,7 @@ from omidpy.commit_table import LOW_WATERMARK_FACT, CommitTable, buckets, read_t
 from omidpy.control import ControlTable
 from omidpy.errors import ConfigError, StorageError
 from omidpy.model import MAX_VERSION
+from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 
 
@@ -71,7 +72,7 @@ def recorded_ceiling(
         f"the oracle of {store.url} does not keep its timestamps there: {reason}.  If it keeps "
         "them in memory, as Omid's does by default, what is at or below its low watermark may "
         "commit after its next restart, so that nothing can be healed, dropped or pruned; nothing "
-        f"was written.  Stop it for good and start `tso-server --store {store.url}`, which says "
+        f"was written.  Stop it for good and start {server_command(store.url)}, which says "
         "what to add.  If Omid's keeps them in ZooKeeper, and ours has never served, give --tso "
         "zk://HOSTS/NAMESPACE, where they are found"
     )
