@@ -19,6 +19,12 @@ from omidpy.storage.hbase.address import parse_address
 LARGEST_SKEW_S: Final = 5.0
 """A snapshot may be asked for at a time at most so far above the oracle's."""
 
+TAKEOVER_LEAD_S: Final = 10.0
+"""How far ahead of its clock an oracle may begin that took over from Omid's.
+
+Omid reserves its timestamps so far ahead, and its successor begins above the last one reserved.
+"""
+
 
 class Health(StrEnum):
     """How serious a finding is."""
@@ -289,7 +295,10 @@ class ClockFinding:
     @property
     def health(self) -> Health:
         """Times given to snapshots are read by this clock and kept by the oracle's."""
-        is_near = self.ahead_ms is None or abs(self.ahead_ms) <= LARGEST_SKEW_S * 1000
+        if self.ahead_ms is None:
+            return Health.OK
+        lowest_ms = -(LARGEST_SKEW_S + TAKEOVER_LEAD_S) * 1000
+        is_near = lowest_ms <= self.ahead_ms <= LARGEST_SKEW_S * 1000
         return Health.OK if is_near else Health.WARNING
 
     @property
