@@ -319,6 +319,21 @@ def test_claim_that_says_other_than_its_row_is_none(world: World) -> None:
     assert "holds what belongs at" in notes(world)
 
 
+@pytest.mark.parametrize("value", [b"{", b"of another version"])
+def test_claim_that_proves_nothing_gives_way_to_the_same_claim(world: World, value: bytes) -> None:
+    """While the low watermark stands still, every run claims the same rows."""
+    world.healed(b"a", 100, 150)
+    world.enter(100, 150)
+    claim = Claim("t", b"m", b"", 1000, 0, (FAMILY,))
+    write_fact(
+        world, claim.row(), encode_document(claim) if value == b"of another version" else value
+    )
+    hourly = replace(ALL_AT_ONCE, grace_s=3600.0)
+    assert world.compact(hourly).horizon == 0
+    world.clock.advance(3600)
+    assert world.compact(hourly).entries_pruned == 1
+
+
 def test_malformed_hold_holds_everything(world: World) -> None:
     """Somebody was granted something; what it was nobody knows."""
     world.healed(b"a", 100, 150)
