@@ -10,6 +10,8 @@ import threading
 from typing import Final, Protocol
 from weakref import WeakSet
 
+from omidpy.within import within
+
 
 class ForkAware(Protocol):
     """An object that lets go before a fork and starts afresh on both sides."""
@@ -35,8 +37,7 @@ _gate = threading.Lock()
 
 def register(thing: ForkAware) -> None:
     """Tell `thing` of every fork, as long as it lives."""
-    with _gate:
-        _registered.add(thing)
+    within(_gate, _registered.add, thing)
 
 
 def _before_fork() -> None:

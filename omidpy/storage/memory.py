@@ -1,18 +1,21 @@
 """What does each operation of a store mean?  The shortest answer that runs: `memory:`.
 
 Tables are dictionaries in this process; every call holds one lock, so that every call is atomic.
+One that is interrupted leaves each row as it was, or changed whole.
 Lacks everything that makes a store fast, durable or shared.  The other backends are compared with
 it, operation by operation.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import uuid
-from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from omidpy.errors import NoSuchTable, StorageUnavailable, TableExists
 from omidpy.model import (
@@ -34,36 +37,73 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
 )
+from omidpy.within import within
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _atomic(
+    method: Callable[Concatenate[MemoryStore, P], T],
+) -> Callable[Concatenate[MemoryStore, P], T]:
+    """Make a method hold the store's lock."""
+
+    @functools.wraps(method)
+    def call(store: MemoryStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return within(store._mutex, method, store, *args, **kwargs)  # noqa: SLF001 - its own
+
+    return call
+
+
+_Place: TypeAlias = tuple[bytes, bytes, int]
+"""(family, qualifier, -version), so that places in order are in HBase's order."""
+
+_Cells: TypeAlias = dict[_Place, bytes]
 
 
 @dataclass(slots=True)
 class _Table:
     schema: TableSchema
     splits: list[bytes]
-    keys: list[bytes] = field(default_factory=list)
-    """Row keys in order: exactly those of `rows`."""
-    rows: dict[bytes, dict[tuple[bytes, bytes, int], bytes]] = field(default_factory=dict)
-    """Row -> (family, qualifier, -version) -> value, so that sorted keys are in HBase's order."""
+    rows: dict[bytes, _Cells] = field(default_factory=dict)
+    order: list[bytes] | None = None
+    """The keys of `rows` in order, or None where they are to be sorted again."""
 
     def families(self) -> frozenset[bytes]:
         return frozenset(family.name for family in self.schema.families)
 
-    def apply(self, effects: rules.Effects) -> None:
-        for (row, family, qualifier, version), value in effects.items():
-            cells = self.rows.get(row)
-            if value is None:
-                if cells is not None and cells.pop((family, qualifier, -version), None) is not None:
-                    self._forget_if_empty(row)
-                continue
-            if cells is None:
-                cells = self.rows[row] = {}
-                insort(self.keys, row)
-            cells[family, qualifier, -version] = value
+    @property
+    def keys(self) -> list[bytes]:
+        """Row keys in order."""
+        if self.order is None:
+            self.order = sorted(self.rows)
+        return self.order
 
-    def _forget_if_empty(self, row: bytes) -> None:
-        if not self.rows[row]:
-            del self.rows[row]
-            del self.keys[bisect_left(self.keys, row)]
+    def apply(self, effects: rules.Effects) -> None:
+        """Change rows, each in one step: an exception may come between any two lines."""
+        puts: dict[bytes, _Cells] = {}
+        deletes: dict[bytes, list[_Place]] = {}
+        for (row, family, qualifier, version), value in effects.items():
+            place = family, qualifier, -version
+            if value is None:
+                deletes.setdefault(row, []).append(place)
+            else:
+                puts.setdefault(row, {})[place] = value
+        for row in puts.keys() | deletes.keys():
+            new = puts.get(row, {})
+            if row in deletes:
+                left = dict(self.rows.get(row, {}))
+                for place in deletes[row]:
+                    left.pop(place, None)
+                new = left | new
+            elif row in self.rows:
+                self.rows[row].update(new)
+                continue
+            self.order = None
+            if new:
+                self.rows[row] = new
+            else:
+                self.rows.pop(row, None)
 
     def read(
         self,
@@ -88,7 +128,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._mutex = threading.RLock()
         self._tables: dict[str, _Table] = {}
-        self._held: dict[str, str] = {}
+        self._held: dict[str, _MemoryLock] = {}
         self._store_id = uuid.uuid4().hex
         self._is_closed = False
 
@@ -109,6 +149,7 @@ class MemoryStore:
 
     # -- tables -----------------------------------------------------------------------------------
 
+    @_atomic
     def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
         """Create a table; see `Store`."""
         rules.check_schema(schema, splits)
@@ -116,74 +157,74 @@ class MemoryStore:
             FamilySchema(family.name, dict(family.attributes))
             for family in sorted(schema.families, key=lambda family: family.name)
         )
-        with self._mutex:
-            self._check_open()
-            if schema.name in self._tables:
-                raise TableExists(f"table {schema.name!r} exists already in {self.url}")
-            copy = TableSchema(schema.name, families, dict(schema.attributes))
-            self._tables[schema.name] = _Table(copy, sorted(splits))
+        self._check_open()
+        if schema.name in self._tables:
+            raise TableExists(f"table {schema.name!r} exists already in {self.url}")
+        copy = TableSchema(schema.name, families, dict(schema.attributes))
+        self._tables[schema.name] = _Table(copy, sorted(splits))
 
+    @_atomic
     def drop_table(self, table: str) -> None:
         """Remove a table, its cells and its regions."""
-        with self._mutex:
-            self._table(table)
-            del self._tables[table]
+        self._table(table)
+        del self._tables[table]
 
+    @_atomic
     def schema(self, table: str) -> TableSchema:
         """Return a table's families and attributes."""
-        with self._mutex:
-            return self._table(table).schema
+        return self._table(table).schema
 
+    @_atomic
     def tables(self) -> list[TableSchema]:
         """List every table by name."""
-        with self._mutex:
-            self._check_open()
-            return [self._tables[name].schema for name in sorted(self._tables)]
+        self._check_open()
+        return [self._tables[name].schema for name in sorted(self._tables)]
 
+    @_atomic
     def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
         """Set attributes of a table; None removes one."""
         rules.check_attributes(attributes)
-        with self._mutex:
-            found = self._table(table)
-            found.schema = replace(
-                found.schema, attributes=rules.changed(found.schema.attributes, attributes)
-            )
+        found = self._table(table)
+        found.schema = replace(
+            found.schema, attributes=rules.changed(found.schema.attributes, attributes)
+        )
 
+    @_atomic
     def set_family_attributes(
         self, table: str, family: bytes, attributes: Mapping[str, str | None]
     ) -> None:
         """Set attributes of a family; None removes one."""
         rules.check_attributes(attributes)
-        with self._mutex:
-            found = self._table(table)
-            rules.check_family(table, family, found.families())
-            families = tuple(
-                replace(one, attributes=rules.changed(one.attributes, attributes))
-                if one.name == family
-                else one
-                for one in found.schema.families
-            )
-            found.schema = replace(found.schema, families=families)
+        found = self._table(table)
+        rules.check_family(table, family, found.families())
+        families = tuple(
+            replace(one, attributes=rules.changed(one.attributes, attributes))
+            if one.name == family
+            else one
+            for one in found.schema.families
+        )
+        found.schema = replace(found.schema, families=families)
 
+    @_atomic
     def regions(self, table: str) -> list[KeyRange]:
         """Return the table's regions; see `Store`."""
-        with self._mutex:
-            return rules.regions_between(self._table(table).splits)
+        return rules.regions_between(self._table(table).splits)
 
+    @_atomic
     def split_region(self, table: str, at: bytes) -> None:
         """Split the region that holds `at`; no-op where one starts there."""
-        with self._mutex:
-            found = self._table(table)
-            found.splits = rules.splits_with(found.splits, at)
+        found = self._table(table)
+        found.splits = rules.splits_with(found.splits, at)
 
+    @_atomic
     def merge_regions(self, table: str, at: bytes) -> None:
         """Merge the two regions that meet at `at`."""
-        with self._mutex:
-            found = self._table(table)
-            found.splits = rules.splits_without(found.splits, at, table=table)
+        found = self._table(table)
+        found.splits = rules.splits_without(found.splits, at, table=table)
 
     # -- reads ------------------------------------------------------------------------------------
 
+    @_atomic
     def get(
         self,
         table: str,
@@ -198,11 +239,11 @@ class MemoryStore:
         rules.check_bounds(min_version, max_version, max_versions)
         for row in rows:
             rules.check_row(row)
-        with self._mutex:
-            found = self._table(table)
-            specs = rules.selection(table, columns, found.families())
-            return [found.read(row, specs, min_version, max_version, max_versions) for row in rows]
+        found = self._table(table)
+        specs = rules.selection(table, columns, found.families())
+        return [found.read(row, specs, min_version, max_version, max_versions) for row in rows]
 
+    @_atomic
     def scan(
         self,
         table: str,
@@ -219,8 +260,7 @@ class MemoryStore:
         rules.check_bounds(min_version, max_version, max_versions)
         rules.check_page_rows(page_rows)
         rules.check_range(key_range)
-        with self._mutex:
-            rules.selection(table, columns, self._table(table).families())
+        rules.selection(table, columns, self._table(table).families())
         return self._pages(
             table,
             key_range,
@@ -242,18 +282,14 @@ class MemoryStore:
     ) -> Iterator[list[Row]]:
         start, end = key_range
         while True:
-            page: list[Row] = []
-            with self._mutex:
-                found = self._table(table)
-                specs = rules.selection(table, columns, found.families())
-                first = bisect_left(found.keys, start)
-                last = bisect_left(found.keys, end) if end else len(found.keys)
-                order = range(first, last)
-                for index in reversed(order) if reverse else order:
-                    if cells := found.read(found.keys[index], specs, *bounds):
-                        page.append(cells)
-                        if len(page) == page_rows:
-                            break
+            page = self._page(
+                table,
+                KeyRange(start, end),
+                columns,
+                bounds,
+                reverse=reverse,
+                page_rows=page_rows,
+            )
             if page:
                 yield page
             if len(page) < page_rows:
@@ -262,6 +298,31 @@ class MemoryStore:
                 end = page[-1][0].row
             else:
                 start = page[-1][0].row + b"\x00"
+
+    @_atomic
+    def _page(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        bounds: tuple[int, int, int | None],
+        *,
+        reverse: bool,
+        page_rows: int,
+    ) -> list[Row]:
+        start, end = key_range
+        found = self._table(table)
+        specs = rules.selection(table, columns, found.families())
+        first = bisect_left(found.keys, start)
+        last = bisect_left(found.keys, end) if end else len(found.keys)
+        order = range(first, last)
+        page: list[Row] = []
+        for index in reversed(order) if reverse else order:
+            if cells := found.read(found.keys[index], specs, *bounds):
+                page.append(cells)
+                if len(page) == page_rows:
+                    break
+        return page
 
     def find_cell(
         self,
@@ -285,21 +346,21 @@ class MemoryStore:
 
     # -- writes -----------------------------------------------------------------------------------
 
+    @_atomic
     def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
         """Apply row mutations; `durable` means nothing to memory."""
         del durable
-        with self._mutex:
-            self._check_open()
-            changes: list[tuple[_Table, rules.Effects]] = []
-            for table, mutations in batch.items():
-                found = self._table(table)
-                families = found.families()
-                effects: rules.Effects = {}
-                for mutation in mutations:
-                    rules.add_effects(effects, table, mutation, families)
-                changes.append((found, effects))
-            for found, effects in changes:
-                found.apply(effects)
+        self._check_open()
+        changes: list[tuple[_Table, rules.Effects]] = []
+        for table, mutations in batch.items():
+            found = self._table(table)
+            families = found.families()
+            effects: rules.Effects = {}
+            for mutation in mutations:
+                rules.add_effects(effects, table, mutation, families)
+            changes.append((found, effects))
+        for found, effects in changes:
+            found.apply(effects)
 
     def check_and_mutate(
         self,
@@ -317,6 +378,7 @@ class MemoryStore:
         result = self.write_guarded([GuardedMutation(table, mutation, condition)], durable=durable)
         return result == [True]
 
+    @_atomic
     def write_guarded(
         self,
         mutations: Sequence[GuardedMutation],
@@ -326,24 +388,23 @@ class MemoryStore:
     ) -> list[bool] | None:
         """Apply mutations atomically; each sees what those before it did."""
         del durable
-        with self._mutex:
-            self._check_open()
-            prepared: list[rules.Effects] = []
-            for table, mutation, condition in mutations:
-                effects: rules.Effects = {}
-                rules.add_effects(effects, table, mutation, self._table(table).families())
-                prepared.append(effects)
-                self._check_condition(condition)
-            self._check_condition(guard)
-            if not self._holds(guard):
-                return None
-            applied: list[bool] = []
-            for (table, _, condition), effects in zip(mutations, prepared, strict=True):
-                holds = self._holds(condition)
-                if holds:
-                    self._tables[table].apply(effects)
-                applied.append(holds)
-            return applied
+        self._check_open()
+        prepared: list[rules.Effects] = []
+        for table, mutation, condition in mutations:
+            effects: rules.Effects = {}
+            rules.add_effects(effects, table, mutation, self._table(table).families())
+            prepared.append(effects)
+            self._check_condition(condition)
+        self._check_condition(guard)
+        if not self._holds(guard):
+            return None
+        applied: list[bool] = []
+        for (table, _, condition), effects in zip(mutations, prepared, strict=True):
+            holds = self._holds(condition)
+            if holds:
+                self._tables[table].apply(effects)
+            applied.append(holds)
+        return applied
 
     def _check_condition(self, condition: Condition | None) -> None:
         if condition is not None:
@@ -358,29 +419,29 @@ class MemoryStore:
 
     # -- life -------------------------------------------------------------------------------------
 
+    @_atomic
     def lock(self, name: str, *, purpose: str) -> ProcessLock:
         """Take an exclusive lock among the users of this object."""
         rules.check_lock_name(name)
-        with self._mutex:
-            self._check_open()
-            if (holder := self._held.get(name)) is not None:
-                raise StorageUnavailable(
-                    f"the lock {name!r} of {self.url} is held by this process for {holder!r}; "
-                    "release it first"
-                )
-            self._held[name] = purpose
-        return _MemoryLock(partial(self._release, name))
+        self._check_open()
+        if (holder := self._held.get(name)) is not None:
+            raise StorageUnavailable(
+                f"the lock {name!r} of {self.url} is held by this process for {holder.purpose!r}; "
+                "release it first"
+            )
+        return self._held.setdefault(name, _MemoryLock(purpose, partial(self._release, name)))
 
-    def _release(self, name: str) -> None:
-        with self._mutex:
-            self._held.pop(name, None)
+    @_atomic
+    def _release(self, name: str, lock: _MemoryLock) -> None:
+        if self._held.get(name) is lock:
+            del self._held[name]
 
+    @_atomic
     def close(self) -> None:
         """Refuse all further calls."""
-        with self._mutex:
-            self._is_closed = True
-            self._tables.clear()
-            self._held.clear()
+        self._is_closed = True
+        self._tables.clear()
+        self._held.clear()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -399,11 +460,10 @@ class MemoryStore:
 class _MemoryLock:
     """A lock of a memory store."""
 
-    def __init__(self, release: partial[None]) -> None:
-        self._release: partial[None] | None = release
+    def __init__(self, purpose: str, release: Callable[[_MemoryLock], None]) -> None:
+        self.purpose = purpose
+        self._release = release
 
     def release(self) -> None:
         """Give the right up; a second call does nothing."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
+        self._release(self)

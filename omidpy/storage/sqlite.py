@@ -63,6 +63,7 @@ from omidpy.storage.sqlite_cells import (
 )
 from omidpy.storage.sqlite_file import Database, StaleTable, force_sync
 from omidpy.storage.sqlite_lock import FileLock
+from omidpy.within import within
 
 T = TypeVar("T")
 
@@ -416,19 +417,24 @@ class SqliteStore:
     def lock(self, name: str, *, purpose: str) -> ProcessLock:
         """Take an exclusive lock among all processes that opened this file, without waiting."""
         rules.check_lock_name(name)
-        with self._locks_mutex:
-            self._locks = [lock for lock in self._locks if lock.is_held]
-            lock = FileLock(f"{self._file.path}-{name}.lock", purpose=purpose)
-            self._locks.append(lock)
-            return lock
+        return within(self._locks_mutex, self._take_lock, name, purpose)
+
+    def _take_lock(self, name: str, purpose: str) -> FileLock:
+        self._locks = [lock for lock in self._locks if lock.is_held]
+        lock = FileLock(f"{self._file.path}-{name}.lock", purpose=purpose)
+        self._locks.append(lock)  # before it is taken, so that `close` gives it up in any case
+        lock.take()
+        return lock
 
     def close(self) -> None:
         """Free every resource, locks included; a second call does nothing."""
         self._file.close()
-        with self._locks_mutex:
-            for lock in self._locks:
-                lock.release()
-            self._locks.clear()
+        within(self._locks_mutex, self._release_locks)
+
+    def _release_locks(self) -> None:
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
 
     def before_fork(self) -> None:
         """Close every connection; see `forking.ForkAware`."""

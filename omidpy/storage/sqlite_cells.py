@@ -23,6 +23,7 @@ from omidpy.cells import SHADOW_PREFIX, SHADOW_SUFFIX
 from omidpy.model import Cell, Column, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import rules
 from omidpy.storage.base import Row
+from omidpy.storage.sqlite_handle import transact
 
 T = TypeVar("T")
 C = TypeVar("C", bound=tuple[Any, ...])
@@ -85,12 +86,7 @@ def create_cells(connection: sqlite3.Connection, cells: str) -> None:
 
 def in_one_view(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
     """Run several statements on one view of the file: a row must not change between two of them."""
-    connection.execute("BEGIN")
-    try:
-        return read(connection)
-    finally:
-        if connection.in_transaction:  # an error may have ended it
-            connection.execute("COMMIT")
+    return transact(connection, "BEGIN", read)
 
 
 def read_row(

@@ -16,13 +16,18 @@ import os
 import sqlite3
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
+from weakref import WeakSet
 
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
+from omidpy.storage.sqlite_handle import Handle, transact
 from omidpy.storage.sqlite_lock import WriteLock
 from omidpy.storage.sqlite_upgrade import STEPS, upgrade
+from omidpy.within import within
 
 T = TypeVar("T")
 
@@ -85,6 +90,9 @@ class Database:
     """The open file: connections to lend for reads, and one writer for each kind of durability.
 
     Safe to share among threads.  Reads run in parallel, each on a connection of its own.
+
+    A connection is lent by taking it off the idle ones, and comes back if all went well.  One that
+    was lent to a thread that was interrupted is not missed: it is forgotten, and so closed.
     """
 
     def __init__(self, path: str, *, must_exist: bool, lock_timeout_s: float) -> None:
@@ -92,13 +100,19 @@ class Database:
         self._check_path(path, must_exist=must_exist)
         self._lock_timeout_s = lock_timeout_s
         self.write_lock: Final = WriteLock(f"{self.path}-lock", timeout_s=lock_timeout_s)
-        self._idle: list[sqlite3.Connection] = []
-        self._lent_count = 0
-        self._mutex = threading.Lock()
-        self._has_changed = threading.Condition(self._mutex)
-        self._is_suspending = False
-        self._writers: dict[bool, sqlite3.Connection] = {}
         self._is_closed = False
+        self._writers = {
+            False: Handle(self._open),
+            True: Handle(self._open_durable),
+        }
+        self._start_readers()
+
+    def _start_readers(self) -> None:
+        self._idle: deque[Handle] = deque()
+        self._readers: WeakSet[Handle] = WeakSet()
+        self._gate = threading.Lock()
+        """Held while a reader is made, and during a fork."""
+        self._suspended: list[Handle] = []
 
     def _check_path(self, path: str, *, must_exist: bool) -> None:
         folder = Path(self.path).parent
@@ -139,23 +153,21 @@ class Database:
         Raises:
             StorageUnavailable: the format must be upgraded, and somebody else has the file open.
         """
-        with self.write_lock:
-            try:
-                connection = self._writer(durable=True)
-                self._check_is_ours(connection)
-                self._upgrade(connection)
-                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-                if mode != "wal":
-                    raise ConfigError(
-                        f"{self.path} is where SQLite cannot share memory (journal mode {mode}); "
-                        "put the store on a local disk"
-                    )
-                self._transact(connection, _create_format)
-                meta = read_meta(connection)
-            except sqlite3.Error as error:
-                raise translated(error, self.path) from error
+        meta = self._write(self._create_on, durable=True)
         assert meta is not None, "the format was created in the transaction before"
         return meta
+
+    def _create_on(self, connection: sqlite3.Connection) -> dict[str, object] | None:
+        self._check_is_ours(connection)
+        self._upgrade(connection)
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise ConfigError(
+                f"{self.path} is where SQLite cannot share memory (journal mode {mode}); "
+                "put the store on a local disk"
+            )
+        transact(connection, "BEGIN IMMEDIATE", _create_format)
+        return read_meta(connection)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         meta = read_meta(connection)
@@ -166,9 +178,7 @@ class Database:
         assert isinstance(found, int), "checked before"
         if found == FORMAT_VERSION:
             return
-        with self._mutex:
-            while self._idle:  # ours would keep the file from being upgraded
-                self._idle.pop().close()
+        self._close_readers()  # ours would keep the file from being upgraded
         upgrade(connection, self.path, STEPS, found=found, wanted=FORMAT_VERSION)
 
     def _check_is_ours(self, connection: sqlite3.Connection) -> None:
@@ -184,150 +194,104 @@ class Database:
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on a connection of its own; the view it reads ends with it."""
-        connection = self._borrow()
-        try:
-            return work(connection)
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
-        finally:
-            self._give_back(connection)
+        reader = self._an_idle_one()
+        found = within(reader.in_use, self._run, reader, work)
+        self._idle.append(reader)
+        return found
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
         """Run `work` in one write transaction: all that it did, or nothing."""
-        with self.write_lock:
-            try:
-                return self._transact(self._writer(durable=durable), work)
-            except sqlite3.Error as error:
-                raise translated(error, self.path) from error
+        return self._write(
+            lambda connection: transact(connection, "BEGIN IMMEDIATE", work), durable=durable
+        )
 
-    def _transact(
-        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
-    ) -> T:
-        connection.execute("BEGIN IMMEDIATE")
+    def _write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
+        return self.write_lock.run(partial(self._run, self._writers[durable], work))
+
+    def _run(self, handle: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            result = work(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            self._roll_back(connection)
-            raise
-        return result
-
-    def _roll_back(self, connection: sqlite3.Connection) -> None:
-        try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            # A connection that cannot roll back is of no more use; closing it rolls back.
-            self._writers = {
-                durable: other
-                for durable, other in self._writers.items()
-                if other is not connection
-            }
-            connection.close()
-
-    def _writer(self, *, durable: bool) -> sqlite3.Connection:
-        """Return the connection for writes; the caller holds the write lock."""
-        if self._is_closed:
-            raise self._closed_error()
-        connection = self._writers.get(durable)
-        if connection is None:
-            connection = self._connect(synchronous="FULL" if durable else "NORMAL")
-            self._writers[durable] = connection
-            if durable:
-                self._sync_directory(connection)
-        return connection
-
-    def _sync_directory(self, connection: sqlite3.Connection) -> None:
-        """Make the names of the file and of its log durable: `fsync` of a file need not."""
-        # A read makes SQLite create the log, which then stays while this connection is open.
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        sync_directory(Path(self.path).parent)
-
-    def _borrow(self) -> sqlite3.Connection:
-        with self._mutex:
-            while self._is_suspending:
-                self._has_changed.wait()
-            if self._is_closed:
-                raise self._closed_error()
-            self._lent_count += 1
-            if self._idle:
-                return self._idle.pop()
-        try:
-            return self._connect(synchronous="NORMAL")
+            return handle.run(work)
         except BaseException as error:
-            self._give_back(None)
+            handle.close()
             if isinstance(error, sqlite3.Error):
                 raise translated(error, self.path) from error
             raise
 
-    def _give_back(self, connection: sqlite3.Connection | None) -> None:
-        with self._mutex:
-            self._lent_count -= 1
-            if connection is not None:
-                self._idle.append(connection)
-            if self._is_suspending:
-                self._has_changed.notify_all()
-
-    def _connect(self, *, synchronous: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path,
-            timeout=self._lock_timeout_s,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-        )
+    def _an_idle_one(self) -> Handle:
+        if self._gate.locked():
+            # With enough readers there would always be one more, and a fork would wait for ever.
+            within(self._gate, lambda: None)
         try:
-            for pragma in (
-                f"synchronous = {synchronous}",
+            return self._idle.pop()
+        except IndexError:
+            return within(self._gate, self._new_reader)
+
+    def _new_reader(self) -> Handle:
+        reader = Handle(self._open)
+        self._readers.add(reader)
+        return reader
+
+    def _open(self, handle: Handle, *, durable: bool = False) -> None:
+        if self._is_closed:
+            raise self._closed_error()
+        handle.connect(
+            self.path,
+            timeout_s=self._lock_timeout_s,
+            pragmas=(
+                f"synchronous = {'FULL' if durable else 'NORMAL'}",
                 f"cache_size = -{CACHE_KIB}",
                 f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
                 f"journal_size_limit = {LOG_LIMIT_BYTES}",
-            ):
-                connection.execute(f"PRAGMA {pragma}").fetchall()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            ),
+        )
 
     def _closed_error(self) -> StorageUnavailable:
         return StorageUnavailable(f"the store {self.path} is closed; open it again")
+
+    def _open_durable(self, handle: Handle) -> None:
+        self._open(handle, durable=True)
+        # The names of the file and of its log must be durable, and `fsync` of a file need not see
+        # to it.  A read makes SQLite create the log, which then stays while this one is open.
+        handle.execute("SELECT count(*) FROM sqlite_master")
+        sync_directory(Path(self.path).parent)
 
     # -- fork and close ---------------------------------------------------------------------------
 
     def suspend(self) -> None:
         """Wait for every call in flight, keep others out, and close every connection."""
         self.write_lock.suspend()
-        self._mutex.acquire()
-        self._is_suspending = True
-        while self._lent_count:
-            self._has_changed.wait()
-        self._close_connections()
+        self._gate.acquire()
+        for reader in list(self._readers):
+            reader.in_use.acquire()
+            self._suspended.append(reader)
+            reader.close()
+        self._close_writers()
 
     def resume(self) -> None:
         """Undo `suspend`; connections are opened again by those who need them."""
-        self._is_suspending = False
-        self._has_changed.notify_all()
-        self._mutex.release()
+        while self._suspended:
+            self._suspended.pop().in_use.release()
+        self._gate.release()
         self.write_lock.resume()
 
     def resume_in_child(self) -> None:
         """Undo `suspend` in a forked child, where threads that waited do not exist."""
-        self._mutex = threading.Lock()
-        self._has_changed = threading.Condition(self._mutex)
-        self._is_suspending = False
+        self._start_readers()
         self.write_lock.resume_in_child()
 
     def close(self) -> None:
         """Wait for every call in flight and close; later calls are refused."""
-        self.suspend()
         self._is_closed = True
-        self.resume()
+        self.write_lock.run_in_process(self._close_writers)
+        within(self._gate, self._close_readers)
 
-    def _close_connections(self) -> None:
-        for connection in (*self._idle, *self._writers.values()):
-            connection.close()
-        self._idle.clear()
-        self._writers.clear()
+    def _close_writers(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _close_readers(self) -> None:
+        for reader in list(self._readers):
+            within(reader.in_use, reader.close)
 
 
 def sync_directory(folder: Path) -> None:

@@ -4,8 +4,13 @@
 waiter sleeps until it is its turn, and the file names the holder, so that one that is stopped can
 be reported.  SQLite's own way is to poll, which starves writers under load.
 
-A `flock` belongs to the open file, which `fork` shares: so write locks are closed before a fork,
-and a child closes its copy of a process lock without unlocking it.  No descriptor outlives `exec`.
+An exception may come at any line of a writer, while it waits or after it was let in.  So what
+others wait for is held by `within` alone: a place in line as long as its thread stands in it, and
+a lock on the file as long as the file is open, each time anew.  Where a thread of our own sleeps
+in `flock` for a writer, it gives the lock back once the writer has left, however it left.
+
+A `flock` belongs to the open file, which `fork` shares: a child closes its copies without unlocking
+them.  No descriptor outlives `exec`.
 
 Lacks waiting for a process lock, and fairness among processes beyond the kernel's.
 """
@@ -18,164 +23,291 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import lru_cache, partial
+from io import FileIO
+from math import inf
 from pathlib import Path
-from typing import Final
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
 
 from omidpy.errors import StorageUnavailable
+from omidpy.within import within
+
+T = TypeVar("T")
 
 _SHORT_PAUSES_S: Final = (0.00005, 0.0001, 0.0002, 0.0004)
 """How long to try again before a thread is made that sleeps: most writers are done by then."""
+
+_LOOK_S: Final = 0.05
+"""How often one who waits in line looks whether the first in it left without a word."""
 
 _NOTE_BYTES: Final = 512
 """A note in a lock file: the holder's pid, a space, its purpose, padded with spaces."""
 
 
+class _Place:
+    """A place in line."""
+
+    __slots__ = ("called", "taken")
+
+    def __init__(self) -> None:
+        self.taken = threading.Lock()
+        """Held as long as its thread stands there, or is inside."""
+        self.called: SimpleQueue[None] | None = None
+        """How its thread is told that the line has moved on, if it waits."""
+
+
 class FairLock:
-    """A mutex whose waiters get it in the order in which they came."""
+    """Lets one thread in at a time, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._is_held = False
-        self._waiters: deque[threading.Lock] = deque()
+        self._inside = threading.Lock()
+        """What excludes; the line is for the order."""
+        self._line: deque[_Place] = deque()
 
-    def acquire(self, timeout_s: float = -1) -> bool:
-        """Take the mutex; False if `timeout_s` seconds passed first; negative waits for ever."""
-        with self._guard:
-            if not self._is_held:
-                self._is_held = True
-                return True
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiters.append(turn)
-        if turn.acquire(timeout=timeout_s if timeout_s < 0 else min(timeout_s, 1e6)):
-            return True
-        with self._guard:
-            if turn in self._waiters:
-                self._waiters.remove(turn)
+    def run(
+        self,
+        work: Callable[[], T],
+        *,
+        timeout_s: float = inf,
+        refusal: Callable[[], Exception] = TimeoutError,
+    ) -> T:
+        """Return what `work` returns, called when this thread's turn has come.
+
+        Args:
+            work: What to do inside.
+            timeout_s: How long to wait at most.
+            refusal: Makes the exception to raise then.
+        """
+        place = _Place()
+        return within(place.taken, self._run_in_line, place, work, timeout_s, refusal)
+
+    def _run_in_line(
+        self,
+        place: _Place,
+        work: Callable[[], T],
+        timeout_s: float,
+        refusal: Callable[[], Exception],
+    ) -> T:
+        self._line.append(place)
+        try:
+            if self._first() is not place and not self._is_called(place, timeout_s):
+                raise refusal()
+            return within(self._inside, work)
+        finally:
+            self._leave(place)
+
+    def _is_called(self, place: _Place, timeout_s: float) -> bool:
+        """Wait until `place` is the first in line; False if that takes too long."""
+        deadline_s = time.monotonic() + timeout_s
+        place.called = SimpleQueue()
+        # Whoever leaves looks for this behind leaving, and we look who is first behind making it.
+        while self._first() is not place:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
                 return False
-        return True  # handed over between the timeout and the guard
+            with contextlib.suppress(Empty):
+                place.called.get(timeout=min(left_s, _LOOK_S))
+        return True
 
-    def release(self) -> None:
-        """Hand the mutex to the longest waiter, or free it."""
-        with self._guard:
-            if self._waiters:
-                self._waiters.popleft().release()
-            else:
-                self._is_held = False
+    def _first(self) -> _Place:
+        """Return the first in line, without those who left it without a word."""
+        while not (first := self._line[0]).taken.locked():
+            self._remove(first)
+        return first
+
+    def _leave(self, place: _Place) -> None:
+        self._remove(place)
+        try:
+            called = self._line[0].called
+        except IndexError:
+            return
+        if called is not None:
+            called.put(None)
+
+    def _remove(self, place: _Place) -> None:
+        with contextlib.suppress(ValueError):  # two who wait may find the same one gone
+            self._line.remove(place)
+
+    # -- fork --------------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Wait for the thread inside, and keep others out."""
+        self._inside.acquire()
+
+    def resume(self) -> None:
+        """Undo `suspend`."""
+        self._inside.release()
 
 
-class _Waiter:
-    """A thread asleep in `flock` for the one thread that may ask."""
+class _Busy(Exception):
+    """Another process has the lock."""
+
+
+class _Claim:
+    """What a writer asks of the thread that sleeps for it."""
+
+    __slots__ = ("error", "file", "granted", "wanted")
 
     def __init__(self) -> None:
-        self.is_done = threading.Event()
-        self.is_wanted = True
-        self.is_detached = False
-        self.error: OSError | None = None
+        self.wanted = threading.Lock()
+        """Held as long as the writer wants the lock, or has it."""
+        self.granted: SimpleQueue[None] = SimpleQueue()
+        self.file: FileIO | None = None
+        self.error: Exception | None = None
+
+
+class _Sleeper:
+    """Sleeps in `flock` in place of writers, because a blocked `flock` has no timeout.
+
+    Its thread lasts as long as there are claims.  A claim whose writer has gone is passed over.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._claims: SimpleQueue[_Claim] = SimpleQueue()
+        self._awake = threading.Lock()
+        """Held by the thread that serves the claims."""
+        self._opening = threading.Lock()
+        """Held while the file is opened or closed, so that a fork knows whether it is open."""
+        self._file: FileIO | None = None
+
+    def ask(self, claim: _Claim) -> None:
+        """Take the lock for `claim`, some time."""
+        self._claims.put(claim)
+        if not self._awake.locked():
+            threading.Thread(target=self._serve_all, name="omidpy-write-lock", daemon=True).start()
+
+    def _serve_all(self) -> None:
+        # Whoever asks behind the last look and before the lock is free finds it held, and relies on
+        # another look.
+        while not self._claims.empty() and self._awake.acquire(blocking=False):
+            try:
+                self._serve()
+            finally:
+                self._awake.release()
+
+    def _serve(self) -> None:
+        try:
+            with self._opening:
+                self._file = file = _opened(self._path)
+        except StorageUnavailable as error:
+            self._grant(None, error)
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._grant(file, None)
+        except OSError as error:
+            self._grant(None, error)
+        finally:
+            with self._opening:
+                file.close()
+                self._file = None
+
+    def _grant(self, file: FileIO | None, error: Exception | None) -> None:
+        """Let the first writer have the lock that still wants it, until it wants it no more.
+
+        Or let it have the error.
+        """
+        is_used = False
+        while not is_used:
+            try:
+                claim = self._claims.get_nowait()
+            except Empty:
+                return
+            is_used = claim.wanted.locked()
+            claim.file, claim.error = file, error
+            claim.granted.put(None)
+            with claim.wanted:
+                pass
+
+    # -- fork --------------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Let the file be open or closed, and nothing in between."""
+        self._opening.acquire()
+
+    def resume(self) -> None:
+        """Undo `suspend`."""
+        self._opening.release()
+
+    def forget_in_child(self) -> None:
+        """Close a forked child's copy of the file; the parent's thread sleeps on."""
+        if self._file is not None:
+            self._file.close()
 
 
 class WriteLock:
-    """The right to write, as a context manager; not reentrant.
+    """The right to write; not reentrant.
 
-    At most `timeout_s` seconds pass before it is refused.  The sleep is a thread's, because a
-    blocked `flock` has no timeout; if nobody wants the lock any more when the thread gets it, it
-    gives it back.
+    At most `timeout_s` seconds pass before it is refused.
     """
 
     def __init__(self, path: str, *, timeout_s: float) -> None:
         self._path = path
         self._timeout_s = timeout_s
-        self._fd: int | None = None
         self._threads = FairLock()
-        self._guard = threading.Lock()
-        self._waiter: _Waiter | None = None
-        self._note = b""
+        self._sleeper = _Sleeper(path)
 
-    def __enter__(self) -> None:
+    def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, called while no other thread or process may write.
+
+        Raises:
+            StorageUnavailable: others went on writing for too long; nothing was done.
+        """
         deadline_s = time.monotonic() + self._timeout_s
-        if not self._threads.acquire(self._timeout_s):
-            raise self._refusal()
+        return self._threads.run(
+            partial(self._run_alone, work, deadline_s),
+            timeout_s=self._timeout_s,
+            refusal=self._refusal,
+        )
+
+    def run_in_process(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, called while no other thread of this process writes."""
+        return self._threads.run(work)
+
+    def _run_alone(self, work: Callable[[], T], deadline_s: float) -> T:
         try:
-            self._acquire_file(deadline_s)
-        except BaseException:
-            self._release()  # an interrupt may have come after the lock did
-            raise
+            return with_file(self._path, partial(self._run_if_free, work, deadline_s))
+        except _Busy:
+            claim = _Claim()
+        return within(claim.wanted, self._run_when_granted, work, deadline_s, claim)
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._release()
-
-    def _release(self) -> None:
-        try:
-            if self._fd is not None:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
-        finally:
-            self._threads.release()
-
-    def _acquire_file(self, deadline_s: float) -> None:
-        if self._fd is None:
-            self._fd = open_lock_file(self._path)
-            self._note = _note(os.getpid(), "writing")
-        # While a waiter sleeps on this open file, an attempt of our own would succeed together with
-        # it, and its giving back would then free what we hold.
-        if self._waiter is not None or not self._try_file(self._fd, deadline_s):
-            self._wait(self._fd, deadline_s)
-        # The note serves messages alone: a full disk must not turn it into a failure.
-        with contextlib.suppress(OSError):
-            os.pwrite(self._fd, self._note, 0)
-
-    def _try_file(self, fd: int, deadline_s: float) -> bool:
+    def _run_if_free(self, work: Callable[[], T], deadline_s: float, file: FileIO) -> T:
+        """Do the work, or raise `_Busy` if another process has the lock."""
         for pause_s in (*_SHORT_PAUSES_S, None):
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             except BlockingIOError:
                 if pause_s is None or time.monotonic() + pause_s > deadline_s:
-                    return False
+                    raise _Busy from None
                 time.sleep(pause_s)
-            else:
-                return True
-        return False
+            except OSError as error:
+                raise self._failure(error) from error
+        _write_note(file, "writing")
+        return work()
 
-    def _wait(self, fd: int, deadline_s: float) -> None:
-        with self._guard:
-            waiter = self._waiter
-            if waiter is None:
-                waiter = self._waiter = _Waiter()
-                thread = threading.Thread(
-                    target=self._sleep, args=(fd, waiter), name="omidpy-write-lock", daemon=True
-                )
-                thread.start()
-            waiter.is_wanted = True
+    def _run_when_granted(self, work: Callable[[], T], deadline_s: float, claim: _Claim) -> T:
+        self._sleeper.ask(claim)
         try:
-            waiter.is_done.wait(max(0.0, deadline_s - time.monotonic()))
-        finally:
-            with self._guard:
-                if waiter.is_done.is_set():
-                    self._waiter = None
-                else:
-                    waiter.is_wanted = False
-        if not waiter.is_done.is_set():
-            raise self._refusal()
-        if waiter.error is not None:
-            raise StorageUnavailable(
-                f"cannot lock {self._path}: {waiter.error}; keep the store on a local disk"
-            ) from waiter.error
+            claim.granted.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except Empty:
+            raise self._refusal() from None
+        if claim.error is not None:
+            raise self._failure(claim.error) from claim.error
+        assert claim.file is not None, "what is granted is a locked file, or an error"
+        _write_note(claim.file, "writing")
+        result = work()
+        # At once: the thread that keeps the lock for us needs time to wake.
+        fcntl.flock(claim.file, fcntl.LOCK_UN)
+        return result
 
-    def _sleep(self, fd: int, waiter: _Waiter) -> None:
-        error = None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError as caught:
-            error = caught
-        with self._guard:
-            if waiter.is_detached:
-                return  # the descriptor was closed, and the lock went with the last use of its file
-            if waiter.is_wanted:
-                waiter.error = error
-                waiter.is_done.set()
-                return
-            self._waiter = None
-            if error is None:
-                fcntl.flock(fd, fcntl.LOCK_UN)
+    def _failure(self, error: Exception) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"cannot lock {self._path}: {error}; keep the store on a local disk"
+        )
 
     def _refusal(self) -> StorageUnavailable:
         holder = describe_holder(self._path)
@@ -183,51 +315,82 @@ class WriteLock:
             f"no right to write within {self._timeout_s:g} s: {self._path} is held by {holder}"
         )
 
-    # -- fork and close ---------------------------------------------------------------------------
+    # -- fork --------------------------------------------------------------------------------------
 
     def suspend(self) -> None:
-        """Wait for the writer of this process, keep others out, and close the file."""
-        self._threads.acquire()
-        self._guard.acquire()
-        self._close_file()
+        """Wait for the writer of this process, and keep others out."""
+        self._threads.suspend()
+        self._sleeper.suspend()
 
     def resume(self) -> None:
-        """Undo `suspend`; the file is opened again by the next writer."""
-        self._guard.release()
-        self._threads.release()
+        """Undo `suspend`."""
+        self._sleeper.resume()
+        self._threads.resume()
 
     def resume_in_child(self) -> None:
         """Undo `suspend` in a forked child, where threads that waited do not exist."""
+        self._sleeper.forget_in_child()
+        self._sleeper = _Sleeper(self._path)
         self._threads = FairLock()
-        self._guard = threading.Lock()
 
-    def _close_file(self) -> None:
-        if self._waiter is not None:
-            self._waiter.is_detached = True
-            self._waiter = None
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+
+def with_file(path: str, work: Callable[[FileIO], T]) -> T:
+    """Return what `work` makes of a lock file that is open meanwhile.
+
+    Raises:
+        StorageUnavailable: it cannot be opened; see `open_lock_file`.
+    """
+    with _opened(path) as file: return work(file)  # fmt: skip  # noqa: E701 - see within.py
 
 
 class FileLock:
-    """A `ProcessLock` on a file; taken by the constructor, without waiting."""
+    """A `ProcessLock` on a file, not taken yet."""
 
     def __init__(self, path: str, *, purpose: str) -> None:
         self._path = path
+        self._purpose = purpose
         self._mutex = threading.Lock()
-        self._fd: int | None = _lock_now(path)
-        with contextlib.suppress(OSError):
-            os.pwrite(self._fd, _note(os.getpid(), purpose), 0)
+        self._fd: int | None = None
+
+    def take(self) -> None:
+        """Take the lock, without waiting; once.
+
+        Raises:
+            StorageUnavailable: somebody else has it; the message says who.
+        """
+        try:
+            self._take()
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self) -> None:
+        while True:
+            self._fd = open_lock_file(self._path)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = describe_holder(self._path)
+                raise StorageUnavailable(f"{self._path} is held by {holder}") from None
+            if _is_still(self._fd, self._path):
+                break
+            self.release()  # somebody removed the file meanwhile: a lock on it excludes nobody
+        _write_note(self._fd, self._purpose)
 
     def release(self) -> None:
         """Give the right up; a second call does nothing."""
-        with self._mutex:
-            fd, self._fd = self._fd, None
-        if fd is not None:
+        within(self._mutex, self._release)
+
+    def _release(self) -> None:
+        if self._fd is not None:
             # Unlocking first frees the lock even while a child, between fork and its first
             # instruction of ours, still has the open file.
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
             os.close(fd)
 
     @property
@@ -238,25 +401,7 @@ class FileLock:
     def forget_in_child(self) -> None:
         """Close a forked child's copy; the parent keeps the lock."""
         self._mutex = threading.Lock()
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
-
-
-def _lock_now(path: str) -> int:
-    while True:
-        fd = open_lock_file(path)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(fd, path):
-                return fd
-        except BlockingIOError:
-            os.close(fd)
-            raise StorageUnavailable(f"{path} is held by {describe_holder(path)}") from None
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # somebody removed the file meanwhile: a lock on it excludes nobody
+        self._close()
 
 
 def _is_still(fd: int, path: str) -> bool:
@@ -266,14 +411,18 @@ def _is_still(fd: int, path: str) -> bool:
         return False
 
 
-def open_lock_file(path: str) -> int:
+def _opened(path: str) -> FileIO:
+    return FileIO(path, "r+", opener=open_lock_file)
+
+
+def open_lock_file(path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
     """Open a lock file, made if absent.
 
     Raises:
         StorageUnavailable: naming the file and the remedy.
     """
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return os.open(path, flags | os.O_CREAT, 0o666)
     except OSError as error:
         raise StorageUnavailable(
             f"cannot open the lock file {path}: {error.strerror}; writing needs a writable "
@@ -281,6 +430,13 @@ def open_lock_file(path: str) -> int:
         ) from error
 
 
+def _write_note(file: int | FileIO, purpose: str) -> None:
+    # The note serves messages alone: a full disk must not turn it into a failure.
+    with contextlib.suppress(OSError):
+        os.pwrite(file if isinstance(file, int) else file.fileno(), _note(os.getpid(), purpose), 0)
+
+
+@lru_cache(maxsize=16)
 def _note(pid: int, purpose: str) -> bytes:
     return f"{pid} {purpose}".encode()[: _NOTE_BYTES - 1].ljust(_NOTE_BYTES - 1) + b"\n"
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from omidpy.errors import ConfigError, StorageUnavailable
+from omidpy.storage.sqlite_handle import transact
 
 log = logging.getLogger(__name__)
 
@@ -51,18 +52,15 @@ def upgrade(
             "open it once with an omidpy in between"
         )
     _take_alone(connection, path)
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
+
+    def change(connection: sqlite3.Connection) -> None:
         for version in range(found, wanted):
             steps[version](connection)
         connection.execute(
             "UPDATE omidpy_meta SET value = ? WHERE name = 'format_version'", (wanted,)
         )
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+
+    transact(connection, "BEGIN EXCLUSIVE", change)
     log.warning("%s was upgraded from format version %d to %d", path, found, wanted)
 
 

@@ -29,6 +29,7 @@ LEVELS: Final = {
     "omidpy.clock": 0,
     "omidpy.codec": 0,
     "omidpy.durations": 0,
+    "omidpy.within": 0,
     "omidpy.metrics": 0,
     "omidpy.wire": 1,
     "omidpy.storage": 1,

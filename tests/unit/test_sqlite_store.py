@@ -6,6 +6,7 @@ import gc
 import os
 import sqlite3
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -334,21 +335,17 @@ def test_the_log_does_not_grow_with_a_scan_half_read(store: SqliteStore, path: P
     assert len([row for page in scan for row in page]) == 130
 
 
-def test_queries_read_a_range_and_sort_nothing(store: SqliteStore) -> None:
+def test_queries_read_a_range_and_sort_nothing(store: SqliteStore, path: Path) -> None:
     """A page must stream in key order, in both directions, whatever is selected."""
     plans: list[str] = []
-    connection = store._file._connect(synchronous="NORMAL")
+    other = sqlite3.connect(path)
 
     def explain(statement: str) -> None:
         if statement.startswith("SELECT"):
             rows = other.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
             plans.extend(row[3] for row in rows)
 
-    other = store._file._connect(synchronous="NORMAL")
-    connection.set_trace_callback(explain)
-    for idle in store._file._idle:
-        idle.close()
-    store._file._idle[:] = [connection]
+    store._file.read(lambda connection: connection.set_trace_callback(explain))
     store.get("t", [b"r"])
     store.get("t", [b"r", b"s"], columns=[(b"cf", b"q"), (b"cf", None)], max_versions=1)
     for reverse in (False, True):
@@ -369,8 +366,11 @@ def test_only_durable_writes_sync(store: SqliteStore) -> None:
     store.write({"t": [put(b"r", 1)]})
     store.write({"t": [put(b"r", 2)]}, durable=True)
     levels = {
-        durable: connection.execute("PRAGMA synchronous").fetchone()[0]
-        for durable, connection in store._file._writers.items()
+        durable: store._file.write(
+            lambda connection: connection.execute("PRAGMA synchronous").fetchone()[0],
+            durable=durable,
+        )
+        for durable in (False, True)
     }
     assert levels == {False: 1, True: 2}
 
@@ -439,35 +439,22 @@ def test_a_close_waits_for_calls_in_flight(store: SqliteStore, path: Path) -> No
 
 def test_no_read_begins_while_a_close_or_fork_waits_for_others(store: SqliteStore) -> None:
     """With enough readers there would always be one more, and the fork would wait for ever."""
-    is_reading, may_end = threading.Event(), threading.Event()
     answers: list[object] = []
-
-    def long_read(_: sqlite3.Connection) -> None:
-        is_reading.set()
-        assert may_end.wait(30)
-
-    def late_read() -> None:
-        try:
-            answers.append(store.get("t", [b"r"]))
-        except StorageUnavailable as error:
-            answers.append(type(error))
-
-    def watch() -> None:
-        assert is_reading.wait(30)
-        closing = threading.Thread(target=store.close, daemon=True)
-        closing.start()
-        wait_until(lambda: store._file._is_suspending)
-        late = threading.Thread(target=late_read, daemon=True)
-        late.start()
-        sleepers = store._file._has_changed._waiters  # type: ignore[attr-defined]  # of the stdlib
-        wait_until(lambda: bool(answers) or len(sleepers) == 2)
-        may_end.set()
-        late.join(30)
-        closing.join(30)
-
+    store.write({"t": [put(b"r", 1)]})
     store.get("t", [b"r"])
-    in_threads([lambda: store._file.read(long_read), watch])
-    assert answers == [StorageUnavailable]
+    late = threading.Thread(target=lambda: answers.append(store.get("t", [b"r"])), daemon=True)
+    with store._file._gate:
+        late.start()
+        wait_until(lambda: bool(answers) or function_of(late) == "within")
+        assert not answers
+    late.join(30)
+    assert answers
+
+
+def function_of(thread: threading.Thread) -> str:
+    """Return the name of the function that a thread is in."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "" if frame is None else frame.f_code.co_name
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
