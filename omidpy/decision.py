@@ -14,7 +14,7 @@ from omidpy.errors import (
     ConfigError,
     LocalProtocolError,
     OmidError,
-    OracleUnavailable,
+    OracleError,
     TransactionAborted,
     UsageError,
 )
@@ -91,6 +91,6 @@ def _was_not_sent(error: OmidError) -> bool:
 
     Too many cells for one request, an oracle of another store, or nobody there to send it to.
     """
-    if isinstance(error, OracleUnavailable):
-        return not error.was_sent
-    return isinstance(error, (UsageError, LocalProtocolError, ConfigError))
+    if isinstance(error, (UsageError, LocalProtocolError, ConfigError)):
+        return True
+    return isinstance(error, OracleError) and not error.was_sent

@@ -161,18 +161,19 @@ class TransactionClosed(OmidError):
 
 
 class OracleError(OmidError):
-    """Something is wrong between this process and the oracle."""
-
-
-class OracleUnavailable(OracleError):
-    """The oracle gave no answer; for anything but a commit, trying again is harmless.
+    """Something is wrong between this process and the oracle.
 
     `was_sent` is False only where the request certainly never left: a commit that was not asked for
     has not happened.
     """
 
-    retryable = True
     was_sent = True
+
+
+class OracleUnavailable(OracleError):
+    """The oracle gave no answer; for anything but a commit, trying again is harmless."""
+
+    retryable = True
 
 
 class LeaseLost(OracleError):

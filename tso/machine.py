@@ -168,13 +168,6 @@ class Machine(Generic[Ticket]):
         longest_s = _ACTIVE_TICK_S if self._is_active(now) else _IDLE_TICK_S
         return min(self._age.period_ms / 1000, longest_s)
 
-    def waiting(self) -> list[Ticket]:
-        """Return everybody who waits for an answer."""
-        batches = [self._early, self._pending]
-        if self._flight is not None:
-            batches.insert(0, self._flight)
-        return [ticket for batch in batches for ticket, _ in batch.answers]
-
     # -- events --------------------------------------------------------------------------------
 
     def handle(self, event: Event[Ticket]) -> list[Effect[Ticket]]:

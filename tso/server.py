@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, Final, assert_never, cast
+from typing import Any, Final, TypeVar, assert_never, cast
 
 from omidpy.clock import Clock
-from omidpy.errors import LeaseLost, RemoteProtocolError, StorageUnavailable
+from omidpy.errors import RemoteProtocolError, StorageUnavailable
 from omidpy.metrics import Metrics
 from omidpy.wire.messages import PeerCapabilities
 from tso.events import (
@@ -178,6 +179,32 @@ class Connection(asyncio.Protocol):
             self.abort(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")
 
 
+class BrokenInvariant(Exception):
+    """What was decided, written and answered may differ by now: nothing more is answered."""
+
+
+def _broken_by(error: BaseException) -> BrokenInvariant:
+    broken = BrokenInvariant(repr(error))
+    broken.__cause__ = error
+    return broken
+
+
+_M = TypeVar("_M", bound=Callable[..., None])
+
+
+def _or_the_end(method: _M) -> _M:
+    """Let the server end where `method` fails: the loop would log the exception and go on."""
+
+    @functools.wraps(method)
+    def call(server: OracleServer, *args: Any) -> None:
+        try:
+            method(server, *args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody foresaw it
+            server.end(_broken_by(error))
+
+    return cast("_M", call)
+
+
 class OracleServer:
     """The machine, its clients and its store, until one of them ends it."""
 
@@ -239,7 +266,8 @@ class OracleServer:
 
         Raises:
             LeaseLost: another instance answers now; every connection was closed.
-            AssertionError: an invariant is broken; the same.
+            BrokenInvariant: nobody foresaw what happened; the same, and so for what else a write
+                may raise.
         """
         await asyncio.shield(self._ended)
 
@@ -292,17 +320,13 @@ class OracleServer:
     def _now(self) -> Now:
         return Now(self._clock.wall_ms(), self._clock.monotonic_s(), self._clock.boot)
 
+    @_or_the_end
     def _tell(self, event: Event[Connection]) -> None:
         if self._ended.done():
             return
         if self._lease is not None:
             self._machine.vouched_until_s = self._lease.vouched_until_s
-        try:
-            effects = self._machine.handle(event)
-        except Exception as error:  # noqa: BLE001  whatever it is, the machine cannot be trusted
-            self._end(error)
-            return
-        for effect in effects:
+        for effect in self._machine.handle(event):
             match effect:
                 case Send():
                     frames: dict[Connection, bytes] = {}
@@ -316,18 +340,18 @@ class OracleServer:
                 case Flush():
                     self._flush(effect.batch)
                 case Stopped():
-                    self._end(None)
+                    self.end(None)
                 case _:
                     assert_never(effect)
 
-    def _end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
         """Answer nothing any more; without an error everything was answered."""
         if self._ended.done():
             return
         if error is None:
             self._ended.set_result(None)
             return
-        self._ended.set_exception(error)
+        self._ended.set_exception(error if isinstance(error, Exception) else _broken_by(error))
         for connection in list(self._connections):
             connection.abort("the oracle ends")
 
@@ -341,6 +365,7 @@ class OracleServer:
             lambda outcome: self._flushed(batch, outcome),
         )
 
+    @_or_the_end
     def _flushed(
         self, batch: Batch[Connection], outcome: tuple[FlushResult, float] | BaseException
     ) -> None:
@@ -349,7 +374,7 @@ class OracleServer:
             return
         self._is_flushing = False
         if isinstance(outcome, BaseException):
-            self._end(outcome)
+            self.end(outcome)
             return
         result, seconds = outcome
         if self._is_failing:
@@ -399,6 +424,7 @@ class OracleServer:
 
     # -- time ----------------------------------------------------------------------------------
 
+    @_or_the_end
     def _tick(self) -> None:
         if self._ended.done():
             return
@@ -416,11 +442,12 @@ class OracleServer:
             self._in_thread(self._lease.renew_if_due, self._renewed)
         self.loop.call_later(self._machine.tick_period_s(now), self._tick)
 
+    @_or_the_end
     def _renewed(self, outcome: BaseException | None) -> None:
         if isinstance(outcome, StorageUnavailable):
             log_event(logger, logging.WARNING, "lease-not-renewed", error=outcome)
-        elif isinstance(outcome, LeaseLost | Exception):
-            self._end(outcome)
+        elif isinstance(outcome, BaseException):
+            self.end(outcome)
 
 
 def _timed(work: Callable[[], FlushResult]) -> tuple[FlushResult, float]:

@@ -357,15 +357,23 @@ def test_a_lost_lease_exits_3(tmp_path: Path) -> None:
         oracle.close()
 
 
+@pytest.mark.parametrize("where", [(Machine, "handle"), (OracleServer, "_now")])
+@pytest.mark.parametrize(
+    "error", [AssertionError("I2: said too early"), KeyError("early"), StorageUnavailable("early")]
+)
 def test_a_broken_invariant_exits_70(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: tuple[type, str],
+    error: Exception,
 ) -> None:
-    """The service ends by itself rather than decide on."""
+    """The service ends by itself rather than decide on, whatever nobody foresaw."""
 
     def broken(*_: object) -> None:
-        raise AssertionError("I2: said too early")
+        raise error
 
-    monkeypatch.setattr(Machine, "handle", broken)
+    monkeypatch.setattr(*where, broken)
     options = ["--store", f"sqlite:///{tmp_path}/store.db", "--listen", "127.0.0.1:0"]
     config = load_config(options, {})
 
@@ -373,7 +381,7 @@ def test_a_broken_invariant_exits_70(
         return await _Service(config).run()
 
     assert asyncio.run(main()) == 70
-    assert "I2: said too early" in caplog.text
+    assert "early" in caplog.text
 
 
 def test_a_store_that_cannot_be_opened_exits_1(tmp_path: Path) -> None:

@@ -19,14 +19,22 @@ from omidpy.commit_table import (
     read_low_watermark,
 )
 from omidpy.control import ControlTable
-from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable, StorageUnavailable, UsageError
+from omidpy.errors import (
+    ConfigError,
+    LeaseLost,
+    OracleError,
+    OracleUnavailable,
+    StorageUnavailable,
+    UsageError,
+)
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
 from omidpy.oracle.discovery import LEASE_FACT, lease_address, read_lease
 from omidpy.storage.base import Capabilities, Row
 from omidpy.storage.memory import MemoryStore
+from omidpy.testing.interrupts import Interrupt, Interrupter, interrupt
 from omidpy.watermarks import Watermarks
-from tso import embedded
+from tso import embedded, machine
 from tso.embedded import EmbeddedOracle
 from tso.lease import Lease
 
@@ -145,7 +153,7 @@ def test_commits_that_meet_share_a_batch(store: WatchedStore, oracle: EmbeddedOr
     before = store.batch_count
     for thread in threads[1:]:
         thread.start()
-    while oracle._machine.queue_length < len(starts):
+    while oracle._driver._inbox.qsize() < len(starts) - 1:
         assert threads[0].is_alive()
     store.before = lambda: None
     go_on.set()
@@ -173,33 +181,36 @@ def test_many_threads_get_many_timestamps(oracle: EmbeddedOracle) -> None:
     assert len(seen) == len(set(seen)) == 800
 
 
-def test_an_interrupted_thread_leaves_the_others_no_riddle(
-    store: WatchedStore, oracle: EmbeddedOracle, monkeypatch: pytest.MonkeyPatch
+def test_a_thread_that_is_interrupted_while_it_waits_is_not_missed(
+    store: WatchedStore, oracle: EmbeddedOracle
 ) -> None:
-    """Ctrl-C while waiting: somebody else flushes the batch that it was in."""
-    first, second = oracle.begin().start_ts, oracle.begin().start_ts
+    """Its request is decided all the same, and the answer goes nowhere."""
+    start_ts = oracle.begin().start_ts
     under_way, go_on = threading.Event(), threading.Event()
 
     def hold_up() -> None:
         under_way.set()
         assert go_on.wait(10)
 
-    def interrupt(waiter: object) -> None:
-        raise KeyboardInterrupt
-
     store.before = hold_up
-    leader = threading.Thread(target=commit, args=(oracle, first, 1))
-    leader.start()
+    interrupted: list[bool] = []
+
+    def ask() -> None:
+        try:
+            commit(oracle, start_ts, 1)
+        except Interrupt:
+            interrupted.append(True)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
     assert under_way.wait(10)
-    with monkeypatch.context() as patch:
-        patch.setattr("tso.embedded._Waiter.wait", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            commit(oracle, second, 2)
+    interrupt(thread)
+    thread.join(10)
+    assert interrupted
     store.before = lambda: None
     go_on.set()
-    leader.join(10)
-    verdict = commit(oracle, second, 2, is_retry=True)
-    assert CommitTable(store).read((second,)) == {second: verdict.commit_ts}
+    verdict = commit(oracle, start_ts, 1, is_retry=True)
+    assert CommitTable(store).read((start_ts,)) == {start_ts: verdict.commit_ts}
 
 
 # -- a store in trouble ----------------------------------------------------------------------------
@@ -264,6 +275,84 @@ def test_a_lost_lease_ends_the_oracle(store: WatchedStore) -> None:
         oracle.begin()
     assert CommitTable(store).read((start_ts,)) == {start_ts: None}
     oracle.close()
+
+
+# -- what nobody foresaw ---------------------------------------------------------------------------
+
+
+def test_whatever_escapes_the_machine_ends_the_oracle(
+    store: WatchedStore, oracle: EmbeddedOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it decided and what it wrote may differ by now, so it must not answer on."""
+    start_ts = oracle.begin().start_ts
+
+    def fail_to_decide(*_: object) -> None:
+        raise KeyError("a slot")
+
+    monkeypatch.setattr(oracle._driver.machine, "_decide", fail_to_decide)
+    with pytest.raises(OracleUnavailable, match=r"broke an invariant.*a slot") as caught:
+        commit(oracle, start_ts, 1)
+    assert not caught.value.retryable, "it may have been decided"
+    for ask in (oracle.begin, lambda: commit(oracle, start_ts, 1)):
+        with pytest.raises(OracleError, match=r"answers nothing any more.*a slot") as refused:
+            ask()
+        assert not refused.value.was_sent
+    oracle.close()
+    assert read_lease(store) is None
+
+
+def test_everybody_who_waits_is_told_that_the_oracle_ends(
+    store: WatchedStore, oracle: EmbeddedOracle
+) -> None:
+    """Those in the batch, and those behind it whom nobody has heard."""
+    starts = [oracle.begin().start_ts for _ in range(3)]
+    under_way, go_on = threading.Event(), threading.Event()
+    errors: list[str] = []
+
+    def fail_later() -> None:
+        under_way.set()
+        assert go_on.wait(10)
+        raise RuntimeError("nobody foresaw this")
+
+    def ask(start_ts: Timestamp) -> None:
+        try:
+            commit(oracle, start_ts, 1)
+        except OracleError as error:
+            errors.append(str(error))
+
+    store.before = fail_later
+    threads = [threading.Thread(target=ask, args=(start_ts,)) for start_ts in starts]
+    threads[0].start()
+    assert under_way.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    while oracle._driver._inbox.qsize() < 2:
+        assert threads[0].is_alive()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert len(errors) == 3
+    assert all("nobody foresaw this" in error for error in errors)
+
+
+def test_a_caller_interrupted_at_any_line_keeps_nobody_from_asking(oracle: EmbeddedOracle) -> None:
+    """What the machine wants done was lost when a caller's thread drove it, and all waited."""
+    interrupter = Interrupter()
+    answered: list[Timestamp] = []
+    number = 0
+    while True:
+        number += 1
+        try:
+            interrupter.interrupted(oracle.begin, number, Interrupt())
+            break
+        except Interrupt:
+            pass
+        other = threading.Thread(target=lambda: answered.append(oracle.begin().start_ts))
+        other.daemon = True
+        other.start()
+        other.join(10)
+        assert len(answered) == number
+    assert number > 10
 
 
 # -- life ------------------------------------------------------------------------------------------
@@ -411,7 +500,7 @@ def test_an_oracle_on_a_shared_store_excludes_others_by_its_lease() -> None:
 
         def get(self, *arguments: Any, **options: Any) -> list[Row]:
             found = super().get(*arguments, **options)
-            with oracle._lease_mutex:
+            with oracle._driver._lease_mutex:
                 oracle._lease._renew()
             renewed.set()
             return found
@@ -459,15 +548,15 @@ def test_a_lease_left_by_a_crash_is_taken_when_its_period_is_over(
     oracle.close()
 
 
-def test_an_oracle_that_nobody_asks_keeps_its_lease() -> None:
+def test_an_oracle_that_nobody_asks_keeps_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quiet evening must not end it."""
+    monkeypatch.setattr(machine, "_IDLE_TICK_S", 0.01)
     store = SharedStore()
     clock = ManualClock()
     oracle = EmbeddedOracle(store, clock=clock, timestamps="incremental")
     for _ in range(4):  # housekeeping of another kind would renew it once
         before = read_lease(store)
         clock.advance(5)
-        oracle._wake.set()
         deadline_s = time.monotonic() + 10
         while read_lease(store) == before and time.monotonic() < deadline_s:
             time.sleep(0.01)  # polls the housekeeper's thread

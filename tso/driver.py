@@ -1,0 +1,382 @@
+"""Drive the machine in a thread of its own, for callers in the other threads of the process.
+
+What the machine decides, what is made durable and what is answered belong together: an exception in
+between would leave a decision that nobody writes, or an answer about what was never written.  A
+caller's thread is no place for that, since Ctrl-C or a signal handler may raise there at any line.
+So callers hand a request in and wait, and everything else happens in one thread, into which no
+foreign exception comes.  A caller that is interrupted leaves its request either wholly in or wholly
+out of the queue; nobody misses it, and its answer goes nowhere.
+
+Group commit: what arrives while a batch is flushed forms the next one.  A batch that nobody waits
+for is flushed in a second thread, so that nobody who asks should pay for it.
+
+A flush that failed may have reached the store, so it stays the batch under way until a repetition
+succeeds; whoever waited for it is told that no answer came, and later decisions wait behind it.
+
+What the machine, or anything here, did not foresee ends the oracle: whoever waits is told, and so
+is whoever asks later.  It never answers on.
+
+Lacks sockets, fork, and the start and the name of what it serves: `embedded.py` has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final, TypeAlias, assert_never
+
+from omidpy.clock import Clock
+from omidpy.errors import OmidError, OracleError, OracleUnavailable, StorageUnavailable
+from omidpy.wire.messages import CommitRequest
+from tso.events import (
+    Answer,
+    Asked,
+    Batch,
+    Close,
+    Event,
+    Flush,
+    Flushed,
+    FlushResult,
+    Now,
+    Question,
+    Send,
+    Stopped,
+    Stopping,
+    Ticked,
+)
+from tso.lease import AnyLease
+from tso.machine import Machine
+from tso.persist import Persistence
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
+"""How often one who waits for an answer looks whether there is anybody left to give it."""
+
+
+class Waiter:
+    """One who asked."""
+
+    __slots__ = ("answer", "error", "gate", "question")
+
+    def __init__(self, question: Question | None) -> None:
+        """Ask `question`; None is the wish that the oracle end."""
+        self.question = question
+        self.answer: Answer | None = None
+        self.error: str | None = None
+        self.gate = threading.Lock()
+        """Released when there is an answer, or an error."""
+        self.gate.acquire()
+
+
+_Outcome: TypeAlias = FlushResult | BaseException | None
+"""What became of a chore: None of a lease that was renewed."""
+
+_Chore: TypeAlias = "tuple[Batch[Waiter] | None, _Outcome]"
+
+
+def now_by(clock: Clock) -> Now:
+    """Read both of a clock's times."""
+    return Now(clock.wall_ms(), clock.monotonic_s(), clock.boot)
+
+
+class Driver:
+    """A machine, its store and its lease, and the thread that has all three to itself."""
+
+    def __init__(
+        self,
+        machine: Machine[Waiter],
+        persistence: Persistence,
+        lease: AnyLease,
+        clock: Clock,
+        *,
+        url: str,
+    ) -> None:
+        """Prepare to serve; `start` begins.
+
+        Args:
+            machine: The oracle itself.
+            persistence: Where its batches go.
+            lease: Renewed while nothing is flushed, and given up at the end.
+            clock: What time it is.
+            url: Of the store, for messages.
+        """
+        self.machine = machine
+        self._persistence = persistence
+        self._lease = lease
+        self._clock = clock
+        self._url = url
+        self._inbox: SimpleQueue[Waiter | _Chore] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="omidpy-oracle", daemon=True)
+        self._chores: SimpleQueue[Callable[[], _Chore] | None] = SimpleQueue()
+        self._chore_thread: threading.Thread | None = None
+        self._is_renewing = False
+        self._lease_mutex = threading.Lock()
+        """Held by a flush, and by a renewal of the lease."""
+        self._waiting: set[Waiter] = set()
+        """Whoever has no answer yet."""
+        self._stuck: Batch[Waiter] | None = None
+        """A batch whose flush failed, to be repeated."""
+        self._is_failing = False
+        self._is_stopping = False
+        self._is_stopped = False
+        self._told_about_clock = False
+        self._end: OracleError | None = None
+        """Why nothing is answered any more."""
+
+    # -- in the threads of callers -----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._thread.start()
+
+    def ask(self, question: Question) -> Answer:
+        """Return the answer.
+
+        Raises:
+            OracleUnavailable: there is none; the question may have been understood all the same.
+            OracleError: the oracle has ended, and the question was not heard.
+        """
+        waiter = Waiter(question)
+        self._inbox.put(waiter)
+        # The thread says that it ends and looks into the queue then, so that one of us sees the
+        # other.
+        if self._end is not None:
+            raise self._refusal(self._end)
+        while not waiter.gate.acquire(timeout=_LOOK_S):
+            if not self._thread.is_alive():
+                raise OracleUnavailable(f"the oracle of {self._url} has died", retryable=False)
+        if waiter.answer is None:
+            # Only a commit that was asked for and not answered leaves something open.
+            is_harmless = not isinstance(question, CommitRequest)
+            raise OracleUnavailable(waiter.error or "no answer", retryable=is_harmless)
+        return waiter.answer
+
+    def stop(self, timeout_s: float) -> bool:
+        """Answer what is under way, give back the ceiling and the lease.
+
+        Returns:
+            Whether that is done; if not it goes on.
+        """
+        waiter = Waiter(None)
+        self._inbox.put(waiter)
+        if self._end is not None or not self._thread.is_alive():
+            return True
+        return waiter.gate.acquire(timeout=timeout_s)
+
+    @staticmethod
+    def _refusal(end: OracleError) -> OracleError:
+        error = type(end)(str(end), retryable=False)
+        error.was_sent = False
+        return error
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        end: OracleError = OracleUnavailable(f"the oracle of {self._url} is closed")
+        try:
+            self._serve()
+        except OracleError as error:
+            end = error
+        except OmidError as error:
+            end = OracleError(f"the oracle of {self._url} has ended: {error}; connect again")
+        except BaseException as error:
+            logger.exception("%s: the oracle in this process broke an invariant", self._url)
+            end = OracleError(
+                f"the oracle of {self._url} broke an invariant and answers nothing any more: "
+                f"{error!r}; connect again"
+            )
+        finally:
+            if not self._is_stopped:
+                logger.error("%s: the oracle in this process ends: %s", self._url, end)
+            self._chores.put(None)
+            self._release_lease()
+            self._end = end
+            self._fail_all(str(end))
+
+    def _release_lease(self) -> None:
+        try:
+            self._lease.release()
+        except Exception:
+            logger.exception("%s: the oracle's lease was not given up", self._url)
+
+    def _fail_all(self, reason: str) -> None:
+        """Let everybody go who waits, also those who have not been heard yet."""
+        while True:
+            try:
+                item = self._inbox.get_nowait()
+            except Empty:
+                break
+            if isinstance(item, Waiter):
+                self._waiting.add(item)
+        for waiter in list(self._waiting):
+            self._settle(waiter, None, reason)
+
+    def _serve(self) -> None:
+        """Take what comes, and let time pass, until the end."""
+        tick_s = self._next_tick_s()
+        while not self._is_stopped:
+            if time.monotonic() >= tick_s:
+                self._keep_house()
+                tick_s = self._next_tick_s()
+            self._take(self._arrivals(tick_s - time.monotonic()))
+
+    def _next_tick_s(self) -> float:
+        return time.monotonic() + self.machine.tick_period_s(self._now())
+
+    def _arrivals(self, timeout_s: float) -> list[Waiter | _Chore]:
+        """Return what has come, waiting for the first."""
+        arrived: list[Waiter | _Chore] = []
+        try:
+            arrived.append(self._inbox.get(timeout=max(0.0, timeout_s)))
+            while True:
+                arrived.append(self._inbox.get_nowait())
+        except Empty:
+            return arrived
+
+    def _take(self, arrived: Sequence[Waiter | _Chore]) -> None:
+        asked: list[tuple[Waiter, Question]] = []
+        for item in arrived:
+            if not isinstance(item, Waiter):
+                self._end_chore(*item)
+                continue
+            self._waiting.add(item)
+            if item.question is None:
+                self._is_stopping = True
+            else:
+                asked.append((item, item.question))
+        if asked:
+            self._lead(self._tell(Asked(self._now(), asked)) or self._unstuck())
+        if self._is_stopping and not self._is_stopped:
+            self._lead(self._tell(Stopping(self._now())) or self._unstuck())
+            if self._is_failing:
+                logger.warning("the oracle of %s ends without a last flush", self._url)
+                self._is_stopped = True
+
+    def _tell(self, event: Event[Waiter]) -> Batch[Waiter] | None:
+        """Carry out what follows; return the batch to flush."""
+        self.machine.vouched_until_s = self._lease.vouched_until_s
+        batch: Batch[Waiter] | None = None
+        for effect in self.machine.handle(event):
+            match effect:
+                case Send():
+                    for waiter, answer in effect.answers:
+                        self._settle(waiter, answer, None)
+                case Close():
+                    self._settle(effect.ticket, None, effect.reason)
+                case Flush():
+                    if effect.batch.answers or self._is_stopping:
+                        batch = effect.batch
+                    else:
+                        self._give(self._flushed(effect.batch))
+                case Stopped():
+                    self._is_stopped = True
+                case _:
+                    assert_never(effect)
+        return batch
+
+    def _settle(self, waiter: Waiter, answer: Answer | None, error: str | None) -> None:
+        if waiter in self._waiting:
+            self._waiting.remove(waiter)
+            waiter.answer, waiter.error = answer, error
+            waiter.gate.release()
+
+    # -- flushing ----------------------------------------------------------------------------------
+
+    def _lead(self, batch: Batch[Waiter] | None) -> None:
+        """Flush a batch, and whatever follows from it."""
+        while batch is not None:
+            batch = self._land(*self._flush(batch))
+
+    def _flush(self, batch: Batch[Waiter]) -> tuple[Batch[Waiter], _Outcome]:
+        try:
+            with self._lease_mutex:
+                return batch, self._persistence.flush(batch)
+        except BaseException as error:  # noqa: BLE001 - sorted where it lands
+            return batch, error
+
+    def _land(self, batch: Batch[Waiter], outcome: _Outcome) -> Batch[Waiter] | None:
+        if isinstance(outcome, StorageUnavailable):
+            self._give_up(batch, outcome)
+            return None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        assert outcome is not None, "a flush has a result"
+        self._is_failing = False
+        return self._tell(Flushed(self._now(), outcome))
+
+    def _give_up(self, batch: Batch[Waiter], error: StorageUnavailable) -> None:
+        """Tell everybody who waits that no answer came, and keep the batch to be repeated."""
+        if not self._is_failing:
+            logger.warning("%s: the oracle could not write a batch: %s", self._url, error)
+        self._is_failing = True
+        self._stuck = batch
+        for waiter in list(self._waiting):
+            if waiter.question is not None:
+                reason = f"the oracle could not write to {self._url}: {error}"
+                self._settle(waiter, None, reason)
+
+    def _unstuck(self) -> Batch[Waiter] | None:
+        batch, self._stuck = self._stuck, None
+        return batch
+
+    # -- chores ------------------------------------------------------------------------------------
+
+    def _now(self) -> Now:
+        return now_by(self._clock)
+
+    def _keep_house(self) -> None:
+        """Let time pass, keep the lease, and try again what failed."""
+        lead_ms = self.machine.time.rejected_lead_ms
+        if lead_ms and not self._told_about_clock:
+            self._told_about_clock = True
+            logger.error(
+                "%s: the clock leapt %d ms ahead; it is not believed until a restart, and "
+                "timestamps count elapsed time",
+                self._url,
+                lead_ms,
+            )
+        if self._lease.needs_renewal and not self._is_renewing:
+            self._is_renewing = True
+            self._give(self._renewed)
+        if self._stuck is None:
+            self._lead(self._tell(Ticked(self._now())))
+        else:
+            self._lead(self._unstuck())
+
+    def _give(self, chore: Callable[[], _Chore]) -> None:
+        """Have something done in the other thread; its outcome arrives like a question."""
+        if self._chore_thread is None:
+            self._chore_thread = threading.Thread(
+                target=self._do_chores, name="omidpy-oracle-chores", daemon=True
+            )
+            self._chore_thread.start()
+        self._chores.put(chore)
+
+    def _do_chores(self) -> None:
+        while (chore := self._chores.get()) is not None:
+            self._inbox.put(chore())
+
+    def _flushed(self, batch: Batch[Waiter]) -> Callable[[], _Chore]:
+        return lambda: self._flush(batch)
+
+    def _renewed(self) -> _Chore:
+        try:
+            with self._lease_mutex:
+                self._lease.renew_if_due()
+        except BaseException as error:  # noqa: BLE001 - sorted where it arrives
+            return None, error
+        return None, None
+
+    def _end_chore(self, batch: Batch[Waiter] | None, outcome: _Outcome) -> None:
+        if batch is not None:
+            self._lead(self._land(batch, outcome))
+            return
+        self._is_renewing = False
+        if isinstance(outcome, StorageUnavailable):
+            logger.warning("%s: the oracle's lease could not be renewed: %s", self._url, outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
