@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from omidpy.errors import CommitOutcomeUnknown, OmidError
+from omidpy.within import within
 
 BOUNDS_S: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """The upper bounds of the buckets of a distribution, in seconds; what is longer has one more."""
@@ -100,11 +101,8 @@ class Tally:
         self._lock = threading.Lock()
         self._begin = _Distribution()
         self._commit = _Distribution()
-        self._late_commits = 0
         self._aborts: Counter[str] = Counter()
-        self._retries = 0
-        self._outcomes_unknown = 0
-        self._healed_cells = 0
+        self._counts: Counter[str] = Counter()
 
     def began(self, since_s: float) -> None:
         """Count a begin that was asked for at `since_s`."""
@@ -113,45 +111,48 @@ class Tally:
     def committed(self, since_s: float | None) -> None:
         """Count a commit that was asked for at `since_s`; None: that was found out later."""
         if since_s is None:
-            with self._lock:
-                self._late_commits += 1
+            within(self._lock, self._count, "late commits")
         else:
             self._add(self._commit, since_s)
 
     def _add(self, distribution: _Distribution, since_s: float) -> None:
         distribution.waiting.append(self.now_s() - since_s)
         if len(distribution.waiting) >= MANY:
-            with self._lock:
-                distribution.sort()
+            within(self._lock, distribution.sort)
 
     def not_committed(self, error: OmidError) -> None:
         """Count a commit that raised an abort, or that its outcome is not known."""
-        with self._lock:
-            if isinstance(error, CommitOutcomeUnknown):
-                self._outcomes_unknown += 1
-            else:
-                self._aborts[type(error).__name__] += 1
+        if isinstance(error, CommitOutcomeUnknown):
+            within(self._lock, self._count, "outcomes unknown")
+        else:
+            within(self._lock, self._count_abort, type(error).__name__)
 
     def retried(self) -> None:
         """Count a further try."""
-        with self._lock:
-            self._retries += 1
+        within(self._lock, self._count, "retries")
 
     def healed(self, cell_count: int) -> None:
         """Count shadow cells that a reader wrote."""
-        with self._lock:
-            self._healed_cells += cell_count
+        within(self._lock, self._count, "healed cells", cell_count)
+
+    def _count(self, what: str, by: int = 1) -> None:
+        self._counts[what] += by
+
+    def _count_abort(self, name: str) -> None:
+        self._aborts[name] += 1
 
     def read(self) -> ClientMetrics:
         """Return the numbers of one moment."""
-        with self._lock:
-            commit = self._commit.read()
-            return ClientMetrics(
-                commits=commit.count + self._late_commits,
-                aborts=dict(self._aborts),
-                retries=self._retries,
-                outcomes_unknown=self._outcomes_unknown,
-                healed_cells=self._healed_cells,
-                begin=self._begin.read(),
-                commit=commit,
-            )
+        return within(self._lock, self._read)
+
+    def _read(self) -> ClientMetrics:
+        commit = self._commit.read()
+        return ClientMetrics(
+            commits=commit.count + self._counts["late commits"],
+            aborts=dict(self._aborts),
+            retries=self._counts["retries"],
+            outcomes_unknown=self._counts["outcomes unknown"],
+            healed_cells=self._counts["healed cells"],
+            begin=self._begin.read(),
+            commit=commit,
+        )

@@ -7,7 +7,6 @@ asks for it.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import weakref
 from typing import Final
 
@@ -66,11 +65,11 @@ def connect(
     table_prefix = ""
     if not isinstance(url, str):
         url, table_prefix = settings_of(url)
-    with contextlib.ExitStack() as on_failure:
+    store: Store | None = None
+    oracle: Oracle | None = None
+    try:
         store = open_store(url, must_exist=tso is not None)
-        on_failure.callback(store.close)
         oracle = _embedded_oracle(store) if tso is None else open_oracle(store, tso)
-        on_failure.callback(oracle.close)
         _check_world_time(store, oracle)
         manager = TransactionManager(
             store,
@@ -80,9 +79,13 @@ def connect(
             is_oracle_here=tso is None,
             table_prefix=table_prefix,
         )
-        on_failure.pop_all()
-    _open_managers.add(manager)
-    return manager
+        _open_managers.add(manager)
+        return manager
+    except BaseException:
+        for opened in (oracle, store):
+            if opened is not None:
+                opened.close()
+        raise
 
 
 def _check_world_time(store: Store, oracle: Oracle) -> None:
@@ -129,18 +132,21 @@ def open_oracle(store: Store, tso: str) -> Oracle:
         oracle = TcpOracle(tso, store_id=store.store_id)
     try:
         oracle.ping()
+        _check_set_up(store)
+        return oracle
     except BaseException:
         oracle.close()
         raise
+
+
+def _check_set_up(store: Store) -> None:
     try:
         store.schema(CONTROL_TABLE)
     except NoSuchTable as error:
-        oracle.close()
         raise ConfigError(
             f"the store {store.url} has not been set up; run {init_command(store.url)}, or "
             f"start {server_command(store.url)}"
         ) from error
-    return oracle
 
 
 @atexit.register

@@ -33,6 +33,7 @@ from omidpy.control import (
 from omidpy.errors import (
     CommitOutcomeUnknown,
     ConfigError,
+    OmidError,
     UsageError,
 )
 from omidpy.holds import HeldSnapshot, hold
@@ -73,6 +74,7 @@ from omidpy.transactional import (
     transaction_position,
 )
 from omidpy.watermarks import Watermarks
+from omidpy.within import within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,6 +148,7 @@ class TransactionManager:
         )
         self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
         self._is_closed = False
+        self._closed: list[Store | Oracle | PostCommitter] = []
         self._close_lock = threading.Lock()
         _managers.add(self)
 
@@ -285,7 +288,7 @@ class TransactionManager:
                 owner, rest = args[:position], args[position:]
                 if rest and isinstance(rest[0], Transaction):
                     return function(*args, **kwargs)
-                ambient = self._ambient.get()
+                ambient = self._in_blocks()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     return function(*owner, ambient[-1], *rest, **kwargs)
                 result = None
@@ -314,7 +317,11 @@ class TransactionManager:
 
     def push_ambient(self, transaction: Transaction) -> None:
         """Let `transactional` functions called from here on join `transaction`."""
-        self._ambient.set((*self._ambient.get(), transaction))
+        self._ambient.set((*self._in_blocks(), transaction))
+
+    def _in_blocks(self) -> tuple[Transaction, ...]:
+        """Return what can be joined, without blocks that an exception ended at their very end."""
+        return tuple(tx for tx in self._ambient.get() if tx.is_in_block)
 
     def pop_ambient(self, transaction: Transaction) -> None:
         """End what `push_ambient` began."""
@@ -441,16 +448,25 @@ class TransactionManager:
     def close(self) -> None:
         """Finish the post-commit work, then close the oracle and the store.
 
-        A second call does nothing.
+        A second call does nothing, unless the first was interrupted.
         """
-        with self._close_lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
+        self._is_closed = True
+        within(self._close_lock, self._close_all)
+
+    def _close_all(self) -> None:
         with contextlib.ExitStack() as stack:
-            stack.callback(self.store.close)
-            stack.callback(self.oracle.close)
-            self.post_committer.close()
+            for part in (self.store, self.oracle, self.post_committer):
+                stack.callback(self._close_part, part)
+
+    def _close_part(self, part: Store | Oracle | PostCommitter) -> None:
+        if part in self._closed:
+            return
+        try:
+            part.close()
+        except OmidError:
+            self._closed.append(part)  # it failed, and would fail again
+            raise
+        self._closed.append(part)
 
     def __enter__(self) -> Self:
         return self

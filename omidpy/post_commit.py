@@ -21,14 +21,15 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from omidpy.commit_table import CommitTable
 from omidpy.model import Timestamp
 from omidpy.storage.base import RowMutation, Store
+from omidpy.within import within
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,10 @@ each; in a third of it four do, and a transaction of one row then takes a sixth 
 """
 
 MAX_WAITING_TRANSACTIONS: Final = 4096
-"""Past this many, a commit waits for room: memory stays bounded when the store is slower."""
+"""Past this many a commit does the work itself: memory stays bounded when the store is slower."""
+
+_LOOK_S: Final = 1.0
+"""How often one who waits looks whether a thread is at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +182,26 @@ class NoPostCommitter:
         """Do nothing."""
 
 
+class _Mark:
+    """A place in the queue: everything ahead of it is done when its gate opens."""
+
+    __slots__ = ("gate", "is_the_end")
+
+    def __init__(self, *, is_the_end: bool) -> None:
+        self.is_the_end = is_the_end
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+
 class AsyncPostCommitter:
     """Completes transactions in one background thread, as many in a batch as are waiting.
 
     A lone transaction is completed at once.  Under load some gather first, since a batch costs the
     same whatever its size.
+
+    What a caller does is one step in C each: an exception at any line leaves a transaction in the
+    queue or out of it.  A thread is at work as long as it holds `_working`; whoever needs one and
+    finds none starts another, and of two one goes home.
     """
 
     def __init__(self, completer: Completer, gathering: Gathering = IN_A_FILE) -> None:
@@ -191,106 +210,111 @@ class AsyncPostCommitter:
         self._reset()
 
     def _reset(self) -> None:
-        # Also in the child of a fork, where a thread that is not there any more may have held the
-        # parent's lock: it is made anew and not taken.
-        self._changed = threading.Condition()
-        self._waiting: deque[Completion] = deque()
+        self._queue: SimpleQueue[Completion | _Mark] = SimpleQueue()
         self._owed: set[Timestamp] = set()
-        """What waits and what is in the batch at work; `_waiting` alone would miss the latter."""
-        self._busy = False
-        self._closed = False
-        self._worker: threading.Thread | None = None
-        self._drainer_count = 0
-        self._hurry = threading.Event()
+        self._working = threading.Lock()
+        self._worker_id = 0
+        self._is_closed = False
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's queue: its own thread is at work on it."""
         self._reset()
 
     def submit(self, completion: Completion) -> None:
-        """Queue the transaction; waits for room if the queue is full."""
-        with self._changed:
-            if not self._closed:
-                self._changed.wait_for(
-                    lambda: len(self._waiting) < MAX_WAITING_TRANSACTIONS or self._closed
-                )
-            if not self._closed:
-                self._waiting.append(completion)
-                self._owed.add(completion.start_ts)
-                if self._is_enough():
-                    self._hurry.set()
-                if self._worker is None:
-                    # A daemon, so that a program that never calls `close` can end; what is not
-                    # done by then is left as a killed client leaves it.
-                    self._worker = threading.Thread(
-                        target=self._run, name="omidpy-post-commit", daemon=True
-                    )
-                    self._worker.start()
-                self._changed.notify_all()
-                return
-        # Closed: the thread may have looked into the queue for the last time.  Outside the lock,
-        # for this takes round trips.
-        self._completer.complete((completion,))
+        """Queue the transaction; complete it here and now if the queue is full."""
+        if self._is_closed or self._queue.qsize() >= MAX_WAITING_TRANSACTIONS:
+            self._completer.complete((completion,))
+            return
+        self._owed.add(completion.start_ts)
+        self._queue.put(completion)
+        if self._is_closed:  # meanwhile, and nobody may look into the queue any more
+            self._complete_rest()
+        else:
+            self._need_worker()
 
     def owes(self, start_ts: Timestamp) -> bool:
         """Say whether the transaction is in the queue or in the batch at work."""
-        # Asked for each cell that a reader finds without a shadow cell, so no lock is taken.
-        # Either wrong answer is harmless: the reader heals what is healed here as well, or leaves
-        # it to the next reader.
         return start_ts in self._owed
 
     def drain(self) -> None:
-        """Return when the queue is empty and the last batch is done."""
-        with self._changed:
-            self._drainer_count += 1
-            self._hurry.set()
-            try:
-                self._changed.wait_for(lambda: not self._waiting and not self._busy)
-            finally:
-                self._drainer_count -= 1
-                self._calm_down()
+        """Return when everything submitted so far is done."""
+        self._wait_for(_Mark(is_the_end=False))
 
     def close(self) -> None:
         """Drain, stop the thread, and complete later submissions in the caller's."""
-        with self._changed:
-            self._closed = True
-            self._hurry.set()
-            self._changed.notify_all()
-            worker = self._worker
-        if worker is not None and worker is not threading.current_thread():
-            worker.join()
+        self._is_closed = True
+        if self._worker_id == threading.get_ident():
+            return
+        if self._working.locked():
+            self._wait_for(_Mark(is_the_end=True))
+        self._complete_rest()
 
-    def _is_enough(self) -> bool:
-        return len(self._waiting) >= self.gathering.enough_count
+    def _complete_rest(self) -> None:
+        """Do what is left of the queue, as its thread, once that has gone."""
+        within(self._working, self._work_off)
 
-    def _calm_down(self) -> None:
-        """Let the next ones gather again, unless there is still a reason for haste."""
-        if not self._drainer_count and not self._closed and not self._is_enough():
-            self._hurry.clear()
+    def _work_off(self) -> None:
+        while not self._queue.empty():
+            item = self._queue.get()
+            if isinstance(item, _Mark):
+                item.gate.release()
+            else:
+                self._completer.complete((item,))
+                self._owed.discard(item.start_ts)
+
+    def _wait_for(self, mark: _Mark) -> None:
+        self._queue.put(mark)
+        self._need_worker()
+        while not mark.gate.acquire(timeout=_LOOK_S):
+            self._need_worker()
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _need_worker(self) -> None:
+        if not self._working.locked():
+            threading.Thread(target=self._run, name="omidpy-post-commit", daemon=True).start()
 
     def _run(self) -> None:
-        last_batch_s = -math.inf
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
-                    return
-            if time.monotonic() - last_batch_s < self.gathering.under_load_s:
-                self._hurry.wait(self.gathering.gather_s)
-            with self._changed:
-                size = min(len(self._waiting), MAX_BATCH_TRANSACTIONS)
-                batch = [self._waiting.popleft() for _ in range(size)]
-                self._calm_down()
-                # Under the same lock that took the batch from the queue: `drain` must never find
-                # the queue empty and nothing at work while there is a batch in hand.
-                self._busy = True
-                self._changed.notify_all()
+        # Whoever finds the lock held while we leave relies on another look.
+        while not self._queue.empty() and self._working.acquire(blocking=False):
+            self._worker_id = threading.get_ident()
             try:
-                self._completer.complete(batch)
+                self._work()
+            finally:
+                self._worker_id = 0
+                self._working.release()
+
+    def _work(self) -> None:
+        last_batch_s = -math.inf
+        mark: _Mark | None = None
+        while mark is None or not mark.is_the_end:
+            batch, mark = self._gathered(last_batch_s)
+            try:
+                if batch:
+                    self._completer.complete(batch)
             finally:
                 last_batch_s = time.monotonic()
-                with self._changed:
-                    # After the batch, failed or not: until then readers may leave healing to it.
-                    self._owed.difference_update(completion.start_ts for completion in batch)
-                    self._busy = False
-                    self._changed.notify_all()
+                self._owed.difference_update(completion.start_ts for completion in batch)
+                if mark is not None:
+                    mark.gate.release()
+
+    def _gathered(self, last_batch_s: float) -> tuple[list[Completion], _Mark | None]:
+        """Return what to complete, and the mark behind it if somebody waits."""
+        batch: list[Completion] = []
+        item = self._queue.get()
+        until_s = time.monotonic()
+        if until_s - last_batch_s < self.gathering.under_load_s:
+            until_s += self.gathering.gather_s
+        while True:
+            if isinstance(item, _Mark):
+                return batch, item
+            batch.append(item)
+            if len(batch) == MAX_BATCH_TRANSACTIONS:
+                return batch, None
+            wait_s = until_s - time.monotonic()
+            if len(batch) >= self.gathering.enough_count:
+                wait_s = 0.0
+            try:
+                item = self._queue.get(timeout=max(0.0, wait_s))
+            except Empty:
+                return batch, None

@@ -35,6 +35,7 @@ from omidpy.visibility import (
     commit_timestamp,
     shadow_column,
 )
+from omidpy.within import within
 
 TableCell: TypeAlias = tuple[str, Cell]
 """A cell and the table it is in."""
@@ -49,7 +50,10 @@ nothing.  Past so many lookups for each wanted cell, whole families are read ins
 
 
 class CommitCache:
-    """A bounded memory of start_ts -> commit_ts.  Safe to share among threads."""
+    """A bounded memory of start_ts -> commit_ts.  Safe to share among threads.
+
+    An exception in the middle of a change leaves it torn, and then everything is forgotten.
+    """
 
     def __init__(self, size: int = DEFAULT_CACHE_SIZE) -> None:
         self._size = size
@@ -59,23 +63,36 @@ class CommitCache:
         """Start empty, with a new lock: after a fork, a thread left behind may hold the old."""
         self._commits: LRUCache[Timestamp, Timestamp] = LRUCache(self._size)
         self._lock = threading.Lock()
+        self._is_torn = False
 
     def get(self, start_ts: Timestamp) -> Timestamp | None:
         """Return the commit timestamp, None if not remembered."""
-        with self._lock:
-            return self._commits.get(start_ts)
+        return self.known((start_ts,)).get(start_ts)
 
     def update(self, commits: Mapping[Timestamp, Timestamp]) -> None:
         """Remember commits; the caller vouches that they speak for whole transactions."""
         if commits:
-            with self._lock:
-                self._commits.update(commits)
+            within(self._lock, self._update, commits)
+
+    def _update(self, commits: Mapping[Timestamp, Timestamp]) -> None:
+        if self._is_torn:
+            self._commits = LRUCache(self._size)
+        self._is_torn = True
+        self._commits.update(commits)
+        self._is_torn = False
 
     def known(self, start_timestamps: Iterable[Timestamp]) -> dict[Timestamp, Timestamp]:
         """Return what is remembered of some transactions."""
-        with self._lock:
-            found = ((start_ts, self._commits.get(start_ts)) for start_ts in start_timestamps)
-            return {start_ts: commit_ts for start_ts, commit_ts in found if commit_ts is not None}
+        return within(self._lock, self._known, start_timestamps)
+
+    def _known(self, start_timestamps: Iterable[Timestamp]) -> dict[Timestamp, Timestamp]:
+        if self._is_torn:
+            return {}
+        self._is_torn = True  # a look makes an entry the newest one
+        found = ((start_ts, self._commits.get(start_ts)) for start_ts in start_timestamps)
+        known = {start_ts: commit_ts for start_ts, commit_ts in found if commit_ts is not None}
+        self._is_torn = False
+        return known
 
 
 class CellResolver:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from omidpy.blocks import Block, exit_of_block
 from omidpy.clock import Clock
 from omidpy.errors import OmidError, UsageError
 from omidpy.model import TransactionStatus
@@ -109,10 +110,13 @@ class Attempt:
         self.number = backoff.number
         self.succeeded = False
         self.error: OmidError | None = None
+        self.block: Block | None = None
 
     def __enter__(self) -> Transaction:
+        self._transaction.block = self.block
         return self._transaction.__enter__()
 
+    @exit_of_block
     def __exit__(
         self,
         exc_type: type[BaseException] | None,

@@ -18,6 +18,7 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from omidpy.blocks import Block, exit_of_block
 from omidpy.buffer import FLUSH_LIMIT_BYTES, CellName, ContradictingPart, WriteBuffer
 from omidpy.cells import table_id, transaction_id
 from omidpy.decision import decide
@@ -96,6 +97,9 @@ class Transaction:
         self._tables: dict[tuple[str, bool], TransactionalTable] = {}
         self._rollback_reason: str | None = None
         self._is_entered = False
+        self.block: Block | None = None
+        """Of the statement that is about to enter it."""
+        self._block: Block | None = None
         self._commit_since_s: float | None = None
         self._callbacks: list[Callable[[Transaction], object]] = []
 
@@ -439,9 +443,12 @@ class Transaction:
                 f"transaction {self.start_ts} was entered twice; begin another with tm.begin()"
             )
         self._is_entered = True
+        if self.block is not None and self.block() is not None:
+            self._block = self.block
         self._manager.push_ambient(self)
         return self
 
+    @exit_of_block
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -468,6 +475,11 @@ class Transaction:
                 "was raised after its end, or in a process that was forked from its own"
             ) from exc
         return True
+
+    @property
+    def is_in_block(self) -> bool:
+        """Whether the block that entered it still runs, however that may have ended."""
+        return self._block is None or self._block() is not None
 
     @property
     def is_running(self) -> bool:

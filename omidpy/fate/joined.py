@@ -20,6 +20,7 @@ from typing import Final
 from omidpy.errors import OmidError
 from omidpy.storage import forking
 from omidpy.storage.base import Condition, GuardedMutation, RowMutation, Store
+from omidpy.within import within
 
 MAX_BATCH: Final = 64
 """Changes in one batch."""
@@ -59,9 +60,7 @@ class JoinedChanges:
         member = _Member(GuardedMutation(condition.table, mutation, condition))
         self._queue.append(member)
         try:
-            with self._right:
-                if member.is_applied is None:
-                    self._write_with(member)
+            within(self._right, self._write_with, member)
         finally:
             if member.is_applied is None:
                 self._leave(member)
@@ -69,7 +68,9 @@ class JoinedChanges:
         return member.is_applied
 
     def _write_with(self, member: _Member) -> None:
-        """Write for everyone in the queue; for `member` in any case."""
+        """Write for everyone in the queue; for `member` unless another has done it."""
+        if member.is_applied is not None:
+            return
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCH))]
         if member not in batch:  # an earlier batch with it has failed, or it is further behind
             self._leave(member)

@@ -66,6 +66,7 @@ async def _with_manager(
                 "check_open",
                 "check_writable",
                 "forbid_commit",
+                "is_in_block",
                 "is_inherited",
                 "is_running",
                 "learn",

@@ -30,6 +30,7 @@ LEVELS: Final = {
     "omidpy.codec": 0,
     "omidpy.durations": 0,
     "omidpy.within": 0,
+    "omidpy.blocks": 0,
     "omidpy.metrics": 0,
     "omidpy.wire": 1,
     "omidpy.storage": 1,

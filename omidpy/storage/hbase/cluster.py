@@ -20,6 +20,7 @@ from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Gateway, HBaseAddress, gateway_text
 from omidpy.storage.hbase.gateway import Client
 from omidpy.storage.hbase.translate import is_declared
+from omidpy.within import within
 
 
 class OneCluster:
@@ -49,16 +50,18 @@ class OneCluster:
             if not isinstance(error, TApplicationException):
                 return
             found = None
-        with self._lock:
-            others = [one for one in self._ids.items() if None not in (one[1], found)]
-            for other, known in others:
-                if known != found:
-                    raise ConfigError(
-                        f"the gateways {gateway_text(other)} and {gateway_text(gateway)} lead to "
-                        f"two HBase clusters, {known} and {found}: correct {self._address.url}, "
-                        "which may name gateways of one alone"
-                    )
-            self._ids[gateway] = found
+        within(self._lock, self._compare, gateway, found)
+
+    def _compare(self, gateway: Gateway, found: str | None) -> None:
+        others = [one for one in self._ids.items() if None not in (one[1], found)]
+        for other, known in others:
+            if known != found:
+                raise ConfigError(
+                    f"the gateways {gateway_text(other)} and {gateway_text(gateway)} lead to "
+                    f"two HBase clusters, {known} and {found}: correct {self._address.url}, "
+                    "which may name gateways of one alone"
+                )
+        self._ids[gateway] = found
 
     def after_fork_in_child(self) -> None:
         """Forget a lock that another thread of the parent may have held."""
