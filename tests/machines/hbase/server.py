@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -301,6 +302,15 @@ class RunningHBase(HBase):
             yield
         finally:
             self.resume(name)
+
+    def fence(self, name: str) -> None:
+        """Let a process write to no file any more.
+
+        HDFS does so with a region server that counts as dead: it takes the lease of the log away.
+        On a local disk one that was paused would go on to acknowledge writes, to a log that has
+        been read already.
+        """
+        resource.prlimit(self.pid(name), resource.RLIMIT_FSIZE, (0, 0))
 
     def stop(self, *, forget: bool = False) -> None:
         """Kill everything; with `forget`, delete the data too.  Harmless when repeated."""

@@ -6,7 +6,7 @@ Pure: settings and command lines, as values.  They differ from HBase's defaults 
   not after minutes, and a dead region server is noticed within ZooKeeper's session of 10 s.
 * The local disk is the file system.  It has no durable flush, so HBase has to be told to do
   without.  Acknowledged writes survive `kill -9`, since they have reached the kernel; nothing here
-  says anything about a loss of power.
+  says anything about a loss of power.  Nor has it leases, see `RunningHBase.fence`.
 * There are no web pages, and every port is chosen by us.
 * Where an HBase lives for minutes only, the JVM's quick compiler is the only one.  To start and
   serve 50,000 calls takes 27 s of processor time this way, and 47 s with both compilers.
