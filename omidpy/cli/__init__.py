@@ -1,11 +1,12 @@
 """The `omidpy` command: one module a noun, each imported when its verb runs.
 
     omidpy  init | doctor | status | table list|adopt|ignore | tx inspect|outcome | watermarks |
-            commit-table stats | verify | compact [run]|history|show|plot | backup | restore
+            commit-table stats | verify | compact [run]|history|show|plot | backup | restore |
+            fate [list]|summary|status|wait|cancel|fail|delete|dump|run
 
 Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`; one that asks
 no oracle does not offer `--tso`.  Exit codes: 0 done, 1 failed, 2 usage or configuration.  An error
-is one line on stderr.
+is one line on stderr.  A verb may have more exit codes, which its module names.
 """
 
 from __future__ import annotations
@@ -28,13 +29,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from omidpy.cli.app import app  # noqa: PLC0415 - `import omidpy.cli` stays light
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["compact"] and (len(words) == 1 or words[1] not in _COMPACT_VERBS):
-        words.insert(1, "run")
     # Each try of kazoo's would be a line before the one that says what failed.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
-        app(args=words, prog_name="omidpy")
+        app(args=_with_verb(words), prog_name="omidpy")
     except OmidError as error:
         print(f"error: {error}", file=sys.stderr)
         is_usage = isinstance(error, UsageError | ConfigError)
         raise SystemExit(EXIT_USAGE if is_usage else EXIT_FAILED) from None
+
+
+def _with_verb(words: list[str]) -> list[str]:
+    """Return the words with the verb that some nouns let one leave out, or write as a flag."""
+    if words[:1] == ["compact"] and (len(words) == 1 or words[1] not in _COMPACT_VERBS):
+        return ["compact", "run", *words[1:]]
+    if words[:1] == ["fate"]:
+        from omidpy.cli.fate_flags import as_verb  # noqa: PLC0415 - only for this noun
+
+        return ["fate", *as_verb(words[1:])]
+    return words

@@ -160,6 +160,10 @@ class FateStore(ABC):
         """Return a judge of the workers of this store."""
 
     @abstractmethod
+    def worker_names(self) -> dict[str, str]:
+        """Say, for people, where each registered worker runs; a dead one may be among them."""
+
+    @abstractmethod
     def sweep(self, judge: Judge) -> None:
         """Remove marks that nothing refers to any more: of keys and of dead workers."""
 

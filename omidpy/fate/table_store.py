@@ -226,6 +226,12 @@ class TableFateStore(FateStore):
         """Return a judge; see `FateStore`."""
         return TableJudge(self._workers, clock)
 
+    def worker_names(self) -> dict[str, str]:
+        """Say where each worker runs; see `FateStore`."""
+        with contextlib.suppress(NoSuchTable):
+            return self._workers.names()
+        return {}
+
     def sweep(self, judge: Judge) -> None:
         """Remove rows of keys and workers that nothing refers to; see `FateStore`."""
         # Keys first: a key that was there then named an operation that was there before.

@@ -57,6 +57,11 @@ class SignOfLife(msgspec.Struct, frozen=True):
     """The number of the lock that it holds."""
 
 
+def here() -> str:
+    """Say, for people, which process this is."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 class WorkerRows:
     """The rows of workers in a table of operations."""
 
@@ -82,6 +87,14 @@ class WorkerRows:
                 self._table, KeyRange(WORKER_PREFIX, b"worker`"), columns=[BEAT], max_versions=1
             )
             for cells in page
+        }
+
+    def names(self) -> dict[str, str]:
+        """Say where each worker runs, as far as its row can be read."""
+        signs = {worker: _decoded(raw) for worker, raw in self.read_all().items()}
+        return {
+            worker: "a newer omidpy" if sign is None else f"process {sign.pid} on {sign.host}"
+            for worker, sign in signs.items()
         }
 
     def replace(self, worker: str, old: bytes | None, new: bytes) -> bool:

@@ -25,7 +25,7 @@ import hashlib
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -34,17 +34,23 @@ from msgspec.structs import replace
 from omidpy.clock import Clock
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate.operation import (
-    Failure,
     FateId,
     Operation,
-    Reservation,
     Status,
     Unreadable,
     seeded,
 )
 from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
-from omidpy.fate.workers import TRUST
+from omidpy.fate.zookeeper_records import (
+    Debug,
+    Format,
+    Record,
+    decode,
+    encode,
+    operation_of,
+)
 from omidpy.fate.zookeeper_session import Change, Create, Delete, Session, Write
+from omidpy.fate.zookeeper_workers import EphemeralJudge, EphemeralWorker
 from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
 
 DEFAULT_PATH: Final = "/omid/fate"
@@ -54,40 +60,6 @@ MAX_STEP_BYTES: Final = 512 * 1024
 
 MAX_ATTEMPTS: Final = 100
 """How often a submission under a key that changes all the time is tried."""
-
-
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operation's znode holds; names as in a table (`rows.py`)."""
-
-    status: Status
-    fateop: str
-    w: str
-    ctime: int
-    depth: int
-    """How many steps there are."""
-    txkey: str | None = None
-    reservation: Reservation | None = None
-    autoclean: bool = False
-    pivot: bool = False
-    retval: Any = None
-    exception: Failure | None = None
-    undoerrors: tuple[Failure, ...] = ()
-    progress: str = ""
-    waiting: str = ""
-    failures: int = 0
-    txageoff: int | None = None
-
-
-class Format(msgspec.Struct, frozen=True):
-    """What the root's znode holds."""
-
-    format: int
-
-
-class Debug(msgspec.Struct, frozen=True):
-    """What the znode `debug` of an operation holds."""
-
-    fateop: str
 
 
 class ZooKeeperFateStore(FateStore):
@@ -145,7 +117,7 @@ class ZooKeeperFateStore(FateStore):
     def swap(self, old: Operation, new: Operation) -> bool:
         """Write what differs; see `FateStore`.  Cost: 1 transaction."""
         node = self._node(old.id)
-        changes: list[Change] = [Write(node, _encode(new), _znode_version(old))]
+        changes: list[Change] = [Write(node, encode(new), _znode_version(old))]
         for position, raw in enumerate(new.stack):
             if position >= len(old.stack):
                 changes.append(Create(_step_path(node, position), raw))
@@ -228,7 +200,7 @@ class ZooKeeperFateStore(FateStore):
                     # So that nobody takes the key from it once more, who has seen it as we did.
                     touched = replace(owner, write_id=uuid.uuid4().hex)
                     node = self._node(owner.id)
-                    changes.append(Write(node, _encode(touched), _znode_version(owner)))
+                    changes.append(Write(node, encode(touched), _znode_version(owner)))
                 if self._session.change(changes):
                     return operation
             except StorageUnavailable:
@@ -288,6 +260,16 @@ class ZooKeeperFateStore(FateStore):
         del clock
         return EphemeralJudge(self._session, f"{self._path}/workers")
 
+    def worker_names(self) -> dict[str, str]:
+        """Say where each worker runs; see `FateStore`."""
+        names = self._session.children(f"{self._path}/workers")
+        nodes = self._session.read_each([f"{self._path}/workers/{name}" for name in names])
+        return {
+            name: found.data.decode(errors="replace")
+            for name, found in zip(names, nodes, strict=True)
+            if found is not None
+        }
+
     def sweep(self, judge: Judge) -> None:
         """Do nothing: keys go with their operations, and workers with their sessions."""
 
@@ -339,9 +321,10 @@ class ZooKeeperFateStore(FateStore):
             records: dict[FateId, Record] = {}
             for one in wanted:
                 try:
-                    known = self._unchanged(one, before[one])
-                    if known is None and before[one] is not None:
-                        records[one] = _decode(before[one], where=self._node(one))
+                    node = before[one]
+                    known = self._unchanged(one, node)
+                    if known is None and node is not None:
+                        records[one] = decode(node.data, where=self._node(one))
                     else:
                         found[one] = known
                 except CorruptCell as error:
@@ -359,7 +342,7 @@ class ZooKeeperFateStore(FateStore):
                 elif after[one] != node or None in stack:
                     wanted.append(one)
                 else:
-                    found[one] = _operation(one, record, node.version, stack)
+                    found[one] = operation_of(one, record, node.version, stack)
         return found
 
     def _unchanged(self, operation_id: FateId, node: Znode | None) -> Operation | None:
@@ -389,7 +372,7 @@ class ZooKeeperFateStore(FateStore):
     def _insertion(self, operation: Operation) -> list[Change]:
         node = self._node(operation.id)
         return [
-            Create(node, _encode(operation)),
+            Create(node, encode(operation)),
             Create(f"{node}/debug", msgspec.json.encode(Debug(operation.name))),
             *(
                 Create(_step_path(node, position), raw)
@@ -420,61 +403,6 @@ class ZooKeeperFateStore(FateStore):
         return f"{self._path}/locks/{quote(table, safe='')}"
 
 
-class EphemeralWorker:
-    """A worker that lives as long as its session."""
-
-    def __init__(self, session: Session, path: str, clock: Clock) -> None:
-        """Register; returns once others can see it."""
-        self._session = session
-        self._clock = clock
-        self._id = uuid.uuid4().hex
-        self._path = f"{path}/{self._id}"
-        self._is_dead = False
-        self._seen_s = clock.monotonic_s()
-        self._session_id = session.session_id
-        is_made = session.create(self._path, b"", is_ephemeral=True)
-        assert is_made, "nobody else has this id"
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        return self._id
-
-    def beat(self) -> bool:
-        """Look whether it lives; see `Worker`."""
-        now_s = self._clock.monotonic_s()
-        if not self._is_dead:
-            self._is_dead = not self._session.is_ours(self._path)
-            self._seen_s = now_s
-        return not self._is_dead
-
-    def is_trusted(self) -> bool:
-        """Say whether nobody can have taken it for dead yet; see `Worker`."""
-        if self._is_dead or self._session.session_id != self._session_id:
-            return False
-        return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s
-
-    def retire(self) -> None:
-        """Delete its znode."""
-        if not self._is_dead:
-            self._is_dead = True
-            self._session.change([Delete(self._path)])
-
-
-class EphemeralJudge:
-    """Judges workers by their znodes."""
-
-    def __init__(self, session: Session, path: str) -> None:
-        self._session = session
-        self._path = path
-
-    def dead(self, workers: Collection[str]) -> frozenset[str]:
-        """Return those that are dead; see `Judge`.  Cost: 1 request, if there are any."""
-        if not workers:
-            return frozenset()
-        return frozenset(workers) - frozenset(self._session.children(self._path))
-
-
 def _step_path(node: str, position: int) -> str:
     return f"{node}/repo_{position:010d}"
 
@@ -485,59 +413,3 @@ def _owner_id(node: Znode) -> FateId:
 
 def _znode_version(operation: Operation) -> int:
     return operation.version - 1
-
-
-def _encode(operation: Operation) -> bytes:
-    return msgspec.json.encode(
-        Record(
-            status=operation.status,
-            fateop=operation.name,
-            w=operation.write_id,
-            ctime=operation.created_ms,
-            depth=len(operation.stack),
-            txkey=operation.key,
-            reservation=operation.reservation,
-            autoclean=operation.auto_clean,
-            pivot=operation.is_past_pivot,
-            retval=operation.result,
-            exception=operation.exception,
-            undoerrors=operation.undo_errors,
-            progress=operation.progress,
-            waiting=operation.waiting,
-            failures=operation.failures,
-            txageoff=operation.finished_ms,
-        )
-    )
-
-
-def _decode(node: Znode | None, *, where: str) -> Record:
-    assert node is not None, "what is not there is not read"
-    try:
-        return msgspec.json.decode(node.data, type=Record)
-    except msgspec.DecodeError as error:
-        raise CorruptCell(f"znode {where} holds {node.data[:80]!r}: {error}") from error
-
-
-def _operation(
-    operation_id: FateId, record: Record, version: int, stack: list[bytes | None]
-) -> Operation:
-    return Operation(
-        id=operation_id,
-        name=record.fateop,
-        status=record.status,
-        version=version + 1,
-        write_id=record.w,
-        created_ms=record.ctime,
-        key=record.txkey,
-        auto_clean=record.autoclean,
-        is_past_pivot=record.pivot,
-        reservation=record.reservation,
-        stack=tuple(step for step in stack if step is not None),
-        result=record.retval,
-        exception=record.exception,
-        undo_errors=record.undoerrors,
-        progress=record.progress,
-        waiting=record.waiting,
-        failures=record.failures,
-        finished_ms=record.txageoff,
-    )

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from omidpy.cli import main
 from omidpy.clock import ManualClock, SystemClock
 from omidpy.errors import ConfigError, CorruptCell, StorageUnavailable
 from omidpy.fate import Done, Fate, Status, Step, ZooKeeperFateStore, step
@@ -322,6 +323,25 @@ def test_a_forked_child_has_a_session_of_its_own(fates: ZooKeeperFateStore) -> N
     assert found.progress == "child"
     assert worker.beat()
     worker.retire()
+
+
+def test_the_command_finds_operations_in_zookeeper(
+    hbase: HBase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the address of the ensemble and a namespace, below which they are in `fate`."""
+    namespace = f"omidpy-test-{uuid.uuid4().hex}"
+    url = f"zk://{hbase.zookeeper}/{namespace}"
+    store = ZooKeeperFateStore(hbase.zookeeper, f"/{namespace}/fate")
+    made = store.submit(an_operation())
+    store.close()
+    for words in (["list"], ["cancel", made.id], ["delete", made.id], ["list"]):
+        with pytest.raises(SystemExit) as exited:
+            main(["fate", *words, "--store", url])
+        assert not exited.value.code
+    out = capsys.readouterr().out
+    assert f"txid: {made.id}  status: SUBMITTED" in out
+    assert f"Deleting transaction: {made.id} (FAILED_IN_PROGRESS)" in out
+    assert out.endswith(" 0 transactions\n")
 
 
 def test_a_closed_store_refuses(hbase: HBase, path: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from msgspec.structs import replace
 
@@ -82,6 +84,14 @@ class Workers(Chapter):
         worker.retire()
         assert judge.dead([worker.id]) == {worker.id}
         assert not worker.is_trusted()
+
+    def test_workers_say_where_they_are(self, fates: FateStore, clock: ManualClock) -> None:
+        """Whoever waits for one wants to know whom to ask; before there is any, too."""
+        assert fates.worker_names() == {}
+        worker = fates.new_worker(lease_s=LEASE_S, clock=clock)
+        assert f"process {os.getpid()} on " in fates.worker_names()[worker.id]
+        worker.retire()
+        assert fates.worker_names() == {}
 
     def test_a_dead_worker_stays_dead(self, fates: FateStore, clock: ManualClock) -> None:
         """It learns so, if it lives after all, and goes on under another id."""

@@ -1,0 +1,166 @@
+"""`omidpy fate`: operations of several steps, and what an administrator does to them.
+
+Exit codes: 0 done, 1 failed or refused, 2 usage or configuration, 3 an executor had the operation
+all the time, 4 the operation that was waited for has failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from omidpy.cli.common import AsJson, print_json
+from omidpy.cli.fate_common import (
+    EXIT_FAILED,
+    EXIT_RESERVED,
+    FateStoreUrl,
+    Ids,
+    Kinds,
+    SomeIds,
+    States,
+    check_known,
+    opened_fates,
+    parsed,
+    read,
+    seconds,
+    wanted,
+)
+from omidpy.cli.fate_run import run
+from omidpy.cli.fate_watch import status, wait
+from omidpy.fate.admin import Admin, Outcome, Told
+from omidpy.fate.listing import dump_document, list_lines, summary_document, summary_lines
+from omidpy.fate.operation import FateId
+from omidpy.fate.view import operation_document
+
+app: Final = typer.Typer(help="Operations of several steps.", no_args_is_help=True)
+
+WaitTime: TypeAlias = Annotated[
+    str, typer.Option("--for", metavar="TIME", help="How long to wait for one that is reserved.")
+]
+
+
+@app.callback()
+def fate() -> None:
+    """Operations of several steps that survive the death of their executor."""
+
+
+@app.command("list")
+def list_operations(
+    ids: Ids = None,
+    *,
+    store: FateStoreUrl,
+    state: States = None,
+    kind: Kinds = None,
+    info: Annotated[bool, typer.Option("--info", "-i", help="Show all that is known.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List operations with the locks that they hold and want; Accumulo's flags are taken too."""
+    asked = wanted(ids, state, kind)
+    with opened_fates(store) as fates:
+        found = read(fates)
+    if as_json:
+        print_json([operation_document(view, found) for view in found.chosen(asked)])
+    else:
+        typer.echo("\n".join(list_lines(found, asked, has_details=info)))
+    check_known(found, asked)
+
+
+app.command("print", hidden=True)(list_operations)
+
+
+@app.command()
+def summary(
+    ids: Ids = None,
+    *,
+    store: FateStoreUrl,
+    state: States = None,
+    kind: Kinds = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count operations by status, kind and step, and show since when each is there."""
+    asked = wanted(ids, state, kind)
+    with opened_fates(store) as fates:
+        found = read(fates)
+    if as_json:
+        typer.echo(json.dumps(summary_document(found, asked), indent=2))
+    else:
+        typer.echo("\n".join(summary_lines(found, asked)))
+    check_known(found, asked)
+
+
+@app.command()
+def dump(ids: Ids = None, *, store: FateStoreUrl, state: States = None, kind: Kinds = None) -> None:
+    """Print the stacks of operations as JSON, the top first."""
+    asked = wanted(ids, state, kind)
+    with opened_fates(store) as fates:
+        found = read(fates)
+    typer.echo(json.dumps(dump_document(found, asked), indent=2))
+    check_known(found, asked)
+
+
+@app.command()
+def cancel(ids: SomeIds, *, store: FateStoreUrl, as_json: AsJson = False) -> None:
+    """Roll back operations of which no step was called yet."""
+    _change(store, ids, lambda admin: admin.cancel, verb="cancel", wait_s=0, as_json=as_json)
+
+
+@app.command()
+def fail(
+    ids: SomeIds, *, store: FateStoreUrl, wait_for: WaitTime = "60s", as_json: AsJson = False
+) -> None:
+    """Roll back operations that are under way; each must be free while that is noted."""
+    wait_s = seconds("--for", wait_for)
+    _change(store, ids, lambda admin: admin.fail, verb="fail", wait_s=wait_s, as_json=as_json)
+
+
+@app.command()
+def delete(
+    ids: SomeIds, *, store: FateStoreUrl, wait_for: WaitTime = "60s", as_json: AsJson = False
+) -> None:
+    """Remove operations and their locks; what their steps have done stays as it is."""
+    wait_s = seconds("--for", wait_for)
+    _change(store, ids, lambda admin: admin.delete, verb="delete", wait_s=wait_s, as_json=as_json)
+
+
+app.command("status")(status)
+app.command("wait")(wait)
+app.command("run")(run)
+
+
+def _change(
+    store: str,
+    ids: Sequence[str],
+    change: Callable[[Admin], Callable[[FateId], Told]],
+    *,
+    verb: str,
+    wait_s: float,
+    as_json: bool,
+) -> None:
+    """Change operations one by one, and say what became of each."""
+    operation_ids = parsed(ids)
+    answers: list[tuple[FateId, Told]] = []
+    with opened_fates(store) as fates:
+        admin = Admin(fates, wait_s=wait_s)
+        for operation_id in operation_ids:
+            told = change(admin)(operation_id)
+            answers.append((operation_id, told))
+            if not as_json:
+                typer.echo(told.text)
+    if as_json:
+        print_json(
+            [
+                {"id": operation_id, "outcome": told.outcome.value, "text": told.text}
+                for operation_id, told in answers
+            ]
+        )
+    for operation_id, told in answers:
+        if told.outcome is Outcome.RESERVED:
+            typer.echo(f"Could not {verb} transaction: {operation_id}", err=True)
+    outcomes = {told.outcome for _, told in answers}
+    if Outcome.RESERVED in outcomes:
+        raise typer.Exit(EXIT_RESERVED)
+    if Outcome.REFUSED in outcomes:
+        raise typer.Exit(EXIT_FAILED)

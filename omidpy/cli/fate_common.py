@@ -1,0 +1,123 @@
+"""What the verbs of `omidpy fate` share: the store, arguments, and what is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from omidpy.clock import SystemClock
+from omidpy.connect import open_store
+from omidpy.durations import EXAMPLES, duration_ms
+from omidpy.errors import FateError, UsageError
+from omidpy.fate.locks import Locks
+from omidpy.fate.operation import FateId, Status, parse_id
+from omidpy.fate.store import FateStore
+from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.view import Filter, Snapshot, snapshot
+from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
+
+EXIT_FAILED: Final = 1
+EXIT_RESERVED: Final = 3
+EXIT_OPERATION_FAILED: Final = 4
+EXIT_INTERRUPTED: Final = 130
+
+FateStoreUrl: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        envvar="OMIDPY_STORE",
+        metavar="URL",
+        help="Where the operations are: sqlite:///FILE, hbase+thrift2://HOST:PORT, or "
+        "zk://HOSTS/omid for those in ZooKeeper below /omid/fate.",
+    ),
+]
+Ids: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="16 hex digits each.")
+]
+SomeIds: TypeAlias = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="16 hex digits each.")
+]
+States: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--state", "-s", metavar="STATE", help="Only these; repeated, or with commas."),
+]
+Kinds: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--type", "-t", metavar="NAME", help="Only this kind of operation; as --state."),
+]
+
+
+@contextmanager
+def opened_fates(url: str) -> Iterator[FateStore]:
+    """Open the operations at an address, none of which need be there, for the length of a verb.
+
+    An interrupt ends it with a word: whatever was not told to be done goes on as it is.
+    """
+    try:
+        if url.startswith(SCHEME):
+            fates = ZooKeeperFateStore(url, f"/{parse_zookeeper(url).namespace}/fate")
+            with closing(fates):
+                yield fates
+        else:
+            with closing(open_store(url, must_exist=True)) as store:
+                yield TableFateStore(store)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the operations go on as they are", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def read(fates: FateStore) -> Snapshot:
+    """Read everything that there is."""
+    # Locks first: an operation is there before its locks, and they end before it goes.
+    locks = Locks(fates).states()
+    workers = fates.worker_names()
+    return snapshot(list(fates.scan()), locks, workers, now_ms=SystemClock().wall_ms())
+
+
+def wanted(
+    ids: Sequence[str] | None, states: Sequence[str] | None, kinds: Sequence[str] | None
+) -> Filter:
+    """Return the filter that arguments ask for.
+
+    Raises:
+        UsageError: an id or a state is none.
+    """
+    chosen = _split(states)
+    if unknown := sorted(chosen - set(Status)):
+        names = ", ".join(sorted(set(Status) - {Status.UNKNOWN}))
+        raise UsageError(f"--state {unknown[0]!r} is none of {names}")
+    return Filter(frozenset(parsed(ids or ())), chosen, _split(kinds))
+
+
+def parsed(ids: Sequence[str]) -> list[FateId]:
+    """Read ids, all of them before anything is done with one."""
+    return [parse_id(one) for one in ids]
+
+
+def check_known(found: Snapshot, asked: Filter) -> None:
+    """Refuse ids that no operation has, once the others were shown."""
+    known = {view.operation.id for view in found.views} | {one.id for one in found.unreadable}
+    if missing := sorted(asked.ids - known):
+        raise FateError(
+            f"there is no operation {', '.join(missing)}; `omidpy fate list` shows what there is"
+        )
+
+
+def seconds(option: str, text: str) -> float:
+    """Read a duration.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    milliseconds = duration_ms(text)
+    if milliseconds is None:
+        raise UsageError(f"{option}={text!r} is no duration; write for instance {EXAMPLES}")
+    return milliseconds / 1000
+
+
+def _split(values: Sequence[str] | None) -> frozenset[str]:
+    return frozenset(one for value in values or () for one in value.split(",") if one)

@@ -1,0 +1,140 @@
+"""`omidpy fate run`: an executor as a daemon.
+
+SIGTERM and ^C let the steps that run now end, give their operations back and exit 0; a second one
+exits at once, and others take over when the lease is over.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from omidpy.cli.fate_common import FateStoreUrl, opened_fates, seconds
+from omidpy.errors import UsageError
+from omidpy.fate.client import Fate
+from omidpy.fate.executor import DEFAULT_POOLS
+from omidpy.fate.locks import Locks
+from omidpy.fate.store import FateStore
+
+EXIT_AT_ONCE = 130
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What steps get where no `--env` makes something of its own."""
+
+    store: FateStore
+    locks: Locks
+
+
+def run(
+    *,
+    store: FateStoreUrl,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Import a module that defines steps; repeated."),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Called with the store of operations; what it returns is what every step gets.  A "
+            "context manager is entered.",
+        ),
+    ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES=N",
+            help="N threads for these kinds of operations, with commas; `general` is the rest.  "
+            "Repeated.  Default: general=4.",
+        ),
+    ] = None,
+    lease: Annotated[
+        str, typer.Option(metavar="TIME", help="Others take over after so long without a sign.")
+    ] = "10s",
+    poll: Annotated[
+        str, typer.Option(metavar="TIME", help="How often to look for operations of others.")
+    ] = "1s",
+) -> None:
+    """Run operations until SIGTERM: those of others, and those that the dead have left."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109 - as `python -m` has it
+    for name in module or ():
+        _imported(name)
+    pools = _pools(pool) if pool else DEFAULT_POOLS
+    lease_s, poll_s = seconds("--lease", lease), seconds("--poll", poll)
+    with ExitStack() as stack:
+        fates = stack.enter_context(opened_fates(store))
+        made = _environment(env, fates, stack)
+        executor = Fate(made, fates, pools, lease_s=lease_s, poll_s=poll_s)
+        stopped = stack.enter_context(_told_to_stop())
+        executor.start()
+        typer.echo(f"running operations of {fates.url}", err=True)
+        stopped.wait()
+        executor.close()
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        raise UsageError(
+            f"there is no module {name!r}; start in the folder where it is, or set PYTHONPATH"
+        ) from error
+
+
+def _environment(env: str | None, fates: FateStore, stack: ExitStack) -> Any:
+    if env is None:
+        return Environment(fates, Locks(fates))
+    name, _, function = env.partition(":")
+    make = getattr(_imported(name), function, None) if function else None
+    if not callable(make):
+        raise UsageError(f"--env {env!r} names no function; write MODULE:FUNCTION")
+    made = make(fates)
+    return stack.enter_context(made) if hasattr(made, "__enter__") else made
+
+
+def _pools(options: Sequence[str]) -> dict[str, int]:
+    pools = {}
+    for option in options:
+        names, _, count = option.rpartition("=")
+        if not names or not count.isdigit():
+            raise UsageError(f"--pool {option!r} is none; write for instance PRUNE,HEAL=1")
+        pools[names] = int(count)
+    return pools
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Yield what is set by the first signal; the second one ends the process."""
+    stopped = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if stopped.is_set():
+            os._exit(EXIT_AT_ONCE)
+        stopped.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

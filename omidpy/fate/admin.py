@@ -1,0 +1,184 @@
+"""What an administrator does to an operation that does not end by itself.
+
+    cancel   turns round what nobody has called a step of yet; needs no reservation
+    fail     turns round what is under way, if it can be reserved: no step of it runs meanwhile
+    delete   removes the record and the locks, whatever its steps have left in the world
+
+The texts are those of Accumulo's `admin fate`, because scripts read them.  Who reserves waits at
+most so long, and breaks the reservations of dead workers on its way, so that neither needs an
+executor that runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from omidpy.clock import Clock, SystemClock
+from omidpy.errors import ReservationLost
+from omidpy.fate.locks import Locks
+from omidpy.fate.operation import (
+    CANCELLABLE,
+    CANCELLED,
+    Failure,
+    FateId,
+    Operation,
+    Reservation,
+    Status,
+    cancelled,
+    failed,
+    released,
+)
+from omidpy.fate.store import FateStore
+
+FAILED_BY_ADMIN: Final = "failed by an administrator"
+
+DEFAULT_WAIT_S: Final = 60.0
+_FIRST_PAUSE_S: Final = 0.025
+_LONGEST_PAUSE_S: Final = 1.0
+_GROWTH: Final = 1.5
+_LEASE_S: Final = 10.0
+
+
+class Outcome(Enum):
+    """What became of a wish."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    RESERVED = "reserved"
+    """An executor has it, and had it all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The answer to one wish."""
+
+    outcome: Outcome
+    text: str
+
+
+class Admin:
+    """Changes operations against the will of their executors.  One thread at a time."""
+
+    def __init__(
+        self,
+        store: FateStore,
+        *,
+        wait_s: float = DEFAULT_WAIT_S,
+        clock: Clock | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Change the operations of a store.
+
+        Args:
+            store: Where they are.
+            wait_s: How long to wait for each that is reserved.
+            clock: Measures that, and the leases of workers.
+            sleep: Waits.
+        """
+        self._store = store
+        self._wait_s = wait_s
+        self._clock = clock or SystemClock()
+        self._sleep = sleep
+        self._judge = store.new_judge(self._clock)
+
+    def cancel(self, operation_id: FateId) -> Told:
+        """Turn an operation round that is NEW or SUBMITTED."""
+        done = f"FaTE transaction {operation_id} was cancelled or already completed."
+        while True:
+            found = self._store.read(operation_id)
+            if found is None:
+                return Told(Outcome.REFUSED, f"Invalid transaction ID: {operation_id}")
+            is_cancelled = found.exception is not None and found.exception.message == CANCELLED
+            if found.is_finished or is_cancelled:
+                return Told(Outcome.DONE, done)
+            if found.status not in CANCELLABLE:
+                return Told(
+                    Outcome.REFUSED,
+                    f"FaTE transaction {operation_id} was not cancelled, status may have changed. "
+                    f"It is {found.status}.",
+                )
+            try:
+                self._store.write(found, cancelled(found))
+            except ReservationLost:
+                continue
+            return Told(Outcome.DONE, done)
+
+    def fail(self, operation_id: FateId) -> Told:
+        """Turn an operation round that is under way."""
+
+        def refusal(found: Operation) -> str | None:
+            if found.status is Status.SUCCESSFUL:
+                return f"Transaction already completed: {operation_id} ({found.status})"
+            if found.status in (Status.FAILED, Status.FAILED_IN_PROGRESS):
+                return f"Transaction already failed: {operation_id} ({found.status})"
+            if found.is_past_pivot:
+                return f"Transaction is past its pivot and only rolls forward: {operation_id}"
+            return None
+
+        def act(held: Operation) -> bool:
+            self._store.write(held, released(failed(held, Failure(FAILED_BY_ADMIN))))
+            return True
+
+        return self._with_reservation(operation_id, "fail", "Failing", refusal, act)
+
+    def delete(self, operation_id: FateId) -> Told:
+        """Remove an operation, and its locks; what its steps have done stays as it is."""
+
+        def act(held: Operation) -> bool:
+            if not self._store.delete(held):
+                return False
+            Locks(self._store).release(operation_id)
+            return True
+
+        return self._with_reservation(operation_id, "delete", "Deleting", lambda _: None, act)
+
+    def _with_reservation(
+        self,
+        operation_id: FateId,
+        verb: str,
+        doing: str,
+        refusal: Callable[[Operation], str | None],
+        act: Callable[[Operation], bool],
+    ) -> Told:
+        """Act on an operation while no step of it runs."""
+        worker = self._store.new_worker(lease_s=max(_LEASE_S, self._wait_s), clock=self._clock)
+        deadline_s = self._clock.monotonic_s() + self._wait_s
+        pause_s = _FIRST_PAUSE_S
+        try:
+            while True:
+                found = self._store.read(operation_id)
+                if found is None:
+                    return Told(Outcome.REFUSED, f"Invalid transaction ID: {operation_id}")
+                if (text := refusal(found)) is not None:
+                    return Told(Outcome.REFUSED, text)
+                held = self._store.try_reserve(found, worker)
+                if held is not None:
+                    try:
+                        is_done = act(held)
+                    except ReservationLost:
+                        is_done = False
+                    if is_done:
+                        text = f"{doing} transaction: {operation_id} ({found.status})"
+                        return Told(Outcome.DONE, text)
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    return Told(Outcome.RESERVED, _reserved_text(verb, found, self._store))
+                self._sleep(min(pause_s, left_s))
+                pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
+                self._store.break_dead(self._judge)
+        finally:
+            worker.retire()
+
+
+def _reserved_text(verb: str, found: Operation, store: FateStore) -> str:
+    who = "an executor"
+    if isinstance(found.reservation, Reservation):
+        who = store.worker_names().get(found.reservation.worker, who)
+    return (
+        f"Could not {verb} {found.id} in a reasonable time. This indicates that {who} is currently "
+        "working on it. Stop it first, or try again later."
+    )

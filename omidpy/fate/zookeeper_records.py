@@ -1,0 +1,109 @@
+"""What do the znodes of an operation hold?  JSON, with the names of a table's columns (`rows.py`).
+
+Pure: records to bytes and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from omidpy.errors import CorruptCell
+from omidpy.fate.operation import Failure, FateId, Operation, Reservation, Status
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operation's znode holds; names as in a table (`rows.py`)."""
+
+    status: Status
+    fateop: str
+    w: str
+    ctime: int
+    depth: int
+    """How many steps there are."""
+    txkey: str | None = None
+    reservation: Reservation | None = None
+    autoclean: bool = False
+    pivot: bool = False
+    retval: Any = None
+    exception: Failure | None = None
+    undoerrors: tuple[Failure, ...] = ()
+    progress: str = ""
+    waiting: str = ""
+    failures: int = 0
+    txageoff: int | None = None
+
+
+class Format(msgspec.Struct, frozen=True):
+    """What the root's znode holds."""
+
+    format: int
+
+
+class Debug(msgspec.Struct, frozen=True):
+    """What the znode `debug` of an operation holds."""
+
+    fateop: str
+
+
+def encode(operation: Operation) -> bytes:
+    """Return what an operation's own znode holds."""
+    return msgspec.json.encode(
+        Record(
+            status=operation.status,
+            fateop=operation.name,
+            w=operation.write_id,
+            ctime=operation.created_ms,
+            depth=len(operation.stack),
+            txkey=operation.key,
+            reservation=operation.reservation,
+            autoclean=operation.auto_clean,
+            pivot=operation.is_past_pivot,
+            retval=operation.result,
+            exception=operation.exception,
+            undoerrors=operation.undo_errors,
+            progress=operation.progress,
+            waiting=operation.waiting,
+            failures=operation.failures,
+            txageoff=operation.finished_ms,
+        )
+    )
+
+
+def decode(data: bytes, *, where: str) -> Record:
+    """Read what an operation's own znode holds.
+
+    Raises:
+        CorruptCell: it is no record, naming the znode.
+    """
+    try:
+        return msgspec.json.decode(data, type=Record)
+    except msgspec.DecodeError as error:
+        raise CorruptCell(f"znode {where} holds {data[:80]!r}: {error}") from error
+
+
+def operation_of(
+    operation_id: FateId, record: Record, version: int, stack: list[bytes | None]
+) -> Operation:
+    """Return the operation of a record, whose znode has this version, with these steps."""
+    return Operation(
+        id=operation_id,
+        name=record.fateop,
+        status=record.status,
+        version=version + 1,
+        write_id=record.w,
+        created_ms=record.ctime,
+        key=record.txkey,
+        auto_clean=record.autoclean,
+        is_past_pivot=record.pivot,
+        reservation=record.reservation,
+        stack=tuple(step for step in stack if step is not None),
+        result=record.retval,
+        exception=record.exception,
+        undo_errors=record.undoerrors,
+        progress=record.progress,
+        waiting=record.waiting,
+        failures=record.failures,
+        finished_ms=record.txageoff,
+    )

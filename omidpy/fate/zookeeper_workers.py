@@ -1,0 +1,70 @@
+"""Does this worker still live?  As long as its session with ZooKeeper does.
+
+The ensemble ends a session that has shown no life for its timeout, and deletes its ephemeral znodes
+then; so all see one truth.  A worker looks now and then whether its znode is there, and believes in
+itself only while its session is known to go on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+
+from omidpy.clock import Clock
+from omidpy.fate.workers import TRUST, here
+from omidpy.fate.zookeeper_session import Delete, Session
+
+
+class EphemeralWorker:
+    """A worker that lives as long as its session."""
+
+    def __init__(self, session: Session, path: str, clock: Clock) -> None:
+        """Register; returns once others can see it."""
+        self._session = session
+        self._clock = clock
+        self._id = uuid.uuid4().hex
+        self._path = f"{path}/{self._id}"
+        self._is_dead = False
+        self._seen_s = clock.monotonic_s()
+        self._session_id = session.session_id
+        is_made = session.create(self._path, here().encode(), is_ephemeral=True)
+        assert is_made, "nobody else has this id"
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self._id
+
+    def beat(self) -> bool:
+        """Look whether it lives; see `Worker`."""
+        now_s = self._clock.monotonic_s()
+        if not self._is_dead:
+            self._is_dead = not self._session.is_ours(self._path)
+            self._seen_s = now_s
+        return not self._is_dead
+
+    def is_trusted(self) -> bool:
+        """Say whether nobody can have taken it for dead yet; see `Worker`."""
+        if self._is_dead or self._session.session_id != self._session_id:
+            return False
+        return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s
+
+    def retire(self) -> None:
+        """Delete its znode."""
+        if not self._is_dead:
+            self._is_dead = True
+            self._session.change([Delete(self._path)])
+
+
+class EphemeralJudge:
+    """Judges workers by their znodes."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        self._session = session
+        self._path = path
+
+    def dead(self, workers: Collection[str]) -> frozenset[str]:
+        """Return those that are dead; see `Judge`.  Cost: 1 request, if there are any."""
+        if not workers:
+            return frozenset()
+        return frozenset(workers) - frozenset(self._session.children(self._path))
