@@ -33,7 +33,16 @@ def load(hbase_cluster: RunningHBase) -> Iterator[Load]:
         yield load
 
 
-@pytest.mark.parametrize("name", ["rs1", "rs2", "thrift2-1", "thrift2-2", "master"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rs1",
+        pytest.param("rs2", marks=pytest.mark.nightly),
+        "thrift2-1",
+        pytest.param("thrift2-2", marks=pytest.mark.nightly),
+        "master",
+    ],
+)
 def test_commits_outlive_the_kill_of_a_process(
     hbase_cluster: RunningHBase, load: Load, name: str
 ) -> None:
@@ -72,7 +81,9 @@ def test_commits_go_on_after_all_of_hbase_was_down(hbase_cluster: RunningHBase, 
     load.check()
 
 
-@pytest.mark.parametrize("name", ["thrift2-1", "thrift2-2"])
+@pytest.mark.parametrize(
+    "name", ["thrift2-1", pytest.param("thrift2-2", marks=pytest.mark.nightly)]
+)
 def test_a_scan_and_a_batch_go_on_without_a_gateway_that_was_killed(
     hbase_cluster: RunningHBase, name: str
 ) -> None:

@@ -212,7 +212,7 @@ def test_the_oracle_writes_a_commit_again_that_was_lost_on_the_way(
         tm.drop_table(table)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_nothing_is_lost_or_invented_where_every_tenth_answer_is(hbase: HBase, seed: int) -> None:
     """Of any call, of the clients and of the oracle; every error says whether it committed."""
     rng = random.Random(seed)

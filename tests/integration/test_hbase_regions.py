@@ -318,7 +318,14 @@ def compact_while(world: World, moments: dict[tuple[str, int], Act]) -> Report:
     return report
 
 
-@pytest.mark.parametrize("step", ["page-read", "page-resolved", "page-healed"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("page-read", marks=pytest.mark.nightly),
+        "page-resolved",
+        pytest.param("page-healed", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_region_that_splits_under_a_compaction_is_passed_over_whole(
     world: World, regions: Regions, step: str
 ) -> None:
@@ -330,7 +337,10 @@ def test_a_region_that_splits_under_a_compaction_is_passed_over_whole(
     troubled.check_compacted()
 
 
-@pytest.mark.parametrize(("step", "count"), [("page-read", 2), ("page-resolved", 4)])
+@pytest.mark.parametrize(
+    ("step", "count"),
+    [pytest.param("page-read", 2, marks=pytest.mark.nightly), ("page-resolved", 4)],
+)
 def test_regions_that_merge_under_a_compaction_are_passed_over_whole(
     world: World, regions: Regions, step: str, count: int
 ) -> None:
@@ -380,6 +390,7 @@ def test_a_compaction_finishes_while_every_table_moves_to_the_other_server(
     troubled.check_compacted()
 
 
+@pytest.mark.nightly
 def test_a_compaction_goes_on_when_all_region_servers_were_killed_and_are_back(
     hbase_cluster: RunningHBase, world: World
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_paused_gateway_answers_when_it_is_resumed(hbase_cluster: RunningHBase
         assert client._recv("getTableNamesByPattern") == []
 
 
+@pytest.mark.nightly
 def test_a_standalone_server_has_its_data_after_a_kill(tmp_path: Path) -> None:
     """The same for the small one, which is killed whole, ZooKeeper included."""
     with HBase.start(tmp_path / "hbase", quick=True) as hbase:

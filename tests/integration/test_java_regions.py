@@ -98,10 +98,10 @@ def compact(driver: JavaDriver, table: str) -> None:
     driver.call("admin.major_compact", table=table)
 
 
-CHANGES: list[Callable[[JavaDriver, str], None]] = [split, split_and_merge, move, compact]
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change",
+    [pytest.param(split, marks=pytest.mark.nightly), split_and_merge, move, compact],
+)
 def test_open_transactions_and_scans_survive_a_change_of_regions(
     ours: TransactionManager,
     java: JavaManager,

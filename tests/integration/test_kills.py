@@ -188,7 +188,14 @@ def test_a_thousand_kills_lose_nothing(tmp_path: Path, seed: int) -> None:
     run_kills(tmp_path, rounds=5, seed=seed)
 
 
-@pytest.mark.parametrize("mode", POST_COMMIT_MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "async",
+        pytest.param("sync", marks=pytest.mark.nightly),
+        pytest.param("none", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_client_with_its_oracle_inside_dies_at_every_step(tmp_path: Path, mode: str) -> None:
     """One process is both; the next one takes the store over, a new epoch begun."""
     url = f"sqlite:///{tmp_path}/bank.db"
