@@ -357,14 +357,17 @@ def test_tables_are_counted_by_whose_they_are(examine: Report, tmp_path: Path) -
     ("oracle_ms", "health"),
     [
         (NOW_MS, Health.OK),
-        (NOW_MS + 5_000, Health.OK),
+        (NOW_MS + 15_000, Health.OK),
         (NOW_MS - 5_000, Health.OK),
-        (NOW_MS + 5_001 + 20, Health.WARNING),
+        (NOW_MS + 15_001 + 20, Health.WARNING),
         (NOW_MS - 5_001, Health.WARNING),
     ],
 )
 def test_clocks_that_differ_are_a_warning(oracle_ms: int, health: Health) -> None:
-    """Times given to snapshots are read by this machine's clock and kept by the oracle's."""
+    """Times given to snapshots are read by this machine's clock and kept by the oracle's.
+
+    An oracle that took over from Omid's begins up to ten seconds ahead of its clock.
+    """
     found = clock_finding(oracle_ms * 1_000_000, before_ms=NOW_MS, after_ms=NOW_MS + 20)
     assert found.health is health
 
