@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from omidpy.cli.common import AsJson, print_json
+from omidpy.cli.common import AsJson, UnaskedTso, print_json
 from omidpy.cli.fate_common import (
     EXIT_FAILED,
     EXIT_RESERVED,
@@ -52,12 +52,14 @@ def list_operations(
     ids: Ids = None,
     *,
     store: FateStoreUrl,
+    tso: UnaskedTso = None,
     state: States = None,
     kind: Kinds = None,
     info: Annotated[bool, typer.Option("--info", "-i", help="Show all that is known.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List operations with the locks that they hold and want; Accumulo's flags are taken too."""
+    del tso
     asked = wanted(ids, state, kind)
     with opened_fates(store) as fates:
         found = read(fates)
@@ -76,11 +78,13 @@ def summary(
     ids: Ids = None,
     *,
     store: FateStoreUrl,
+    tso: UnaskedTso = None,
     state: States = None,
     kind: Kinds = None,
     as_json: AsJson = False,
 ) -> None:
     """Count operations by status, kind and step, and show since when each is there."""
+    del tso
     asked = wanted(ids, state, kind)
     with opened_fates(store) as fates:
         found = read(fates)
@@ -92,8 +96,16 @@ def summary(
 
 
 @app.command()
-def dump(ids: Ids = None, *, store: FateStoreUrl, state: States = None, kind: Kinds = None) -> None:
+def dump(
+    ids: Ids = None,
+    *,
+    store: FateStoreUrl,
+    tso: UnaskedTso = None,
+    state: States = None,
+    kind: Kinds = None,
+) -> None:
     """Print the stacks of operations as JSON, the top first."""
+    del tso
     asked = wanted(ids, state, kind)
     with opened_fates(store) as fates:
         found = read(fates)
@@ -102,25 +114,40 @@ def dump(ids: Ids = None, *, store: FateStoreUrl, state: States = None, kind: Ki
 
 
 @app.command()
-def cancel(ids: SomeIds, *, store: FateStoreUrl, as_json: AsJson = False) -> None:
+def cancel(
+    ids: SomeIds, *, store: FateStoreUrl, tso: UnaskedTso = None, as_json: AsJson = False
+) -> None:
     """Roll back operations of which no step was called yet."""
+    del tso
     _change(store, ids, lambda admin: admin.cancel, verb="cancel", wait_s=0, as_json=as_json)
 
 
 @app.command()
 def fail(
-    ids: SomeIds, *, store: FateStoreUrl, wait_for: WaitTime = "60s", as_json: AsJson = False
+    ids: SomeIds,
+    *,
+    store: FateStoreUrl,
+    tso: UnaskedTso = None,
+    wait_for: WaitTime = "60s",
+    as_json: AsJson = False,
 ) -> None:
     """Roll back operations that are under way; each must be free while that is noted."""
+    del tso
     wait_s = seconds("--for", wait_for)
     _change(store, ids, lambda admin: admin.fail, verb="fail", wait_s=wait_s, as_json=as_json)
 
 
 @app.command()
 def delete(
-    ids: SomeIds, *, store: FateStoreUrl, wait_for: WaitTime = "60s", as_json: AsJson = False
+    ids: SomeIds,
+    *,
+    store: FateStoreUrl,
+    tso: UnaskedTso = None,
+    wait_for: WaitTime = "60s",
+    as_json: AsJson = False,
 ) -> None:
     """Remove operations and their locks; what their steps have done stays as it is."""
+    del tso
     wait_s = seconds("--for", wait_for)
     _change(store, ids, lambda admin: admin.delete, verb="delete", wait_s=wait_s, as_json=as_json)
 

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
+from omidpy.cli.common import UnaskedTso
 from omidpy.cli.fate_common import FateStoreUrl, opened_fates, seconds
 from omidpy.errors import UsageError
 from omidpy.fate.client import Fate
@@ -41,6 +42,7 @@ class Environment:
 def run(
     *,
     store: FateStoreUrl,
+    tso: UnaskedTso = None,
     module: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Import a module that defines steps; repeated."),
@@ -69,6 +71,7 @@ def run(
     ] = "1s",
 ) -> None:
     """Run operations until SIGTERM: those of others, and those that the dead have left."""
+    del tso
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )

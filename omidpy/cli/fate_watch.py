@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from omidpy.cli.common import AsJson, print_json
+from omidpy.cli.common import AsJson, UnaskedTso, print_json
 from omidpy.cli.fate_common import (
     EXIT_FAILED,
     EXIT_OPERATION_FAILED,
@@ -40,12 +40,14 @@ def status(
     ids: Ids = None,
     *,
     store: FateStoreUrl,
+    tso: UnaskedTso = None,
     state: States = None,
     kind: Kinds = None,
     live: Annotated[bool, typer.Option("--live", help="Look again and again, until ^C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what each operation that is not finished is waiting for now."""
+    del tso
     asked = wanted(ids, state, kind)
     with opened_fates(store) as fates:
         if live and not as_json:
@@ -87,6 +89,7 @@ def wait(
     ids: SomeIds,
     *,
     store: FateStoreUrl,
+    tso: UnaskedTso = None,
     timeout: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Give up after so long; the operation goes on."),
@@ -94,6 +97,7 @@ def wait(
     as_json: AsJson = False,
 ) -> None:
     """Wait until operations are finished.  Exit code 4 if one of them failed."""
+    del tso
     operation_ids = parsed(ids)
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     with opened_fates(store) as fates:
