@@ -24,7 +24,7 @@ help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 # The compiled engine shadows its source, so a change of that source installs again.
-$(STAMP): pyproject.toml .ci/setup $(wildcard setup.py tso/engine.py tso/engine.pxd)
+$(STAMP): pyproject.toml .ci/setup $(wildcard setup.py tso/core/engine.py tso/core/engine.pxd)
 	@sh .ci/setup $(STAMP)
 
 setup: $(STAMP)  ## make .venv with everything the other commands need
@@ -53,5 +53,5 @@ docs: setup  ## build the documentation into site/; a broken link fails
 
 clean:  ## remove what builds and runs left; .venv stays
 	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	  .benchmarks spark-warehouse metastore_db derby.log tso/*.so tso/engine.c $(STAMP)
+	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c $(STAMP)
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from bench.processes import ROOT
-from tso import engine
+from tso.core import engine
 
 _SPIN_S: Final = 0.002
 """The last moments before an arrival are spent spinning: a sleep would oversleep by more than what

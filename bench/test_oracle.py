@@ -24,10 +24,10 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.events import Answer, Asked, Flush, Flushed, FlushResult, Now, Send
-from tso.machine import Machine
+from tso.core.events import Answer, Asked, Flush, Flushed, FlushResult, Now, Send
+from tso.core.machine import Machine
+from tso.core.settings import Inherited, Settings
 from tso.session import Session
-from tso.settings import Inherited, Settings
 
 NOW = Now(1, 1.0)
 MANY_CELLS = 150_000

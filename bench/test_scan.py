@@ -52,6 +52,6 @@ def test_scan_as_arrow(benchmark: BenchmarkFixture, tm: TransactionManager) -> N
 def test_scan_of_an_unhealed_table(benchmark: BenchmarkFixture, url: str) -> None:
     """How long does it take where commits are remembered and no shadow cell is ever there?"""
     with omidpy.connect(url, post_commit="none") as tm:
-        tm.reader.owes = lambda _: True  # as if the writer were about to write them
+        tm.session.reader.owes = lambda _: True  # as if the writer were about to write them
         fill(tm, rows=ROWS, columns=COLUMNS)
         assert benchmark(snapshot_scan, tm) == ROWS

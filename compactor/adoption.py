@@ -34,22 +34,22 @@ from compactor.ownership import (
     set_ignored,
     unknown_tables,
 )
-from omidpy.catalog import CONFLICT_LEVELS
-from omidpy.control import (
+from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     OMID_ENABLED,
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
-    ControlTable,
     forgetfulness,
     is_system_table,
     transactional_families,
     weakness,
 )
 from omidpy.errors import NoSuchTable, UsageError
+from omidpy.facts.catalog import CONFLICT_LEVELS
+from omidpy.facts.control import ControlTable
+from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
 from omidpy.model import TableSchema
-from omidpy.plain_versions import NO_VERSIONS, plain_versions
 from omidpy.storage.base import Store
 
 OMIDS_CONFLICT_LEVEL: Final = "cell"

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from compactor.range_pass import OnStep
-from omidpy.ages import Ages
-from omidpy.clock import Clock
+from omidpy.base.ages import Ages
+from omidpy.base.clock import Clock
+from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Hold, Watermarks
 from omidpy.model import Timestamp
-from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Hold, Watermarks
 
 COLLECTION_STEPS: Final = ("horizon-announced", "horizon-published", "holds-read")
 """Where this part of a run can be stopped by a test, in order."""

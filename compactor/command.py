@@ -15,7 +15,7 @@ from compactor.options import Options
 from compactor.plan import run
 from compactor.report import Report
 from compactor.timestamps import NOBODY, Asked
-from omidpy.clock import Clock, SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.storage.base import Store
 

@@ -2,9 +2,9 @@
 
 A shadow cell whose value is its cell's own version says: committed at that moment, and speaks for
 that cell alone.  Every snapshot then sees the cell, since its version lies below every timestamp
-that an oracle issues here.  That is the condition, too (`omidpy/plain_versions.py`): a cell whose
-version could be a transaction's may be what an aborted one left, and nobody may commit that
-afterwards.
+that an oracle issues here.  That is the condition, too
+(`omidpy/facts/plain_versions.py`): a cell whose version could be a transaction's may be what an
+aborted one left, and nobody may commit that afterwards.
 
 Empty values and Omid's older tombstone would be read as deletes, so a table that holds one is
 refused.  Whoever still writes to the table without transactions must stop before: what comes later
@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from omidpy.cells import encode_long, is_tombstone
+from omidpy.base.cells import encode_long, is_tombstone
 from omidpy.errors import UsageError
-from omidpy.plain_versions import PlainVersions
+from omidpy.facts.plain_versions import PlainVersions
+from omidpy.reading.visibility import shadow_column, sort_row
 from omidpy.storage.base import Put, RowMutation, Store
-from omidpy.visibility import shadow_column, sort_row
 
 PAGE_ROWS: Final = 500
 MOST_PASSES: Final = 4

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
 from compactor.report import Report
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 
 if TYPE_CHECKING:
     from compactor.environment import Progress as RunProgress

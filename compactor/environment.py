@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
 from compactor.timestamps import NOBODY, Asked
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 
 OnProgress: TypeAlias = Callable[[int, int], None]
 """Called with the number of ranges done and of rows read so far."""

@@ -3,7 +3,7 @@
 A worker records a claim without a time: its clock may be anybody's.  Once all passes are done, the
 driver stamps the *run*; before that the claims of a run have no age.  A run that was killed, or ran
 on another machine or before this one was started again, is stamped by the first run that sees it,
-and then counts from that moment on, unless the oracle's samples say more (`omidpy/ages.py`).
+and then counts from that moment on, unless the oracle's samples say more (`omidpy/base/ages.py`).
 
 That a run is stamped by another while it still claims ranges does no harm.  What a grace protects
 began to wait before the run read its L, and a run is seen after that.
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omidpy.ages import Ages, Stamp, stamped
-from omidpy.clock import Clock
-from omidpy.watermarks import Claim, Watermarks
+from omidpy.base.ages import Ages, Stamp, stamped
+from omidpy.base.clock import Clock
+from omidpy.facts.watermarks import Claim, Watermarks
 
 
 class ClaimAges:

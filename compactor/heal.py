@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from omidpy.cells import (
+from omidpy.base.cells import (
     FAMILY_MARKER_QUALIFIER,
     LONG_BYTES,
     SHADOW_PREFIX,
@@ -51,10 +51,10 @@ from omidpy.cells import (
     is_tombstone,
     shadow_qualifier,
 )
+from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
-from omidpy.plain_versions import NO_VERSIONS, PlainVersions
+from omidpy.reading.visibility import SortedRow, is_hidden, shadow_column, sort_row
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
-from omidpy.visibility import SortedRow, is_hidden, shadow_column, sort_row
 
 PHASE_COUNT: Final = 5
 """Writes of one row, in order; see the module's docstring."""

@@ -17,8 +17,8 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange, Timestamp
-from omidpy.watermarks import Claim
 
 HOLE: Final = 0
 """The watermark of rows that no claim speaks of: below every timestamp."""

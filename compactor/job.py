@@ -36,10 +36,10 @@ from compactor.options import (
     options_from_words,
 )
 from compactor.range_pass import RangePass, RangeResult, RangeTask
-from omidpy.clock import Clock, SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.storage.base import Store
-from omidpy.storage.sqlite import url_of
+from omidpy.storage.sqlite.store import url_of
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext

@@ -10,8 +10,8 @@ import msgspec
 from compactor.environment import Progress
 from compactor.range_pass import OnStep
 from compactor.report import Report, RunLog, new_run
-from omidpy.clock import Clock
-from omidpy.control import ControlTable
+from omidpy.base.clock import Clock
+from omidpy.facts.control import ControlTable
 
 
 class Journal:

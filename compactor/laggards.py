@@ -13,8 +13,8 @@ from compactor.options import Options
 from compactor.ownership import Standing, TableStanding
 from compactor.range_pass import RangeResult
 from compactor.report import Laggard
+from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange
-from omidpy.watermarks import Claim
 
 
 def laggards(

@@ -13,7 +13,7 @@ from compactor.options import Options
 from compactor.plan import run
 from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
 from compactor.report import Report
-from omidpy.clock import Clock, SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.storage.base import Store
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from compactor.ownership import Standing, TableStanding
 from compactor.range_pass import RangeResult
-from omidpy.watermarks import HOLD_PREFIX
+from omidpy.facts.watermarks import HOLD_PREFIX
 
 
 def notes_on(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from omidpy.cells import data_qualifier
+from omidpy.base.cells import data_qualifier
 from omidpy.model import Cell, base
 
 MOST_NAMED: Final = 3

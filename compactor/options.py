@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from omidpy.commit_table import COMMIT_TABLE
-from omidpy.durations import EXAMPLES, duration_ms
+from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
+from omidpy.facts.commit_table import COMMIT_TABLE
 
 DEFAULT_GRACE: Final = "1h"
 GRACE_BESIDE_OMID: Final = "24h"

@@ -20,19 +20,18 @@ from typing import Final
 
 import msgspec
 
-from omidpy.cells import SHADOW_PREFIX
-from omidpy.commit_table import read_low_watermark, read_timestamp_ceiling
-from omidpy.control import (
+from omidpy.base.cells import SHADOW_PREFIX
+from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
-    ControlTable,
-    encode_document,
     is_system_table,
     transactional_families,
 )
 from omidpy.errors import NoSuchTable, StorageError
+from omidpy.facts.commit_table import read_low_watermark, read_timestamp_ceiling
+from omidpy.facts.control import ControlTable, encode_document
+from omidpy.facts.plain_versions import presumed_plain
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema
-from omidpy.plain_versions import presumed_plain
 from omidpy.storage.base import Store
 
 IGNORED_PREFIX: Final = b"ignored/"

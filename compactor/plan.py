@@ -47,19 +47,20 @@ from compactor.report import Laggard, Report
 from compactor.tasks import missed_tasks, region_tasks
 from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import ask, stretches
-from omidpy.commit_table import (
+from omidpy.base.tables import CONTROL_TABLE
+from omidpy.errors import ConfigError, OracleError, UsageError
+from omidpy.facts.commit_table import (
     ADOPTED_CEILING_FACT,
     FIRST_TIMESTAMP_FACT,
     CommitTable,
     read_leading_low_watermark,
 )
-from omidpy.control import CONTROL_TABLE, ControlTable
-from omidpy.errors import ConfigError, OracleError, UsageError
+from omidpy.facts.control import ControlTable
+from omidpy.facts.plain_versions import presumed_plain
+from omidpy.facts.registration import forget_parts
+from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
-from omidpy.plain_versions import presumed_plain
-from omidpy.registration import forget_parts
 from omidpy.storage.base import Store
-from omidpy.watermarks import Claim, Watermarks
 
 STEPS: Final = (
     "read-recorded",

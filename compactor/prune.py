@@ -19,10 +19,10 @@ from typing import Final
 from compactor.horizon import HOLE
 from compactor.range_pass import OnStep, ignore_step
 from compactor.report import Laggard
-from omidpy.cells import commit_row
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable, EntryRow, buckets
+from omidpy.base.cells import commit_row
+from omidpy.base.commit_facts import INVALID
 from omidpy.errors import StorageError
+from omidpy.facts.commit_table import CommitTable, EntryRow, buckets
 from omidpy.model import KeyRange, Timestamp
 
 MOST_NAMED: Final = 20

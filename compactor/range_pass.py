@@ -31,22 +31,22 @@ from compactor.heal import (
     unresolved,
 )
 from compactor.obstacles import Obstacles, malformed_shadow, undecided_cell
-from omidpy.clock import Clock
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable
-from omidpy.control import ControlTable
+from omidpy.base.clock import Clock
+from omidpy.base.commit_facts import INVALID
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
+from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.control import ControlTable
+from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
+from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, Cell, KeyRange, Timestamp, base
-from omidpy.plain_versions import NO_VERSIONS, PlainVersions
-from omidpy.resolution import CellResolver, TableCell
+from omidpy.reading.resolution import CellResolver, TableCell
+from omidpy.reading.visibility import Resolution
 from omidpy.storage.base import (
     DeleteVersion,
     Row,
     RowMutation,
     Store,
 )
-from omidpy.visibility import Resolution
-from omidpy.watermarks import Claim, Watermarks
 
 PAGE_ROWS: Final = 500
 """Rows read, resolved and written together."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from omidpy.control import ControlTable, encode_document
+from omidpy.facts.control import ControlTable, encode_document
 from omidpy.model import KeyRange
 
 RUN_PREFIX: Final = b"run/"

@@ -14,9 +14,9 @@ from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned
 from compactor.range_pass import RangeResult, RangeTask
 from omidpy.errors import NoSuchTable, StorageError
+from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store
-from omidpy.watermarks import Claim
 
 
 def region_tasks(

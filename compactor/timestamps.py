@@ -19,9 +19,14 @@ from __future__ import annotations
 import contextlib
 from typing import Final, NamedTuple
 
-from omidpy.commit_table import LOW_WATERMARK_FACT, CommitTable, buckets, read_timestamp_ceiling
-from omidpy.control import ControlTable
 from omidpy.errors import ConfigError, StorageError
+from omidpy.facts.commit_table import (
+    LOW_WATERMARK_FACT,
+    CommitTable,
+    buckets,
+    read_timestamp_ceiling,
+)
+from omidpy.facts.control import ControlTable
 from omidpy.model import MAX_VERSION
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store

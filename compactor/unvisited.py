@@ -33,10 +33,10 @@ from compactor.horizon import HOLE
 from compactor.ownership import Standing, TableStanding, family_remedy, family_text, remedy
 from compactor.prune import PruneLimits, Pruner
 from compactor.report import Laggard
-from omidpy.cells import is_shadow_qualifier
-from omidpy.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
-from omidpy.control import ControlTable
+from omidpy.base.cells import is_shadow_qualifier
 from omidpy.errors import NoSuchTable, StorageError
+from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
+from omidpy.facts.control import ControlTable
 from omidpy.model import (
     FIRST_WORLD_TIMESTAMP,
     MAX_VERSION,

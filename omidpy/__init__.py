@@ -16,10 +16,8 @@ from omidpy import codec, errors
 from omidpy.connect import connect
 from omidpy.errors import (
     CommitOutcomeUnknown,
-    CommitterError,
     ConfigError,
     CorruptCell,
-    ExportError,
     FateError,
     Fenced,
     Invalidated,
@@ -53,7 +51,7 @@ from omidpy.model import (
     TransactionStatus,
     Undecided,
 )
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 
 __version__ = "0.1.0"
 
@@ -61,10 +59,8 @@ __all__ = [
     "Aborted",
     "CommitOutcomeUnknown",
     "Committed",
-    "CommitterError",
     "ConfigError",
     "CorruptCell",
-    "ExportError",
     "FateError",
     "Fenced",
     "Forgotten",

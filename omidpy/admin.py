@@ -9,7 +9,7 @@ import os
 
 from omidpy.errors import ConfigError
 from omidpy.storage.address import sqlite_path
-from omidpy.storage.sqlite_backup import Copied, Progress, copy_backup, copy_live
+from omidpy.storage.sqlite.backup import Copied, Progress, copy_backup, copy_live
 
 
 def backup(url: str, target: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:

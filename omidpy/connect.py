@@ -10,7 +10,7 @@ import atexit
 import weakref
 from typing import Final
 
-from omidpy.control import CONTROL_TABLE
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
@@ -120,7 +120,7 @@ def open_oracle(store: Store, tso: str) -> Oracle:
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - not needed by an embedded oracle
 
     if tso == "store:":
-        from omidpy.oracle.discovery import lease_address  # noqa: PLC0415 - only for its address
+        from omidpy.facts.leadership import lease_address  # noqa: PLC0415 - only for its address
 
         oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id)
     elif tso.startswith("zk:"):
@@ -154,7 +154,7 @@ def _drain_at_exit() -> None:
     """Finish post-commit work of managers that nobody closed; readers would heal the rest."""
     for manager in list(_open_managers):
         try:
-            manager.post_committer.drain()
+            manager.session.post_committer.drain()
         except StorageUnavailable:
             continue
 

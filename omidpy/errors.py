@@ -22,7 +22,7 @@
       FateError                     an operation cannot be submitted, changed or understood
         OperationFailed             it was rolled back, or rolling it back failed in part
         ReservationLost             somebody else has changed it since; nothing was written
-      ExportError  CommitterError  ConfigError
+      ConfigError
 
 `retryable` belongs to the instance: true exactly where running the whole transaction again from
 `begin` may help and cannot apply it twice.
@@ -246,14 +246,6 @@ class OperationFailed(FateError):
 
 class ReservationLost(FateError):
     """The operation was changed by somebody else since it was read; nothing was written."""
-
-
-class ExportError(OmidError):
-    """An export queue failed."""
-
-
-class CommitterError(OmidError):
-    """Publishing files failed."""
 
 
 class ConfigError(OmidError):

@@ -1,8 +1,8 @@
 """Begins transactions, makes tables, and answers what became of a transaction.
 
-A manager joins a store and an oracle, which it takes by argument and never picks.  It is shared by
-many threads.  What it adds to them is small: cached table layouts, the retry loop, and the way
-across `fork`.
+A manager joins a store and an oracle, which it takes by argument and never picks, in one
+session.  It is shared by many threads.  What it adds is small: the retry loop, the ends of things,
+and the way across `fork`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,16 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
-from omidpy.catalog import Catalog
-from omidpy.cells import table_id
-from omidpy.client_metrics import ClientMetrics, Tally
-from omidpy.clock import Clock, SystemClock
-from omidpy.commit_table import (
-    FIRST_TIMESTAMP_FACT,
-    CommitTable,
-    read_low_watermark,
-)
-from omidpy.control import (
-    ControlTable,
+from omidpy.base.cells import table_id
+from omidpy.base.client_metrics import ClientMetrics
+from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.within import within
+from omidpy.commit.post_commit import (
+    PostCommitter,
 )
 from omidpy.errors import (
     CommitOutcomeUnknown,
@@ -36,8 +30,12 @@ from omidpy.errors import (
     OmidError,
     UsageError,
 )
-from omidpy.holds import HeldSnapshot, hold
-from omidpy.layout import TableLayout
+from omidpy.facts.catalog import Catalog
+from omidpy.facts.commit_table import (
+    FIRST_TIMESTAMP_FACT,
+    read_low_watermark,
+)
+from omidpy.facts.holds import HeldSnapshot, hold
 from omidpy.model import (
     FIRST_WORLD_TIMESTAMP,
     MAX_VERSION,
@@ -49,38 +47,25 @@ from omidpy.model import (
     Undecided,
 )
 from omidpy.oracle.base import Oracle
-from omidpy.outcome import OutcomeFinder
-from omidpy.post_commit import (
-    IN_A_FILE,
-    ON_A_CLUSTER,
-    AsyncPostCommitter,
-    Completer,
-    NoPostCommitter,
-    PostCommitter,
-    SyncPostCommitter,
-)
-from omidpy.resolution import CellResolver
-from omidpy.retry import Attempts
-from omidpy.snapshot import SnapshotReader
+from omidpy.reading.time_travel import read_timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
-from omidpy.time_travel import read_timestamp
-from omidpy.tokens import Worker, decode_token
-from omidpy.transaction import Transaction
-from omidpy.transactional import (
+from omidpy.tx.retry import Attempts
+from omidpy.tx.session import Session
+from omidpy.tx.tokens import decode_token
+from omidpy.tx.transaction import Transaction
+from omidpy.tx.transactional import (
     Decorator,
     Transactional,
     TransactionalMethod,
     transaction_position,
 )
-from omidpy.watermarks import Watermarks
-from omidpy.within import within
+from omidpy.tx.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 
-POST_COMMIT_MODES: Final = ("async", "sync", "none")
 DEFAULT_RETRY_BUDGET_S: Final = 30.0
 
 _managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
@@ -117,36 +102,14 @@ class TransactionManager:
             is_oracle_here: The oracle lives in this process, so that a forked child is refused.
             table_prefix: What the names of tables begin with in the store, and not here.
         """
-        if post_commit not in POST_COMMIT_MODES:
-            raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
         self.store = store
         self.oracle = oracle
-        self.clock = clock or SystemClock()
-        self.on_step: Callable[[str], None] = on_step or _no_step
-        self.generation = 0
-        self.tally = Tally()
+        clock = clock or SystemClock()
+        catalog = Catalog(store, clock, conflict_level=conflict_level, table_prefix=table_prefix)
+        self.session = Session(
+            store, oracle, clock=clock, catalog=catalog, post_commit=post_commit, on_step=on_step
+        )
         self._is_oracle_here = is_oracle_here
-        commit_table = CommitTable(store)
-        resolver = CellResolver(store, commit_table)
-        self._control = ControlTable(store)
-        self._watermarks = Watermarks(self._control)
-        self.outcomes = OutcomeFinder(store, commit_table, oracle, self.clock)
-        completer = Completer(store, commit_table, self._reach_step)
-        self.post_committer: PostCommitter = _post_committer(
-            post_commit, completer, is_remote=store.capabilities.remote
-        )
-        self.reader = SnapshotReader(
-            store,
-            resolver,
-            self._watermarks,
-            self.clock,
-            owes=self.post_committer.owes,
-            on_healed=self.tally.healed,
-        )
-        self._catalog = Catalog(
-            store, self.clock, conflict_level=conflict_level, table_prefix=table_prefix
-        )
-        self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("ambient", default=())
         self._is_closed = False
         self._closed: list[Store | Oracle | PostCommitter] = []
         self._close_lock = threading.Lock()
@@ -172,14 +135,14 @@ class TransactionManager:
         Cost: 1 oracle round trip.
         """
         self._check_usable()
-        asked_s, since_s = self.clock.monotonic_s(), self.tally.now_s()
+        asked_s, since_s = self.session.clock.monotonic_s(), self.session.tally.now_s()
         begun = self.oracle.begin(hold_s=hold_s)
-        self.tally.began(since_s)
-        snapshot = self.reader.open(begun, asked_s=asked_s)
+        self.session.tally.began(since_s)
+        snapshot = self.session.reader.open(begun, asked_s=asked_s)
         max_age_s = self.oracle.max_transaction_age_s
         if max_age_s is not None and hold_s is not None:
             max_age_s = max(max_age_s, hold_s)
-        return Transaction(self, snapshot, read_only=read_only, max_age_s=max_age_s)
+        return Transaction(self.session, snapshot, read_only=read_only, max_age_s=max_age_s)
 
     def snapshot(self, at: int | datetime | timedelta | None = None) -> Transaction:
         """Return a read-only transaction over the committed state of now, or of an earlier moment.
@@ -197,18 +160,18 @@ class TransactionManager:
         self._check_usable()
         if at is None:
             return self.begin(read_only=True)
-        asked_s = self.clock.monotonic_s()
+        asked_s = self.session.clock.monotonic_s()
         begun = self.oracle.begin()
-        first_ts = self._control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
+        first_ts = self.session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
         needs_samples = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
         read_ts = read_timestamp(
             at,
             fresh_ts=begun.start_ts,
             first_ts=first_ts,
-            samples=self._watermarks.samples() if needs_samples else [],
+            samples=self.session.watermarks.samples() if needs_samples else [],
         )
-        snapshot = self.reader.open(begun, asked_s=asked_s, at=read_ts)
-        transaction = Transaction(self, snapshot, read_only=True)
+        snapshot = self.session.reader.open(begun, asked_s=asked_s, at=read_ts)
+        transaction = Transaction(self.session, snapshot, read_only=True)
         transaction.check_horizon()
         return transaction
 
@@ -224,7 +187,7 @@ class TransactionManager:
             UsageError: the token is of another store, or none.
         """
         self._check_usable()
-        return Worker(self, decode_token(token, store_id=self.store.store_id), task)
+        return Worker(self.session, decode_token(token, store_id=self.store.store_id), task)
 
     def hold(self, snapshot: Transaction | int, *, for_s: float) -> HeldSnapshot:
         """Keep the versions that a snapshot needs from being collected for `for_s` seconds.
@@ -239,7 +202,7 @@ class TransactionManager:
         if isinstance(snapshot, Transaction):
             snapshot.check_open()
             snapshot = snapshot.start_ts
-        return hold(self._watermarks, snapshot, self.clock, for_s=for_s)
+        return hold(self.session.watermarks, snapshot, self.session.clock, for_s=for_s)
 
     @overload
     def transactional(  # type: ignore[overload-overlap]  # where both fit, the first is meant
@@ -288,7 +251,7 @@ class TransactionManager:
                 owner, rest = args[:position], args[position:]
                 if rest and isinstance(rest[0], Transaction):
                     return function(*args, **kwargs)
-                ambient = self._in_blocks()
+                ambient = self.session.ambient()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     return function(*owner, ambient[-1], *rest, **kwargs)
                 result = None
@@ -313,19 +276,9 @@ class TransactionManager:
         passed, and any error that is not retryable at once.
         """
         self._check_usable()
-        return Attempts(self.begin, self.clock, budget_s, on_retry=self.tally.retried)
-
-    def push_ambient(self, transaction: Transaction) -> None:
-        """Let `transactional` functions called from here on join `transaction`."""
-        self._ambient.set((*self._in_blocks(), transaction))
-
-    def _in_blocks(self) -> tuple[Transaction, ...]:
-        """Return what can be joined, without blocks that an exception ended at their very end."""
-        return tuple(tx for tx in self._ambient.get() if tx.is_in_block)
-
-    def pop_ambient(self, transaction: Transaction) -> None:
-        """End what `push_ambient` began."""
-        self._ambient.set(tuple(tx for tx in self._ambient.get() if tx is not transaction))
+        return Attempts(
+            self.begin, self.session.clock, budget_s, on_retry=self.session.tally.retried
+        )
 
     def outcome(self, what: Transaction | CommitOutcomeUnknown | bytes | int) -> Outcome:
         """Find out what became of a transaction.
@@ -346,21 +299,21 @@ class TransactionManager:
             case Transaction(status=TransactionStatus.RUNNING):
                 return Undecided()
             case Transaction():
-                outcome = self.outcomes.settle(what.start_ts, what.witness())
+                outcome = self.session.outcomes.settle(what.start_ts, what.witness())
                 what.learn(outcome)
                 return outcome
             case CommitOutcomeUnknown():
-                return self.outcomes.settle(what.start_ts, what.witness)
+                return self.session.outcomes.settle(what.start_ts, what.witness)
             case bytes():
                 token = decode_token(what, store_id=self.store.store_id)
                 witness = None if token.witness is None else token.witness.cell()
-                return self.outcomes.of_running(Timestamp(token.start_ts), witness)
+                return self.session.outcomes.of_running(Timestamp(token.start_ts), witness)
             case bool():
                 pass
             case int():
                 if not 0 < what < MAX_VERSION:
                     raise UsageError(f"{what} is no start_ts; give the one of a transaction")
-                return self.outcomes.of_number(Timestamp(what))
+                return self.session.outcomes.of_number(Timestamp(what))
         raise TypeError(
             f"outcome() takes a transaction, its error, its token or a start_ts, not {what!r}"
         )
@@ -386,7 +339,7 @@ class TransactionManager:
             UsageError: an option would lose what snapshots need, has no effect, or is unknown.
         """
         self._check_usable()
-        self._catalog.create(name, families, splits)
+        self.session.catalog.create(name, families, splits)
 
     def drop_table(self, name: str) -> None:
         """Remove a table with everything in it.
@@ -398,7 +351,7 @@ class TransactionManager:
             NotTransactional: it is not ours to remove.
         """
         self._check_usable()
-        self._catalog.drop(name)
+        self.session.catalog.drop(name)
 
     def delete_table(self, name: str, disable: bool = False) -> None:  # noqa: FBT001, FBT002 - happybase's signature
         """Remove a table: happybase's name for `drop_table`.
@@ -416,13 +369,13 @@ class TransactionManager:
     def tables(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
         self._check_usable()
-        return self._catalog.names()
+        return self.session.catalog.names()
 
     def fence(self, table: str) -> int:
         """Abort every transaction that wrote `table` and began before now; return the fence."""
         self._check_usable()
-        name = self.full_name(table)
-        self.layout(name)
+        name = self.session.catalog.full_name(table)
+        self.session.catalog.layout(name)
         return self.oracle.fence(table_id(name))
 
     def low_watermark(self) -> int:
@@ -430,18 +383,10 @@ class TransactionManager:
         self._check_usable()
         return read_low_watermark(self.store)
 
-    def full_name(self, name: str) -> str:
-        """Return the name that a table has in the store."""
-        return self._catalog.full_name(name)
-
-    def layout(self, name: str) -> TableLayout:
-        """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old."""
-        return self._catalog.layout(name)
-
     @property
     def metrics(self) -> ClientMetrics:
         """What this manager has seen since it was made: counts, and how long things took."""
-        return self.tally.read()
+        return self.session.tally.read()
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -455,7 +400,7 @@ class TransactionManager:
 
     def _close_all(self) -> None:
         with contextlib.ExitStack() as stack:
-            for part in (self.store, self.oracle, self.post_committer):
+            for part in (self.store, self.oracle, self.session.post_committer):
                 stack.callback(self._close_part, part)
 
     def _close_part(self, part: Store | Oracle | PostCommitter) -> None:
@@ -479,13 +424,10 @@ class TransactionManager:
     ) -> None:
         self.close()
 
-    def _reach_step(self, step: str) -> None:
-        self.on_step(step)
-
     def _check_usable(self) -> None:
         if self._is_closed:
             raise UsageError("this manager is closed; connect again")
-        if self._is_oracle_here and self.generation:
+        if self._is_oracle_here and self.session.generation:
             raise ConfigError(
                 f"the oracle of {self.store.url} lives in the process that this one was forked "
                 f"from; to share the store, start {server_command(self.store.url)} and "
@@ -493,24 +435,8 @@ class TransactionManager:
             )
 
     def _after_fork_in_child(self) -> None:
-        self.generation += 1
-        self.tally.reset()
-        self.reader.resolver.cache.forget()
         self._close_lock = threading.Lock()
-        if isinstance(self.post_committer, AsyncPostCommitter):
-            self.post_committer.after_fork_in_child()
-
-
-def _no_step(_: str) -> None:
-    """Let every step pass."""
-
-
-def _post_committer(mode: str, completer: Completer, *, is_remote: bool) -> PostCommitter:
-    if mode == "sync":
-        return SyncPostCommitter(completer)
-    if mode == "async":
-        return AsyncPostCommitter(completer, ON_A_CLUSTER if is_remote else IN_A_FILE)
-    return NoPostCommitter()
+        self.session.after_fork_in_child()
 
 
 def _after_fork_in_child() -> None:

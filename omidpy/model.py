@@ -93,6 +93,15 @@ class TransactionStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
+class CellName(NamedTuple):
+    """A cell of any table, without its version."""
+
+    table: str
+    row: bytes
+    family: bytes
+    qualifier: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """The transaction committed; `commit_ts` is None if it wrote nothing."""

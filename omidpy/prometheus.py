@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from omidpy.client_metrics import BOUNDS_S, ClientMetrics, Latencies
+from omidpy.base.client_metrics import BOUNDS_S, ClientMetrics, Latencies
 from omidpy.errors import UsageError
 
 DEFAULT_PREFIX: Final = "omidpy"

@@ -25,25 +25,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from omidpy.clock import Clock, SystemClock
-from omidpy.commit_table import create_system_tables
+from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.metrics import NO_METRICS, Metrics
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
-from omidpy.metrics import NO_METRICS, Metrics
+from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Timestamp
 from omidpy.oracle.tcp import address_text
 from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper, read_omid_ceiling
 from omidpy.storage.base import Store
 from omidpy.wire.messages import PeerCapabilities
 from tso.config import NULL_STORE, Address, Config, load_config
-from tso.engine import is_compiled
-from tso.events import Now
+from tso.core.engine import is_compiled
+from tso.core.events import Now
+from tso.core.machine import Machine
+from tso.core.settings import Settings
 from tso.http import HttpEndpoint, PrometheusMetrics
 from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
 from tso.log import configure_logging, log_event
-from tso.machine import Machine
 from tso.persist import NoPersistence, Persistence, StorePersistence
 from tso.server import MAX_CONNECTION_COUNT, Connection, OracleServer
-from tso.settings import Settings
 from tso.zk_lease import ZooKeeperLease
 
 logger = logging.getLogger("tso.cli")  # __main__ under python -m

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from omidpy.durations import EXAMPLES, duration_ms
+from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.errors import ConfigError
 from omidpy.model import MAX_VERSION
 from omidpy.oracle.tcp import address_text, parse_address

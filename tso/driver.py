@@ -28,10 +28,10 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias, assert_never
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.errors import OmidError, OracleError, OracleUnavailable, StorageUnavailable
 from omidpy.wire.messages import CommitRequest
-from tso.events import (
+from tso.core.events import (
     Answer,
     Asked,
     Batch,
@@ -47,8 +47,8 @@ from tso.events import (
     Stopping,
     Ticked,
 )
+from tso.core.machine import Machine
 from tso.lease import AnyLease
-from tso.machine import Machine
 from tso.persist import Persistence
 
 logger = logging.getLogger(__name__)

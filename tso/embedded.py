@@ -15,10 +15,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final, cast
 
-from omidpy.clock import Clock, SystemClock
-from omidpy.commit_table import create_system_tables
+from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.metrics import NO_METRICS, Metrics
 from omidpy.errors import ConfigError, UsageError
-from omidpy.metrics import NO_METRICS, Metrics
+from omidpy.facts.commit_table import create_system_tables
+from omidpy.facts.leadership import read_lease
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import (
     AbortReason,
@@ -28,7 +29,6 @@ from omidpy.oracle.base import (
     CommitVerdict,
     InvalidationVerdict,
 )
-from omidpy.oracle.discovery import read_lease
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 from omidpy.wire.messages import (
@@ -42,12 +42,12 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
+from tso.core.events import Answer, Question
+from tso.core.machine import Machine
+from tso.core.settings import Settings, TimestampMode
 from tso.driver import Driver, Waiter, now_by
-from tso.events import Answer, Question
 from tso.lease import Lease
-from tso.machine import Machine
 from tso.persist import StorePersistence
-from tso.settings import Settings, TimestampMode
 
 logger = logging.getLogger(__name__)
 

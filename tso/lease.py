@@ -31,10 +31,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from omidpy.clock import Clock
-from omidpy.control import CONTROL_TABLE, VALUE, ControlTable, decode_document, encode_document
+from omidpy.base.clock import Clock
+from omidpy.base.tables import CONTROL_TABLE, VALUE
 from omidpy.errors import LeaseLost, StorageUnavailable
-from omidpy.oracle.discovery import LEASE_FACT, LeaseRecord
+from omidpy.facts.control import ControlTable, decode_document, encode_document
+from omidpy.facts.leadership import LEASE_FACT, LeaseRecord
 from omidpy.storage.base import Condition, ProcessLock, Store
 
 logger = logging.getLogger(__name__)

@@ -21,14 +21,14 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from omidpy.cells import (
+from omidpy.base.cells import (
     SHADOW_PREFIX,
     decode_long,
     is_shadow_qualifier,
 )
-from omidpy.commit_table import COMMIT_TABLE, CommitTable, buckets, read_java_low_watermark
-from omidpy.control import is_system_table, transactional_families
+from omidpy.base.tables import is_system_table, transactional_families
 from omidpy.errors import ConfigError
+from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, buckets, read_java_low_watermark
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, TableSchema, Timestamp
 from omidpy.storage.base import Store
 

@@ -32,9 +32,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final, Protocol
 
-from omidpy.cells import LOW_WATERMARK_ROW, commit_row, decode_long, encode_long
-from omidpy.commit_facts import INVALID, CommitEntry
-from omidpy.commit_table import (
+from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, decode_long, encode_long
+from omidpy.base.commit_facts import INVALID, CommitEntry
+from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION
+from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailable
+from omidpy.facts.commit_table import (
     ADOPTED_CEILING_FACT,
     COMMIT_TABLE,
     EPOCH_FACT,
@@ -48,17 +50,16 @@ from omidpy.commit_table import (
     CommitTable,
     read_java_low_watermark,
 )
-from omidpy.control import CONTROL_TABLE, FIXED_VERSION, ControlTable
-from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailable
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
 from omidpy.model import TIMESTAMP_STEP, Timestamp
 from omidpy.storage.base import ChecksBehind, Condition, GuardedMutation, Put, RowMutation, Store
-from omidpy.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
-from tso.beginning import check_initial, first_candidate
-from tso.events import Batch, FlushResult, Now, Ticket
+from tso.core.beginning import check_initial, first_candidate
+from tso.core.events import Batch, FlushResult, Now, Ticket
+from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings
+from tso.core.writes import commit_entry, facts_of, invalidation, needs_check
 from tso.lease import AnyLease
 from tso.omid_timestamps import initial_ceiling
-from tso.settings import TIMESTAMPS_PER_MS, Inherited, Settings
-from tso.writes import commit_entry, facts_of, invalidation, needs_check
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, assert_never, cast
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
+from omidpy.base.metrics import Metrics
 from omidpy.errors import RemoteProtocolError, StorageUnavailable
-from omidpy.metrics import Metrics
 from omidpy.wire.messages import PeerCapabilities
-from tso.events import (
+from tso.core.events import (
     Answer,
     Asked,
     Batch,
@@ -39,9 +39,9 @@ from tso.events import (
     Stopping,
     Ticked,
 )
+from tso.core.machine import Machine
 from tso.lease import AnyLease
 from tso.log import log_event
-from tso.machine import Machine
 from tso.persist import Persistence
 from tso.session import Session
 

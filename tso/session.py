@@ -41,8 +41,8 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.engine import commit_frame, read_commit, timestamp_frame
-from tso.events import Answer, Question
+from tso.core.engine import commit_frame, read_commit, timestamp_frame
+from tso.core.events import Answer, Question
 
 MAX_SHORT_REQUEST_BYTES: Final = 4096
 """Longest request that is no commit; the longest valid one takes less than 100."""

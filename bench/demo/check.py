@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from bench.demo.compaction import Report
 from bench.demo.flights import BY_PLANE, BY_ROUTE, COUNTERS, FLIGHTS, Rows
-from omidpy.cells import data_qualifier, is_shadow_qualifier
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable
+from omidpy.base.cells import data_qualifier, is_shadow_qualifier
+from omidpy.base.commit_facts import INVALID
+from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP, Timestamp, base
 from omidpy.storage.base import Store

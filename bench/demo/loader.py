@@ -18,7 +18,7 @@ import omidpy
 from bench.demo.flights import COUNT, COUNTERS, FLIGHT, FLIGHTS, Flight
 from omidpy.errors import WriteConflict
 from omidpy.manager import TransactionManager
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 
 REPORT_EVERY: Final = 10
 """Flights between two reports."""

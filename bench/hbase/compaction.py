@@ -20,7 +20,7 @@ from bench.processes import tso_server
 from compactor.local import compact
 from compactor.options import Options
 from omidpy.connect import open_store
-from omidpy.storage.hbase.pool import GatewayPool
+from omidpy.storage.hbase.rpc.pool import GatewayPool
 
 COLUMNS: Final = 5
 TABLES: Final = {"sync": "BENCH_HEALED", "none": "BENCH_UNHEALED"}

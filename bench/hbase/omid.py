@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from bench.hbase import work
 from bench.hbase.fleet import Answer
-from omidpy.commit_table import COMMIT_TABLE_SPLITS
-from omidpy.control import ONE_VERSION
+from omidpy.base.tables import ONE_VERSION
+from omidpy.facts.commit_table import COMMIT_TABLE_SPLITS
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
 from tests.machines.java import FULL_SPEED, JavaDriver, JavaOracle

@@ -64,7 +64,7 @@ def _run(
         for _ in range(WARM_UP):
             one()
             bare_put()
-        manager.post_committer.drain()
+        manager.session.post_committer.drain()
         calls.clear()
         while len(totals) < count:
             for operation, latencies in ((one, totals), (bare_put, bare)):
@@ -72,7 +72,7 @@ def _run(
                     began_s = time.perf_counter()
                     operation()
                     latencies.append(time.perf_counter() - began_s)
-                manager.post_committer.drain()
+                manager.session.post_committer.drain()
     return totals, bare
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from omidpy.oracle.tcp import TcpOracle
-from omidpy.storage.hbase.gateway import GatewayClient
-from omidpy.storage.hbase.pool import GatewayPool
+from omidpy.storage.hbase.rpc.gateway import GatewayClient
+from omidpy.storage.hbase.rpc.pool import GatewayPool
 from tso.cli import main
 
 Calls: TypeAlias = dict[str, list[float]]

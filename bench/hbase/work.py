@@ -73,7 +73,7 @@ class Clients:
     def drain(self) -> None:
         """Wait for what goes on in the background, and close the bare connections."""
         if self._manager is not None:
-            self._manager.post_committer.drain()
+            self._manager.session.post_committer.drain()
         for client in self._bare:
             client.close()
         self._bare.clear()
@@ -136,7 +136,7 @@ def fill(manager: TransactionManager, table: str, *, rows: int, columns: int) ->
             target = tx.table(table)
             for number in range(first, min(first + batch, rows)):
                 target.put(key(number), {b"f:%d" % column: VALUE for column in range(columns)})
-    manager.post_committer.drain()
+    manager.session.post_committer.drain()
 
 
 # -- bare -----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from bench.measure import Result, latencies, paced
 from bench.processes import tso_server
 from bench.workloads.bare import connect_bare, create_bare, write_bare
 from omidpy.manager import TransactionManager
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 
 CELLS: Final = 10
 BEGINS_PER_S: Final = 200.0

@@ -9,15 +9,16 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
-from omidpy import manager, retry
+from omidpy import manager
 from omidpy.aio.lanes import Opening, Threads, awaited, opening
 from omidpy.aio.transaction import Attempt, HeldSnapshot, Transaction, Worker
-from omidpy.client_metrics import ClientMetrics
+from omidpy.base.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.model import Outcome, TransactionStatus
 from omidpy.storage.hbase.from_happybase import Connection, Pool
-from omidpy.transactional import (
+from omidpy.tx import retry
+from omidpy.tx.transactional import (
     AsyncDecorator,
     Transactional,
     TransactionalMethod,
@@ -87,7 +88,9 @@ class TransactionManager:
 
         It ends and raises as the blocking `attempts` does.
         """
-        backoff = retry.Backoff(self.blocking.clock, budget_s, on_retry=self.blocking.tally.retried)
+        backoff = retry.Backoff(
+            self.blocking.session.clock, budget_s, on_retry=self.blocking.session.tally.retried
+        )
         while True:
             try:
                 tx = await self.begin()

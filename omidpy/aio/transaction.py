@@ -13,10 +13,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from omidpy import batch, holds, retry, savepoint, table, tokens, transaction
 from omidpy.aio.lanes import Lane, Threads, awaited, iterated
 from omidpy.errors import OmidError, TransactionClosed
+from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
+from omidpy.tx import batch, retry, savepoint, table, transaction, worker
 
 
 class Owner(Protocol):
@@ -34,7 +35,7 @@ class Owner(Protocol):
 
 
 class Batch:
-    """Twin of `omidpy.batch.Batch`."""
+    """Twin of `omidpy.tx.batch.Batch`."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Batch:
 
 
 class TransactionalTable:
-    """Twin of `omidpy.table.TransactionalTable`."""
+    """Twin of `omidpy.tx.table.TransactionalTable`."""
 
     def __init__(
         self, owner: Transaction | Worker, name: str, *, conflict_free: bool = False
@@ -108,7 +109,7 @@ class TransactionalTable:
 
 
 class Savepoint:
-    """Twin of `omidpy.savepoint.Savepoint`."""
+    """Twin of `omidpy.tx.savepoint.Savepoint`."""
 
     def __init__(self, owner: Transaction) -> None:
         self._owner = owner
@@ -200,9 +201,9 @@ class Transaction:
 
 
 class Worker:
-    """Twin of `omidpy.tokens.Worker`."""
+    """Twin of `omidpy.tx.worker.Worker`."""
 
-    def __init__(self, owner: Owner, blocking: tokens.Worker) -> None:
+    def __init__(self, owner: Owner, blocking: worker.Worker) -> None:
         self.blocking = blocking
         self.lane = Lane(owner.threads)
 
@@ -216,7 +217,7 @@ class Worker:
         """Names this worker in errors, in `tx.parts()` and for `tx.discard`."""
         return self.blocking.worker_id
 
-    finish = awaited(tokens.Worker.finish)
+    finish = awaited(worker.Worker.finish)
 
     def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
         """Return a table to read and write in the owner's transaction."""
@@ -224,7 +225,7 @@ class Worker:
 
 
 class HeldSnapshot:
-    """Twin of `omidpy.holds.HeldSnapshot`."""
+    """Twin of `omidpy.facts.holds.HeldSnapshot`."""
 
     def __init__(self, owner: Owner, blocking: holds.HeldSnapshot) -> None:
         self.blocking = blocking
@@ -245,7 +246,7 @@ class HeldSnapshot:
 
 
 class Attempt:
-    """Twin of `omidpy.retry.Attempt`."""
+    """Twin of `omidpy.tx.retry.Attempt`."""
 
     def __init__(self, tx: Transaction, backoff: retry.Backoff) -> None:
         self._tx = tx

@@ -16,8 +16,8 @@ from rich.progress import Progress
 
 from omidpy import admin
 from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json
-from omidpy.storage.sqlite_backup import Copied
-from omidpy.storage.sqlite_backup import Progress as Report
+from omidpy.storage.sqlite.backup import Copied
+from omidpy.storage.sqlite.backup import Progress as Report
 
 File: TypeAlias = Annotated[str, typer.Argument(metavar="FILE", help="The backup.")]
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import typer
 
+from omidpy.base.commit_facts import INVALID
 from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, opened, print_facts, print_json
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable
+from omidpy.facts.commit_table import CommitTable
 from omidpy.storage.base import Store
 
 app: Final = typer.Typer(help="The table of outcomes.", no_args_is_help=True)

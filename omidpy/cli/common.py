@@ -10,10 +10,10 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
-from omidpy.commit_table import COMMIT_TABLE
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.connect import open_oracle, open_store
-from omidpy.control import CONTROL_TABLE
 from omidpy.errors import ConfigError
+from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
 from omidpy.storage.address import init_command
 from omidpy.storage.base import Row, Store

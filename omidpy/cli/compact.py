@@ -23,8 +23,8 @@ from omidpy.cli.common import (
     print_facts,
     print_json,
 )
-from omidpy.control import ControlTable
 from omidpy.errors import UsageError
+from omidpy.facts.control import ControlTable
 
 app: Final = typer.Typer(
     help="Heal, drop and prune.  `omidpy compact OPTIONS` is short for `compact run OPTIONS`.",

@@ -15,6 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.tables import (
+    CONTROL_TABLE,
+    TTL_ATTRIBUTE,
+    forgetfulness,
+    is_system_table,
+    transactional_families,
+)
 from omidpy.cli.common import AsJson, TsoAddress, print_json
 from omidpy.cli.findings import (
     BlockingFinding,
@@ -31,20 +39,12 @@ from omidpy.cli.findings import (
     UnreadableFinding,
     document,
 )
-from omidpy.clock import Clock, SystemClock
-from omidpy.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.connect import open_oracle, open_store
-from omidpy.control import (
-    CONTROL_TABLE,
-    TTL_ATTRIBUTE,
-    ControlTable,
-    forgetfulness,
-    is_system_table,
-    transactional_families,
-)
 from omidpy.errors import ConfigError, OmidError, UsageError
+from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
+from omidpy.facts.control import ControlTable
+from omidpy.facts.leadership import read_lease
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
-from omidpy.oracle.discovery import read_lease
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.address import (
     SCHEMES,
@@ -55,7 +55,7 @@ from omidpy.storage.hbase.address import (
 )
 
 if TYPE_CHECKING:
-    from omidpy.storage.hbase.cluster import OneCluster
+    from omidpy.storage.hbase.rpc.cluster import OneCluster
 
 EXIT_FAILED: Final = 1
 
@@ -147,7 +147,7 @@ def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Finding]
 def _check_spoken(address: HBaseAddress) -> Iterator[GatewayFinding]:
     """Compare what the address says of the gateways with what they speak, and where they lead."""
     importlib.import_module("omidpy.storage.hbase.idl")
-    from omidpy.storage.hbase.cluster import OneCluster  # noqa: PLC0415 - see `check_gateways`
+    from omidpy.storage.hbase.rpc.cluster import OneCluster  # noqa: PLC0415 - see `check_gateways`
 
     cluster = OneCluster(address)
     for gateway, found in zip(address.gateways, check_gateways(address), strict=True):
@@ -164,7 +164,7 @@ def _cluster_problem(cluster: OneCluster, address: HBaseAddress, gateway: Gatewa
     """Say how a gateway's HBase is not that of the gateways before it."""
     from thriftpy2.thrift import TException  # noqa: PLC0415 - of the extra
 
-    from omidpy.storage.hbase.gateway import open_client  # noqa: PLC0415 - of the extra
+    from omidpy.storage.hbase.rpc.gateway import open_client  # noqa: PLC0415 - of the extra
 
     try:
         with contextlib.closing(open_client(address, *gateway)) as client:

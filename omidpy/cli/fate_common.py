@@ -8,9 +8,9 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from omidpy.clock import SystemClock
+from omidpy.base.clock import SystemClock
+from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.connect import open_store
-from omidpy.durations import EXAMPLES, duration_ms
 from omidpy.errors import FateError, UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import FateId, Status, parse_id

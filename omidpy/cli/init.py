@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from omidpy.base.tables import CONTROL_TABLE, is_system_table
 from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json
-from omidpy.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
 from omidpy.connect import open_store
-from omidpy.control import CONTROL_TABLE, is_system_table
 from omidpy.errors import ConfigError
+from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
 
 
 def init(

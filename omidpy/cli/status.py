@@ -6,16 +6,16 @@ from typing import Any, Final
 
 import typer
 
+from omidpy.base.clock import SystemClock
 from omidpy.cli.commit_table import count_entries
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, age_s, opened, print_facts, print_json
-from omidpy.clock import SystemClock
-from omidpy.commit_table import COMMIT_TABLE, read_leading_low_watermark
 from omidpy.connect import open_oracle
-from omidpy.control import ControlTable
 from omidpy.errors import OmidError
-from omidpy.oracle.discovery import read_lease
+from omidpy.facts.commit_table import COMMIT_TABLE, read_leading_low_watermark
+from omidpy.facts.control import ControlTable
+from omidpy.facts.leadership import read_lease
+from omidpy.facts.watermarks import Watermarks
 from omidpy.storage.base import Store
-from omidpy.watermarks import Watermarks
 
 EXIT_FAILED: Final = 1
 

@@ -17,8 +17,8 @@ from omidpy.cli.common import (
     print_columns,
     print_json,
 )
-from omidpy.commit_table import COMMIT_TABLE
 from omidpy.errors import UsageError
+from omidpy.facts.commit_table import COMMIT_TABLE
 
 if TYPE_CHECKING:
     from compactor.census import FamilyCensus

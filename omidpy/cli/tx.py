@@ -6,6 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from omidpy.base.clock import SystemClock
+from omidpy.base.commit_facts import INVALID
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,
@@ -16,13 +18,11 @@ from omidpy.cli.common import (
     print_facts,
     print_json,
 )
-from omidpy.clock import SystemClock
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable
+from omidpy.commit.outcome import recorded_outcome
 from omidpy.errors import UsageError
-from omidpy.inspection import Inspection, inspect
+from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.inspection import Inspection, inspect
 from omidpy.model import MAX_VERSION, Committed, Timestamp
-from omidpy.outcome import recorded_outcome
 
 app: Final = typer.Typer(help="Single transactions.", no_args_is_help=True)
 

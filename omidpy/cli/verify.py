@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json
-from omidpy.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
 from omidpy.testing.verification import Judgement, Plan
 from omidpy.testing.verification import verify as run

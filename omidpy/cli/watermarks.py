@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import typer
 
+from omidpy.base.clock import SystemClock
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,
@@ -17,12 +18,11 @@ from omidpy.cli.common import (
     print_facts,
     print_json,
 )
-from omidpy.clock import SystemClock
-from omidpy.commit_table import COMMIT_TABLE, read_low_watermark
-from omidpy.control import ControlTable
+from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store
-from omidpy.watermarks import Watermarks
 
 
 def watermarks(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:

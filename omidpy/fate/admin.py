@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from omidpy.clock import Clock, SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ReservationLost
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from omidpy.clock import Clock, SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import FateError, OperationFailed, ReservationLost
 from omidpy.fate.executor import DEFAULT_LEASE_S, DEFAULT_POLL_S, DEFAULT_POOLS, Executor
 from omidpy.fate.locks import Locks

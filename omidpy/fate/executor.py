@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from omidpy.clock import Clock, SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
 from omidpy.fate.dispatch import Dispatcher, Pools
 from omidpy.fate.locks import Locks

@@ -17,10 +17,10 @@ import threading
 from collections import deque
 from typing import Final
 
+from omidpy.base.within import within
 from omidpy.errors import OmidError
 from omidpy.storage import forking
 from omidpy.storage.base import Condition, GuardedMutation, RowMutation, Store
-from omidpy.within import within
 
 MAX_BATCH: Final = 64
 """Changes in one batch."""

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.errors import (
     CorruptCell,
     FateError,

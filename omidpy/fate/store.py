@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.errors import FateError, ReservationLost, StorageUnavailable, UsageError
 from omidpy.fate.operation import (
     FINISHED,

@@ -28,7 +28,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.errors import (
     ConfigError,
     CorruptCell,

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.rows import FIXED_VERSION, TX
 from omidpy.model import Column, KeyRange

@@ -31,7 +31,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec.structs import replace
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate.operation import (
     FateId,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.fate.workers import TRUST, here
 from omidpy.fate.zookeeper_session import Delete, Session
 

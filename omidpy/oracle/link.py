@@ -29,7 +29,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from omidpy.clock import Clock
+from omidpy.base.clock import Clock
 from omidpy.errors import OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from omidpy.clock import Clock, SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import (

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from omidpy.cells import decode_long
-from omidpy.durations import duration_ms
+from omidpy.base.cells import decode_long
+from omidpy.base.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.tcp import Place, address_text, parse_address

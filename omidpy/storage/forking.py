@@ -10,7 +10,7 @@ import threading
 from typing import Final, Protocol
 from weakref import WeakSet
 
-from omidpy.within import within
+from omidpy.base.within import within
 
 
 class ForkAware(Protocol):

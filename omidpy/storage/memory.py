@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from omidpy.base.within import within
 from omidpy.errors import NoSuchTable, StorageUnavailable, TableExists
 from omidpy.model import (
     MAX_VERSION,
@@ -37,7 +38,6 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
 )
-from omidpy.within import within
 
 P = ParamSpec("P")
 T = TypeVar("T")

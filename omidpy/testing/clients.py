@@ -22,11 +22,11 @@ from omidpy.errors import (
 )
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed
-from omidpy.table import TransactionalTable
 from omidpy.testing.anomalies import Anomaly
 from omidpy.testing.checkers import check_order
 from omidpy.testing.history import Event, Recorded, Recorder, TransactionRecord, transactions
-from omidpy.transaction import Transaction
+from omidpy.tx.table import TransactionalTable
+from omidpy.tx.transaction import Transaction
 
 ROLLBACK_SHARE: Final = 0.05
 """Transactions that end with `rollback` although nothing is wrong."""

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from omidpy.table import TransactionalTable
 from omidpy.testing.anomalies import Anomaly
 from omidpy.testing.append_checker import check_appends
 from omidpy.testing.checkers import BALANCE_LIMIT, check_bank, check_long_fork, check_registers
 from omidpy.testing.clients import Client, Steps, Workload
 from omidpy.testing.history import Recorded, TransactionRecord
-from omidpy.transaction import Transaction
+from omidpy.tx.table import TransactionalTable
+from omidpy.tx.transaction import Transaction
 
 FAMILY: Final = "cf"
 COLUMN: Final = b"cf:v"

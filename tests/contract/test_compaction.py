@@ -16,24 +16,25 @@ from compactor.options import Options
 from compactor.ownership import set_ignored
 from compactor.plan import STEPS
 from compactor.report import RUNS_KEPT, Report, RunLog, new_run
-from omidpy.ages import Sample
-from omidpy.cells import LOW_WATERMARK_ROW, encode_long
-from omidpy.clock import ManualClock
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE, encode_document
+from omidpy.base.ages import Sample
+from omidpy.base.cells import LOW_WATERMARK_ROW, encode_long
+from omidpy.base.clock import ManualClock
+from omidpy.base.commit_facts import INVALID
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE
 from omidpy.errors import ConfigError, OracleError, UsageError
-from omidpy.model import Cell
-from omidpy.storage.base import Put, RowMutation, Store
-from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore
-from omidpy.watermarks import (
+from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
+from omidpy.facts.control import encode_document
+from omidpy.facts.watermarks import (
     EXPIRED_HOLD_KEPT_S,
     HOLD_PREFIX,
     SAMPLE_PREFIX,
     Hold,
     Watermarks,
 )
+from omidpy.model import Cell
+from omidpy.storage.base import Put, RowMutation, Store
+from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World, outcome, troubled
 from tests.machines.hbase_store import one_region_store
 from tests.machines.interleaving import interleaved

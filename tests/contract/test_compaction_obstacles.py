@@ -17,10 +17,12 @@ from compactor.local import compact
 from compactor.ownership import IGNORED_PREFIX, Standing, survey
 from compactor.prune import MOST_NAMED
 from compactor.report import RUN_PREFIX, Laggard, Report, RunLog
-from omidpy.cells import INVALIDATION_VALUE, commit_row, encode_long, shadow_qualifier
+from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_long, shadow_qualifier
+from omidpy.base.commit_facts import INVALID
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli.commit_table import count_entries
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import (
+from omidpy.errors import StorageUnavailable
+from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     INVALIDATION,
@@ -28,13 +30,8 @@ from omidpy.commit_table import (
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
 )
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, encode_document
-from omidpy.errors import StorageUnavailable
-from omidpy.model import Cell
-from omidpy.storage.base import Put, RowMutation, Store
-from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore
-from omidpy.watermarks import (
+from omidpy.facts.control import encode_document
+from omidpy.facts.watermarks import (
     CLAIM_PREFIX,
     COLLECTION_LOG,
     HOLD_PREFIX,
@@ -43,6 +40,10 @@ from omidpy.watermarks import (
     Claim,
     Watermarks,
 )
+from omidpy.model import Cell
+from omidpy.storage.base import Put, RowMutation, Store
+from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
 from tests.machines.interleaving import interleaved
 

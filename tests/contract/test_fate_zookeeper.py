@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from omidpy.clock import ManualClock
+from omidpy.base.clock import ManualClock
 from omidpy.fate.store import FateStore, Judge, Worker
 from omidpy.fate.zookeeper_session import Delete
 from omidpy.fate.zookeeper_store import ZooKeeperFateStore

@@ -10,24 +10,23 @@ from typing import Any
 import pytest
 
 import omidpy
-from omidpy.cells import commit_row, encode_commit
+from omidpy.base.cells import commit_row, encode_commit
+from omidpy.base.tables import (
+    COMMIT_TABLE_ATTRIBUTE,
+    CONFLICT_LEVEL_ATTRIBUTE,
+    CONTROL_TABLE,
+    OMID_ENABLED,
+)
 from omidpy.cli import main
-from omidpy.commit_table import (
+from omidpy.errors import ConfigError, NotTransactional, TransactionAborted, UsageError
+from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     INVALIDATION,
     CommitTable,
     create_system_tables,
 )
-from omidpy.control import (
-    COMMIT_TABLE_ATTRIBUTE,
-    CONFLICT_LEVEL_ATTRIBUTE,
-    CONTROL_TABLE,
-    OMID_ENABLED,
-    ControlTable,
-    put_value,
-)
-from omidpy.errors import ConfigError, NotTransactional, TransactionAborted, UsageError
+from omidpy.facts.control import ControlTable, put_value
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.storage.base import Put, RowMutation, Store
@@ -288,7 +287,7 @@ def test_a_store_that_was_not_set_up_says_how(
     store: Thrift1Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thrift1 cannot make the tables, so the remedy names the other gateway."""
-    monkeypatch.setattr(identity, "TABLE", "OMIDPY_OF_A_STORE_NOT_SET_UP")
+    monkeypatch.setattr(identity, "CONTROL_TABLE", "OMIDPY_OF_A_STORE_NOT_SET_UP")
     with pytest.raises(ConfigError, match=r"omidpy init(.|\n)*thrift2"):
         _ = store.store_id
 
@@ -327,7 +326,7 @@ def test_what_a_rollback_leaves_is_seen_by_nobody(served: TransactionManager, hb
     tx.table("left").put(b"c", {b"f:q": b"never"})
     tx.flush()
     tx.rollback()
-    served.post_committer.drain()
+    served.session.post_committer.drain()
     pages = served.store.scan("left", max_versions=1)
     assert b"never" in {row[-1].value for page in pages for row in page}
     with omidpy.connect(hbase.thrift2_url, tso="store:") as other:

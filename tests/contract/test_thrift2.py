@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from omidpy.commit_table import create_system_tables
+from omidpy.facts.commit_table import create_system_tables
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.contract import StoreContract

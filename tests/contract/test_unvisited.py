@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from compactor.ownership import set_ignored
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.errors import StorageUnavailable
+from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.watermarks import Watermarks
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.hbase_store import one_region_store
 from tests.machines.interleaving import interleaved

@@ -14,13 +14,13 @@ import pytest
 
 import omidpy.cli.compact
 from compactor.job import parser
-from omidpy.cells import encode_long, shadow_qualifier
+from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.cli import main
-from omidpy.commit_table import FIRST_TIMESTAMP_FACT
-from omidpy.control import ControlTable
+from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
+from omidpy.facts.control import ControlTable
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
-from omidpy.storage.sqlite import SqliteStore, url_of
+from omidpy.storage.sqlite.store import SqliteStore, url_of
 from tests.machines.cells import World
 from tests.machines.documents import environment
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -167,7 +168,7 @@ def test_a_live_status_looks_again_and_again(
             raise KeyboardInterrupt
         fates.write(found, replace(found, waiting="the moon"))
 
-    monkeypatch.setattr("omidpy.cli.fate_watch.time.sleep", change_and_stop)
+    monkeypatch.setattr(time, "sleep", change_and_stop)
     code, out, _ = cli("status", "--live")
     assert looks == ["", "the moon"]
     assert code == 130
@@ -379,7 +380,7 @@ def test_an_interrupted_command_changes_nothing(
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("omidpy.cli.fate.Admin", partial(Admin, sleep=interrupt))
+        monkeypatch.setattr(fate, "Admin", partial(Admin, sleep=interrupt))
         monkeypatch.setattr(Fate, "wait_for", interrupt)
         for verb in ("fail", "delete", "wait"):
             code, _, err = cli(verb, going.id)

@@ -75,7 +75,7 @@ def test_a_transaction_inherited_by_fork_does_nothing() -> None:
 FORKED_HOLD = """
     import os
     from omidpy.errors import TransactionClosed
-    from omidpy.watermarks import HOLD_PREFIX
+    from omidpy.facts.watermarks import HOLD_PREFIX
     from tests.machines.clients import Client
 
     client = Client()
@@ -108,8 +108,8 @@ FORKED_MANAGER = """
 
     client = Client(post_commit="async")
     client.write(b"before")
-    client.tm.post_committer.drain()
-    locks = (client.tm.reader.resolver.cache._lock, client.tm._close_lock)
+    client.tm.session.post_committer.drain()
+    locks = (client.tm.session.reader.resolver.cache._lock, client.tm._close_lock)
     held, forked = threading.Event(), threading.Event()
 
     def hold_everything():

@@ -109,8 +109,8 @@ def test_the_reference_is_filled(site: Path) -> None:
         "omidpy.connect",
         "omidpy.TransactionManager.begin",
         "omidpy.Transaction.commit",
-        "omidpy.table.TransactionalTable.scan",
-        "omidpy.tokens.Worker.finish",
+        "omidpy.tx.table.TransactionalTable.scan",
+        "omidpy.tx.tokens.Worker.finish",
     ):
         assert f'id="{name}"' in api
     assert "<code" in (site / "reference" / "cli.html").read_text("utf-8")

@@ -18,11 +18,12 @@ import pytest
 from thriftpy2.thrift import TApplicationException
 
 from compactor.ownership import set_ignored
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
 from omidpy.cli.doctor import clock_finding
 from omidpy.cli.findings import ClockFinding, Health
-from omidpy.commit_table import COMMIT_TABLE
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.control import ControlTable
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.hbase import probe
 from omidpy.storage.hbase.address import parse_address

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from omidpy.base.clock import ManualClock, SystemClock
 from omidpy.cli import main
-from omidpy.clock import ManualClock, SystemClock
 from omidpy.errors import ConfigError, CorruptCell, StorageUnavailable
 from omidpy.fate import Done, Fate, Status, Step, ZooKeeperFateStore, step
 from omidpy.fate.operation import Operation, Unreadable

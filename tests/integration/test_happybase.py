@@ -19,7 +19,7 @@ import omidpy
 from omidpy import errors
 from omidpy.manager import TransactionManager
 from omidpy.storage.hbase.address import parse_address
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.processes import tso_server

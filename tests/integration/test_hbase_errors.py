@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import omidpy
-from omidpy.commit_table import create_system_tables
 from omidpy.errors import (
     ConfigError,
     NoSuchFamily,
@@ -21,6 +20,7 @@ from omidpy.errors import (
     OmidError,
     StorageUnavailable,
 )
+from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Column, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.hbase.thrift2 import Thrift2Store

@@ -25,15 +25,16 @@ from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFacto
 
 from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable, UsageError
 from omidpy.storage.hbase.address import parse_address
-from omidpy.storage.hbase.gateway import (
+from omidpy.storage.hbase.idl import thrift2
+from omidpy.storage.hbase.rpc import gateway as clients
+from omidpy.storage.hbase.rpc.gateway import (
     BUFFER_BYTES,
     CallNotSent,
     OutOfStep,
     Unanswered,
     open_client,
 )
-from omidpy.storage.hbase.idl import thrift2
-from omidpy.storage.hbase.pool import GatewayPool
+from omidpy.storage.hbase.rpc.pool import GatewayPool
 from tests.machines.gateways import PATIENCE_S, FakeGateway
 
 pytestmark = pytest.mark.integration
@@ -398,7 +399,7 @@ def test_a_call_that_waits_has_the_regions_looked_up(
     pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """HBase's client may be on the wrong track for minutes, and a look-up puts it right."""
-    monkeypatch.setattr("omidpy.storage.hbase.gateway.SILENCE_S", 0.02)
+    monkeypatch.setattr(clients, "SILENCE_S", 0.02)
     looked_up = threading.Event()
 
     def look_up(table: bytes) -> list[Any]:
@@ -419,7 +420,7 @@ def test_a_silent_gateway_is_given_up_in_time_whatever_a_look_up_does(
     pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """HBase may be down, and then the look-up has no answer either."""
-    monkeypatch.setattr("omidpy.storage.hbase.gateway.SILENCE_S", 0.02)
+    monkeypatch.setattr(clients, "SILENCE_S", 0.02)
     is_over = threading.Event()
 
     def silent(*_: Any) -> Any:

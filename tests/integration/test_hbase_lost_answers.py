@@ -13,12 +13,12 @@ from contextlib import closing
 import pytest
 
 import omidpy
-from omidpy.commit_table import create_system_tables
 from omidpy.errors import StorageUnavailable
+from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Column, FamilySchema, TableSchema
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
-from omidpy.storage.hbase import thrift2
 from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.storage.hbase.thrift2 import store as thrift2
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.lossy_gateway import LossyGateway

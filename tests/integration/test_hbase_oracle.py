@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 import omidpy
-from omidpy.cells import commit_row
+from omidpy.base.cells import commit_row
 from omidpy.cli import main
-from omidpy.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.errors import OracleUnavailable
+from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.oracle.tcp import TcpOracle, parse_address

@@ -23,14 +23,14 @@ from compactor import range_pass
 from compactor.horizon import minimum
 from compactor.plan import STEPS
 from compactor.report import Report
-from omidpy.commit_table import COMMIT_TABLE, create_system_tables
-from omidpy.control import CONTROL_TABLE
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import StorageUnavailable
+from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
+from omidpy.facts.watermarks import Watermarks
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.thrift2 import Thrift2Store
-from omidpy.watermarks import Watermarks
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
 from tests.machines.hbase import RunningHBase
 from tests.machines.hbase.bare import bare_client

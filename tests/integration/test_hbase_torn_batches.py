@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 import omidpy
-from omidpy.cells import is_shadow_qualifier
+from omidpy.base.cells import is_shadow_qualifier
 from omidpy.errors import CommitOutcomeUnknown
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Cell, Committed, Timestamp
@@ -44,7 +44,7 @@ def reach(step):
     print(step, flush=True)
     sys.stdin.readline()
 
-tm.on_step = reach
+tm.session.on_step = reach
 tx = tm.begin()
 print(tx.start_ts, flush=True)
 for row in {SERVED!r}, {CLOSED!r}:

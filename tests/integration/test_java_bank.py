@@ -18,8 +18,8 @@ import omidpy
 from compactor.local import compact
 from compactor.options import Options
 from compactor.report import Report
-from omidpy.commit_table import CommitTable
 from omidpy.errors import TransactionAborted
+from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import omidpy
-from omidpy.cells import shadow_qualifier
-from omidpy.commit_table import CommitTable
+from omidpy.base.cells import shadow_qualifier
 from omidpy.errors import Fenced, TransactionAborted, WriteConflict
+from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.storage.base import Store

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.cells import (
+from omidpy.base.cells import (
     FAMILY_MARKER_QUALIFIER,
     INVALIDATION_VALUE,
     LEGACY_TOMBSTONE,
@@ -32,7 +32,7 @@ from omidpy.cells import (
     start_ts_of_commit_row,
     table_id,
 )
-from omidpy.commit_table import (
+from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     INVALIDATION,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import omidpy
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable, create_system_tables
+from omidpy.base.commit_facts import INVALID
 from omidpy.connect import open_store
 from omidpy.errors import TransactionAborted
+from omidpy.facts.commit_table import CommitTable, create_system_tables
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver

@@ -15,8 +15,8 @@ import pytest
 
 import omidpy
 from omidpy.cli import main
-from omidpy.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.connect import open_store
+from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import Timestamp
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import drop_tables

@@ -16,9 +16,9 @@ import pytest
 
 import omidpy
 from compactor.local import compact
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable, read_leading_low_watermark
+from omidpy.base.commit_facts import INVALID
 from omidpy.errors import OracleUnavailable, TransactionAborted
+from omidpy.facts.commit_table import CommitTable, read_leading_low_watermark
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 from tests.machines.cells import ALL_AT_ONCE

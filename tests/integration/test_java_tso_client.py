@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.commit_table import CommitTable
+from omidpy.facts.commit_table import CommitTable
 from omidpy.model import Timestamp
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES

@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import pytest
 
-from omidpy.clock import ManualClock
-from omidpy.control import ControlTable
+from omidpy.base.clock import ManualClock
+from omidpy.base.metrics import NO_METRICS
 from omidpy.errors import LeaseLost, StorageUnavailable
-from omidpy.metrics import NO_METRICS
+from omidpy.facts.control import ControlTable
+from omidpy.facts.leadership import LEASE_FACT
 from omidpy.model import CellId, Timestamp
-from omidpy.oracle.discovery import LEASE_FACT
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import decode_response, frame_request
@@ -38,12 +38,12 @@ from tests.machines.processes import tso_server
 from tso import server as server_module
 from tso.cli import _Service
 from tso.config import load_config
-from tso.events import Batch, FlushResult, Now
+from tso.core.events import Batch, FlushResult, Now
+from tso.core.machine import Machine
+from tso.core.settings import Settings
 from tso.lease import AnyLease
-from tso.machine import Machine
 from tso.persist import NoPersistence
 from tso.server import Connection, OracleServer
-from tso.settings import Settings
 
 pytestmark = pytest.mark.integration
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 import pytest
 
 from compactor.job import cause, check_master, is_local, parser, worker_url
-from omidpy.cells import shadow_qualifier
+from omidpy.base.cells import shadow_qualifier
 from omidpy.errors import ConfigError
+from omidpy.facts.watermarks import Watermarks
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.watermarks import Watermarks
 from tests.machines.cells import World
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import one_region_store

@@ -16,7 +16,7 @@ import pytest
 from omidpy.errors import StorageUnavailable
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.storage.sqlite_lock import process_state
+from omidpy.storage.sqlite.lock import process_state
 from omidpy.testing.contract import keys_of, put
 from tests.machines.scripts import DEADLINE_S, Child
 

@@ -10,9 +10,11 @@ from typing import Final
 import pytest
 
 import omidpy
-from omidpy.cells import shadow_qualifier
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import (
+from omidpy.base.cells import shadow_qualifier
+from omidpy.base.commit_facts import INVALID
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE, OMID_ENABLED
+from omidpy.errors import ConfigError, NotTransactional, StorageUnavailable, UsageError
+from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     COMMIT_TABLE_SPLITS,
@@ -20,13 +22,12 @@ from omidpy.commit_table import (
     CommitTable,
     create_system_tables,
 )
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE, OMID_ENABLED
-from omidpy.errors import ConfigError, NotTransactional, StorageUnavailable, UsageError
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage import rules
 from omidpy.storage.base import Condition, DeleteVersion, GuardedMutation, Put, RowMutation
-from omidpy.storage.hbase import search, thrift2
+from omidpy.storage.hbase import search
 from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.storage.hbase.thrift2 import store as thrift2
 from omidpy.testing.contract import in_threads
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import drop_tables, empty_hbase

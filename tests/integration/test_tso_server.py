@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.clock import SystemClock
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import CommitTable
-from omidpy.control import ControlTable
+from omidpy.base.clock import SystemClock
+from omidpy.base.commit_facts import INVALID
 from omidpy.errors import ConfigError, OracleUnavailable
+from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.control import ControlTable
+from omidpy.facts.leadership import lease_address, read_lease
+from omidpy.facts.watermarks import Watermarks
 from omidpy.model import CellId, TableId
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
-from omidpy.oracle.discovery import lease_address, read_lease
 from omidpy.oracle.tcp import TcpOracle, parse_address
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.watermarks import Watermarks
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
 from tests.machines.processes import ServerProcess, tso_server
 from tso.embedded import EmbeddedOracle

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.commit_table import CommitTable
 from omidpy.errors import OmidError
+from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.leadership import lease_address
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import CommitGranted
-from omidpy.oracle.discovery import lease_address
 from omidpy.oracle.tcp import Place, TcpOracle
 from omidpy.storage.base import Store
 from omidpy.storage.sqlite import SqliteStore

@@ -16,13 +16,14 @@ import pytest
 
 import omidpy
 from omidpy.cli import main
+from omidpy.cli import verify as verify_command
 from omidpy.connect import open_store
 from omidpy.errors import OracleUnavailable, UsageError
+from omidpy.reading.visibility import sort_row
 from omidpy.storage.base import Put, RowMutation
 from omidpy.testing import verification
 from omidpy.testing.anomalies import GARBAGE_READ, Anomaly
 from omidpy.testing.verification import TABLE_PREFIX, Judgement, Plan, verify
-from omidpy.visibility import sort_row
 from tests.machines.processes import tso_server
 from tests.machines.proven import proven
 
@@ -172,7 +173,7 @@ def test_the_command_prints_anomalies_and_fails(
     """Exit code 1, with the operations that prove it."""
     anomaly = Anomaly(GARBAGE_READ, "it read 9: nobody wrote it", ("1/2",), ("1/2 read x = 9",))
     judgement = Judgement(7, anomalies=[anomaly], problems=["client 3 ended with 1: why"])
-    monkeypatch.setattr("omidpy.cli.verify.run", lambda *_, **__: judgement)
+    monkeypatch.setattr(verify_command, "run", lambda *_, **__: judgement)
     assert command("--store", "sqlite:///s.db") == 1
     printed = capsys.readouterr().out
     assert "ANOMALY garbage read: it read 9: nobody wrote it\n    1/2 read x = 9\n" in printed

@@ -13,9 +13,10 @@ from compactor.local import compact
 from compactor.options import Options
 from compactor.range_pass import OnStep, ignore_step
 from compactor.report import Report
-from omidpy.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
-from omidpy.clock import ManualClock
-from omidpy.commit_table import (
+from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
+from omidpy.base.clock import ManualClock
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
+from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     FIRST_TIMESTAMP_FACT,
@@ -24,17 +25,17 @@ from omidpy.commit_table import (
     CommitTable,
     create_system_tables,
 )
-from omidpy.control import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, ControlTable
+from omidpy.facts.control import ControlTable
 from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema, Timestamp
-from omidpy.resolution import CellResolver
-from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
-from omidpy.visibility import (
+from omidpy.reading.resolution import CellResolver
+from omidpy.reading.visibility import (
     Unresolved,
     VisibleRow,
     shadow_column,
     sort_row,
     visible_row,
 )
+from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
 
 FAMILY: Final = b"cf"
 ALL_AT_ONCE: Final = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final
 
-from omidpy.clock import Clock, ManualClock
-from omidpy.commit_table import CommitTable
+from omidpy.base.clock import Clock, ManualClock
 from omidpy.errors import OracleUnavailable
+from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.model import Cell, CellId, TableId, Timestamp
 from omidpy.oracle.base import (
@@ -19,9 +19,9 @@ from omidpy.oracle.base import (
     InvalidationVerdict,
     Oracle,
 )
+from omidpy.reading.visibility import sort_row
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
-from omidpy.visibility import sort_row
 from tests.machines.naive_oracle import NaiveOracle
 
 TABLE: Final = "t"
@@ -135,7 +135,7 @@ class Client:
         )
         self.commit_table = CommitTable(self.store)
         if isinstance(self.clock, ManualClock):
-            self.tm.outcomes._pause = self.clock.advance
+            self.tm.session.outcomes._pause = self.clock.advance
         if table is not None:
             self.tm.create_table(table, FAMILIES)
 

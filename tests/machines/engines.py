@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-import tso
+import tso.core
 
-SOURCE = Path(tso.__file__).parent / "engine.py"
+SOURCE = Path(tso.core.__file__).parent / "engine.py"
 
 
 @cache
@@ -35,8 +35,9 @@ def compiled_engine() -> ModuleType | None:
     ):
         return None
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "tso"
-        package.mkdir()
+        package = Path(folder) / "tso" / "core"
+        package.mkdir(parents=True)
+        (package.parent / "__init__.py").touch()
         (package / "__init__.py").touch()
         for name in ("engine.py", "engine.pxd"):
             shutil.copy(SOURCE.with_name(name), package / name)
@@ -51,7 +52,7 @@ def compiled_engine() -> ModuleType | None:
             timeout=120,
         )
         (built,) = package.glob("engine.*.so")
-        return _load("tso.engine", built)
+        return _load("tso.core.engine", built)
 
 
 def _load(name: str, path: Path) -> ModuleType:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from omidpy.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK
-from omidpy.control import ONE_VERSION, is_system_table
+from omidpy.base.tables import ONE_VERSION, is_system_table
 from omidpy.errors import NoSuchTable
+from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from tests.machines.hbase import HBase

@@ -9,7 +9,7 @@ import pytest
 
 from omidpy.errors import WriteConflict
 from omidpy.manager import TransactionManager
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 
 COLUMN = b"cf:value"
 

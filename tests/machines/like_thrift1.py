@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from omidpy.commit_table import COMMIT_TABLE
-from omidpy.control import is_system_table
+from omidpy.base.tables import is_system_table
 from omidpy.errors import UsageError
+from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import MAX_VERSION, Column, ColumnSpec, KeyRange
 from omidpy.storage import rules
 from omidpy.storage.base import (

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
-from omidpy.cells import commit_row, encode_commit
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import (
+from omidpy.base.cells import commit_row, encode_commit
+from omidpy.base.commit_facts import INVALID
+from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     FIRST_TIMESTAMP_FACT,
@@ -19,7 +19,7 @@ from omidpy.commit_table import (
     CommitTable,
     create_system_tables,
 )
-from omidpy.control import ControlTable
+from omidpy.facts.control import ControlTable
 from omidpy.model import TIMESTAMP_STEP, CellId, TableId, Timestamp
 from omidpy.oracle.base import (
     AbortReason,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-from omidpy.commit_facts import INVALID
+from omidpy.base.commit_facts import INVALID
 from omidpy.wire.messages import (
     CommitResponse,
     FenceResponse,
@@ -17,7 +17,7 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tests.machines.oracle_driver import History
-from tso.events import Answer
+from tso.core.events import Answer
 
 
 def check_all(history: History) -> None:

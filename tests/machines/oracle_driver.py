@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from omidpy.clock import ManualClock
-from omidpy.commit_facts import INVALID, CommitEntry
+from omidpy.base.clock import ManualClock
+from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     CommitRequest,
@@ -23,7 +23,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.events import (
+from tso.core.events import (
     Answer,
     Asked,
     Batch,
@@ -39,8 +39,8 @@ from tso.events import (
     Stopping,
     Ticked,
 )
-from tso.machine import Machine
-from tso.settings import Inherited, Settings
+from tso.core.machine import Machine
+from tso.core.settings import Inherited, Settings
 
 INCREMENTAL = Settings(timestamps="incremental", conflict_map_size=100)
 

@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import omidpy
-from omidpy.commit_table import create_system_tables
 from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown, OmidError
+from omidpy.facts.commit_table import create_system_tables
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
 from tests.machines.processes import ServerProcess

@@ -11,15 +11,15 @@ from unittest import mock
 import pytest
 
 from compactor.local import compact
-from omidpy import tokens
-from omidpy.control import CONTROL_TABLE
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import StorageUnavailable
+from omidpy.facts.registration import PARTS_PREFIX
 from omidpy.model import KeyRange, Timestamp
-from omidpy.registration import PARTS_PREFIX
 from omidpy.storage.base import Store
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.tokens import Worker
-from omidpy.transaction import Transaction
+from omidpy.tx import worker as worker_module
+from omidpy.tx.transaction import Transaction
+from omidpy.tx.worker import Worker
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.clients import TABLE, Client
 
@@ -42,7 +42,7 @@ def put(writer: Transaction | Worker, **values: bytes) -> None:
 def flushed(client: Client, token: bytes, *, task: str | None = None, **values: bytes) -> Worker:
     """Return a worker that has flushed some rows, and then died."""
     worker = client.tm.resume(token, task=task)
-    with mock.patch.object(tokens, "FLUSH_LIMIT_BYTES", 1):
+    with mock.patch.object(worker_module, "FLUSH_LIMIT_BYTES", 1):
         put(worker, **values)
     return worker
 

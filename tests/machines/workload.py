@@ -37,13 +37,13 @@ import msgspec
 import omidpy
 from compactor.local import compact
 from compactor.options import Options
-from omidpy.commit_table import CommitTable
 from omidpy.errors import CommitOutcomeUnknown, OracleUnavailable, TransactionAborted
+from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Cell, Committed, Timestamp
+from omidpy.reading.visibility import sort_row
 from omidpy.storage.base import Store
-from omidpy.transaction import Transaction
-from omidpy.visibility import sort_row
+from omidpy.tx.transaction import Transaction
 
 ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 120.0
@@ -123,7 +123,7 @@ class Teller:
         self.log = log
         self.rng = random.Random(plan.seed)
         self.steps: Counter[str] = Counter()
-        tm.on_step = self.reach
+        tm.session.on_step = self.reach
 
     def reach(self, step: str) -> None:
         """Die if the plan says so."""

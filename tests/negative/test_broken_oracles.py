@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.clock import ManualClock
+from omidpy.base.clock import ManualClock
 from omidpy.model import TableId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.wire.messages import (
@@ -26,9 +26,9 @@ from omidpy.wire.messages import (
 from tests.machines import oracle_checks
 from tests.machines.engines import interpreted_engine
 from tests.machines.oracle_driver import Disk, Driver, commit_request, small
-from tso.events import Batch, Deferred, Effect, Event, Flush, FlushResult, Question, Send
-from tso.machine import Machine
-from tso.settings import Settings
+from tso.core.events import Batch, Deferred, Effect, Event, Flush, FlushResult, Question, Send
+from tso.core.machine import Machine
+from tso.core.settings import Settings
 
 MachineType = Callable[..., Machine[str]]
 Scenario = Callable[[MachineType], Driver]

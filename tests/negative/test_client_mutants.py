@@ -10,21 +10,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from omidpy import decision, resolution, snapshot, visibility
-from omidpy.buffer import WriteBuffer
-from omidpy.commit_facts import INVALID
+from omidpy.base.commit_facts import INVALID
+from omidpy.commit import decision
+from omidpy.commit.post_commit import Completer, Completion
 from omidpy.errors import CommitOutcomeUnknown, OmidError, SnapshotTooOld, StorageUnavailable
+from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Cell, KeyRange, Outcome, Timestamp, base
 from omidpy.oracle.base import Begun, CommitGranted, InvalidationVerdict
-from omidpy.post_commit import Completer, Completion
-from omidpy.resolution import CellResolver, TableCell
-from omidpy.snapshot import Snapshot, SnapshotReader
-from omidpy.storage.base import DeleteVersion, RowMutation
-from omidpy.storage.memory import MemoryStore
-from omidpy.table import TransactionalTable
-from omidpy.testing.faults import FaultyStore, Point, on
-from omidpy.visibility import (
+from omidpy.reading import resolution, snapshot, visibility
+from omidpy.reading.resolution import CellResolver, TableCell
+from omidpy.reading.snapshot import Snapshot, SnapshotReader
+from omidpy.reading.visibility import (
     Invalidate,
     ReadCommitEntry,
     ReadShadowCell,
@@ -34,7 +31,11 @@ from omidpy.visibility import (
     cells_of,
     shadow_column,
 )
-from omidpy.watermarks import HORIZON_FREE_AGE_S, Watermarks
+from omidpy.storage.base import DeleteVersion, RowMutation
+from omidpy.storage.memory import MemoryStore
+from omidpy.testing.faults import FaultyStore, Point, on
+from omidpy.tx.buffer import WriteBuffer
+from omidpy.tx.table import TransactionalTable
 from tests.machines.cells import World
 from tests.machines.clients import TABLE, Client, Loss
 
@@ -63,7 +64,7 @@ class Scene:
     def open(self, start_ts: int = 1000, *, epoch: int = 0) -> Snapshot:
         """Return a snapshot of the client's reader."""
         begun = Begun(Timestamp(start_ts), Timestamp(epoch))
-        return self.client.tm.reader.open(begun, asked_s=self.client.clock.monotonic_s())
+        return self.client.tm.session.reader.open(begun, asked_s=self.client.clock.monotonic_s())
 
     def values(self, reading: Snapshot) -> list[bytes]:
         """Return the values of the row."""
@@ -207,7 +208,7 @@ def collected(scene: Scene) -> None:
     """Publish a horizon, let the grace pass, and drop what the horizon no longer protects."""
     newer = scene.world.healed(b"r", 1200, 1250, b"new")
     assert newer.version > 1000
-    scene.client.tm.reader.watermarks.publish_collection_horizon(
+    scene.client.tm.session.reader.watermarks.publish_collection_horizon(
         Timestamp(1300), scene.client.clock
     )
     delete = DeleteVersion(b"cf", b"q", 100)

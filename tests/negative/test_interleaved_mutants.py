@@ -15,13 +15,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from compactor import heal
 from compactor.collection import Collection
-from omidpy.buffer import WriteBuffer
-from omidpy.cells import cell_id
+from omidpy.base.cells import cell_id
 from omidpy.errors import SnapshotTooOld, TransactionAborted
-from omidpy.layout import TableLayout
+from omidpy.facts.layout import TableLayout
 from omidpy.model import Timestamp
-from omidpy.savepoint import Savepoint
-from omidpy.snapshot import Snapshot
+from omidpy.reading.snapshot import Snapshot
+from omidpy.tx.buffer import WriteBuffer
+from omidpy.tx.savepoint import Savepoint
 from tests.property.test_interleaved_clients import InterleavedClients, InterleavedClientsByRow
 
 Break = Callable[[pytest.MonkeyPatch], None]

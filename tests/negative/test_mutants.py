@@ -17,18 +17,17 @@ from compactor.collection import Collection
 from compactor.heal import ExaminedRow, unresolved
 from compactor.plan import Compaction
 from compactor.range_pass import RangePass
-from omidpy.buffer import WriteBuffer
-from omidpy.cells import commit_row, encode_commit, is_tombstone
-from omidpy.commit_table import COMMIT, COMMIT_TABLE
+from omidpy.base.cells import commit_row, encode_commit, is_tombstone
+from omidpy.commit.outcome import OutcomeFinder
+from omidpy.commit.post_commit import Completer, Completion
 from omidpy.errors import OmidError
+from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
 from omidpy.model import Aborted, Cell, CellId, Committed, Timestamp, TransactionStatus, base
 from omidpy.oracle.base import AbortReason, Begun, CommitGranted, CommitRefused
-from omidpy.outcome import OutcomeFinder
-from omidpy.post_commit import Completer, Completion
-from omidpy.resolution import CellResolver, TableCell
-from omidpy.snapshot import Snapshot
+from omidpy.reading.resolution import CellResolver, TableCell
+from omidpy.reading.snapshot import Snapshot
+from omidpy.reading.visibility import Resolution
 from omidpy.storage.base import Put, RowMutation
-from omidpy.table import TransactionalTable
 from omidpy.testing.anomalies import (
     DIRTY_READ,
     FRACTURED_READ,
@@ -42,8 +41,10 @@ from omidpy.testing.anomalies import (
     TIMESTAMP_REUSED,
     WRONG_TOTAL,
 )
-from omidpy.transaction import Transaction
-from omidpy.visibility import Resolution
+from omidpy.tx import transaction
+from omidpy.tx.buffer import WriteBuffer
+from omidpy.tx.table import TransactionalTable
+from omidpy.tx.transaction import Transaction
 from tests.machines.isolation_worlds import World, compacted, lossy, plain
 from tso.embedded import EmbeddedOracle
 from tso.persist import StorePersistence
@@ -287,7 +288,7 @@ def unknown_treated_as_aborted(patch: pytest.MonkeyPatch) -> None:
         except OmidError:
             return CommitRefused(AbortReason.UNSTATED)
 
-    patch.setattr("omidpy.transaction.decide", decide)
+    patch.setattr(transaction, "decide", decide)
 
 
 # -- the compactor ---------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from omidpy.control import CONTROL_TABLE, VALUE
-from omidpy.parts import Parts
-from omidpy.registration import IS_OPEN, Flush, PartsRow, Registration, WorkerRow
+from omidpy.base.tables import CONTROL_TABLE, VALUE
+from omidpy.facts.registration import IS_OPEN, Flush, PartsRow, Registration, WorkerRow
 from omidpy.storage.base import RowMutation
+from omidpy.tx.parts import Parts
 from tests.property.test_interleaved_parts import KINDS, Plan, play_all
 
 Break = Callable[[pytest.MonkeyPatch], None]

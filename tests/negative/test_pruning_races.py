@@ -30,10 +30,12 @@ from compactor.range_pass import (
 )
 from compactor.report import Laggard, Report
 from compactor.unvisited import ask
-from omidpy.cells import commit_row, encode_commit, encode_long
-from omidpy.clock import Clock
-from omidpy.commit_facts import INVALID
-from omidpy.commit_table import (
+from omidpy.base.cells import commit_row, encode_commit, encode_long
+from omidpy.base.clock import Clock
+from omidpy.base.commit_facts import INVALID
+from omidpy.base.tables import OMID_ENABLED
+from omidpy.errors import OracleError
+from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
     INVALIDATION,
@@ -41,12 +43,11 @@ from omidpy.commit_table import (
     EntryRow,
     read_low_watermark,
 )
-from omidpy.control import OMID_ENABLED, ControlTable
-from omidpy.errors import OracleError
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Claim, Watermarks
 from omidpy.model import Cell, Timestamp, base
-from omidpy.storage.base import DeleteVersion, Put, Row, RowMutation, Store
-from omidpy.storage.memory import MemoryStore
-from omidpy.visibility import (
+from omidpy.reading import resolution
+from omidpy.reading.visibility import (
     GONE,
     Invalidate,
     ReadCommitEntry,
@@ -55,7 +56,8 @@ from omidpy.visibility import (
     Resolver,
     commit_timestamp,
 )
-from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Claim, Watermarks
+from omidpy.storage.base import DeleteVersion, Put, Row, RowMutation, Store
+from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.interleaving import interleaved, once
 
@@ -78,7 +80,7 @@ class Stage:
         self.parts = parts
         self.world = World(MemoryStore())
         self.world.table()
-        monkeypatch.setattr("omidpy.resolution.commit_timestamp", parts.resolver)
+        monkeypatch.setattr(resolution, "commit_timestamp", parts.resolver)
 
     def compact(
         self,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.buffer import WriteBuffer
 from omidpy.model import KeyRange, Timestamp
+from omidpy.tx.buffer import WriteBuffer
 
 keys = st.binary(min_size=1, max_size=2)
 steps = st.lists(

@@ -24,15 +24,15 @@ from hypothesis.stateful import (
     rule,
 )
 
-from omidpy.buffer import MAX_CHECKPOINTS
-from omidpy.clock import ManualClock
-from omidpy.commit_table import CommitTable
+from omidpy.base.clock import ManualClock
+from omidpy.commit.post_commit import Completer, Completion
 from omidpy.errors import SnapshotTooOld, WriteConflict
+from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
-from omidpy.post_commit import Completer, Completion
 from omidpy.storage.base import RowMutation
 from omidpy.storage.memory import MemoryStore
-from omidpy.transaction import Transaction
+from omidpy.tx.buffer import MAX_CHECKPOINTS
+from omidpy.tx.transaction import Transaction
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 
@@ -162,7 +162,7 @@ class ClientMachine(RuleBasedStateMachine):
     def _manager(self) -> TransactionManager:
         tm = self.manager_type(self.store, self.oracle, post_commit="sync", clock=ManualClock())
         completer = Completer(self.store, CommitTable(self.store), lambda _: None)
-        tm.post_committer = FailingPostCommitter(completer, self.store)
+        tm.session.post_committer = FailingPostCommitter(completer, self.store)
         return tm
 
     @rule(target=running, which=st.integers(0, 1))
@@ -316,7 +316,7 @@ class ClientMachine(RuleBasedStateMachine):
             self._commit(pair, ending)
 
     def _commit(self, pair: Pair, mode: str) -> None:
-        committer = pair.tx._manager.post_committer
+        committer = pair.tx._session.post_committer
         assert isinstance(committer, FailingPostCommitter)
         committer.mode = mode
         if pair.written and self._is_doomed(pair):
@@ -350,7 +350,7 @@ class ClientMachine(RuleBasedStateMachine):
         if not hasattr(self, "database"):
             return
         tm = self.manager_type(self.store, self.oracle, clock=ManualClock(), post_commit="none")
-        tm.reader.owes = lambda _: True
+        tm.session.reader.owes = lambda _: True
         tx = tm.begin()
         seen = {
             (table, row, column): value

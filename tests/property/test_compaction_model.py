@@ -13,10 +13,10 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.cells import is_tombstone
+from omidpy.base.cells import is_tombstone
 from omidpy.model import Cell, base
+from omidpy.reading.visibility import sort_row
 from omidpy.storage.memory import MemoryStore
-from omidpy.visibility import sort_row
 from tests.machines.cells import ALL_AT_ONCE, World
 
 ROW: Final = b"r"

@@ -30,17 +30,17 @@ from hypothesis.stateful import (
 )
 
 from compactor.local import compact
-from omidpy.clock import ManualClock
+from omidpy.base.clock import ManualClock
+from omidpy.commit.post_commit import Completion
 from omidpy.errors import SnapshotTooOld, TransactionAborted, TransactionClosed, WriteConflict
-from omidpy.holds import HeldSnapshot
+from omidpy.facts.holds import HeldSnapshot
+from omidpy.facts.watermarks import Watermarks
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP
-from omidpy.post_commit import Completion
-from omidpy.savepoint import Savepoint
 from omidpy.storage.memory import MemoryStore
-from omidpy.table import TransactionalTable
-from omidpy.transaction import Transaction
-from omidpy.watermarks import Watermarks
+from omidpy.tx.savepoint import Savepoint
+from omidpy.tx.table import TransactionalTable
+from omidpy.tx.transaction import Transaction
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.workers import rows_of_parts
@@ -174,7 +174,7 @@ class InterleavedClients(RuleBasedStateMachine):
             )
             for mode in ("sync", "none", "none")
         ]
-        self.managers[2].post_committer = TornPostCommitter(self.store)
+        self.managers[2].session.post_committer = TornPostCommitter(self.store)
         for table in TABLES:
             self.managers[0].create_table(table, ["f", "g"], splits=[b"b"])
         self.commits: list[Commit] = []
@@ -197,7 +197,7 @@ class InterleavedClients(RuleBasedStateMachine):
 
     def horizon(self) -> int:
         """Return what compactions have published: below it a reader is refused."""
-        return Watermarks(self.managers[0]._control).collection_horizon()
+        return Watermarks(self.managers[0].session.control).collection_horizon()
 
     def can_read(self, twin: Twin) -> bool:
         """Say whether a transaction is young enough, and expect a refusal if it is not."""

@@ -14,14 +14,15 @@ from unittest import mock
 import pytest
 
 from compactor.local import compact
-from omidpy.cells import is_shadow_qualifier
-from omidpy.clock import ManualClock
+from omidpy.base.cells import is_shadow_qualifier
+from omidpy.base.clock import ManualClock
 from omidpy.errors import TransactionAborted, TransactionClosed
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, TransactionStatus, base
 from omidpy.storage.memory import MemoryStore
-from omidpy.tokens import Worker
-from omidpy.transaction import Transaction
+from omidpy.tx import worker as worker_module
+from omidpy.tx.transaction import Transaction
+from omidpy.tx.worker import Worker
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.like_thrift2 import LikeThrift2
@@ -88,7 +89,7 @@ class Scene:
             self.put(other, MERGED[plan])
             self.tx.merge(other.finish())
         self.worker = self.resume()
-        with mock.patch("omidpy.tokens.FLUSH_LIMIT_BYTES", 1 if has_begun else 1000):
+        with mock.patch.object(worker_module, "FLUSH_LIMIT_BYTES", 1 if has_begun else 1000):
             self.put(self.worker, {b"b": b"2"})
         self.put(self.worker, {b"c": b"3"})
         if plan in (Plan.DISCARDED, Plan.REPLACED):

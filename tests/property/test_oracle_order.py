@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.clock import ManualClock
+from omidpy.base.clock import ManualClock
 from omidpy.model import TableId, Timestamp
 from omidpy.wire.messages import (
     CommitResponse,
@@ -16,7 +16,7 @@ from omidpy.wire.messages import (
 )
 from tests.machines.oracle_checks import check_all
 from tests.machines.oracle_driver import Driver, History, commit_request
-from tso.settings import Settings
+from tso.core.settings import Settings
 
 CELLS = st.lists(st.integers(0, 3), max_size=2)
 WHO = st.integers(0, 6)

@@ -13,25 +13,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.cells import (
+from omidpy.base.cells import (
     LEGACY_TOMBSTONE,
     SHADOW_SUFFIX,
     encode_long,
     is_shadow_qualifier,
     shadow_qualifier,
 )
-from omidpy.clock import ManualClock
-from omidpy.commit_table import CommitTable, create_system_tables
-from omidpy.control import ControlTable
+from omidpy.base.clock import ManualClock
 from omidpy.errors import CorruptCell
+from omidpy.facts.commit_table import CommitTable, create_system_tables
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.oracle.base import Begun
-from omidpy.resolution import CellResolver
-from omidpy.snapshot import Snapshot, SnapshotReader
+from omidpy.reading.resolution import CellResolver
+from omidpy.reading.snapshot import Snapshot, SnapshotReader
+from omidpy.reading.visibility import (
+    VisibleRow,
+    cells_of,
+    paired,
+    simple_row,
+    sort_row,
+    visible_row,
+)
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.visibility import VisibleRow, cells_of, paired, simple_row, sort_row, visible_row
-from omidpy.watermarks import Watermarks
 
 START = Timestamp(500)
 FAMILIES = (b"f", b"g")

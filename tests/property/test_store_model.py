@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from omidpy.errors import OmidError
 from omidpy.model import MAX_VERSION, Column, FamilySchema, KeyRange, TableSchema
-from omidpy.storage import sqlite_cells
 from omidpy.storage.base import (
     Condition,
     DeleteVersion,
@@ -25,6 +24,7 @@ from omidpy.storage.base import (
 )
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite import cells as sqlite_cells
 
 # Few names, so that operations meet; among them the prefixes and extremes of byte order.
 tables = st.sampled_from(["t", "u"])

@@ -18,13 +18,13 @@ from compactor.collection import Collection
 from compactor.environment import Environment, NoProgress
 from compactor.local import ranges_here
 from compactor.plan import Compaction
-from omidpy.clock import Clock, ManualClock
-from omidpy.control import CONTROL_TABLE
+from omidpy.base.clock import Clock, ManualClock
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import SnapshotTooOld
-from omidpy.holds import HeldSnapshot
+from omidpy.facts.holds import HeldSnapshot
+from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Watermarks
 from omidpy.model import Timestamp
 from omidpy.storage.memory import MemoryStore
-from omidpy.watermarks import MIN_COLLECTION_GRACE_S, Watermarks
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.interleaving import interleaved
 

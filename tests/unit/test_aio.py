@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from omidpy import aio, batch, holds, savepoint, table, tokens, transaction
+from omidpy import aio
 from omidpy import manager as manager_module
 from omidpy.codec import INT64
 from omidpy.errors import (
@@ -22,9 +22,11 @@ from omidpy.errors import (
     UsageError,
     WriteConflict,
 )
+from omidpy.facts import holds
 from omidpy.model import Aborted, Committed
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
+from omidpy.tx import batch, savepoint, table, transaction, worker
 from tests.machines.clients import TABLE, Client
 
 PATIENCE_S = 20.0
@@ -55,7 +57,7 @@ async def _with_manager(
         (
             aio.TransactionManager,
             manager_module.TransactionManager,
-            {"full_name", "layout"},
+            set(),
         ),
         (
             aio.Transaction,
@@ -77,7 +79,7 @@ async def _with_manager(
         (aio.TransactionalTable, table.TransactionalTable, set()),
         (aio.Batch, batch.Batch, set()),
         (aio.Savepoint, savepoint.Savepoint, set()),
-        (aio.Worker, tokens.Worker, {"check_open", "check_writable", "is_running", "wrote"}),
+        (aio.Worker, worker.Worker, {"check_open", "check_writable", "is_running", "wrote"}),
         (aio.HeldSnapshot, holds.HeldSnapshot, {"confirm", "write"}),
     ],
 )
@@ -226,7 +228,7 @@ def test_snapshots_holds_tokens_and_outcomes() -> None:
         async with tm.snapshot(at=tx.start_ts) as past:
             assert await past.table(TABLE).row(b"a") == {}
             async with tm.hold(past, for_s=60):
-                watermarks = client.tm._watermarks
+                watermarks = client.tm.session.watermarks
                 assert len(watermarks.holds(watermarks.ages(client.clock))) == 1
             assert watermarks.holds(watermarks.ages(client.clock)) == []
         held = await tm.hold(await tm.snapshot(), for_s=60)

@@ -1,6 +1,7 @@
 """The levels of the tree, kept by reading its imports.
 
-A module imports from its own level or below, and no two modules import each other round a circle.
+The folders of `omidpy/` are the levels.  A module imports from its own level or below, and neither
+modules nor folders import each other round a circle.
 What assembles (level 5) may reach for everything, the two applications included, but does so inside
 functions, so that `import omidpy` stays light.
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,67 +22,19 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("omidpy", "tso", "compactor")
 
-LEVELS: Final = {
-    "omidpy.model": 0,
-    "omidpy.errors": 0,
-    "omidpy.cells": 0,
-    "omidpy.visibility": 0,
-    "omidpy.commit_facts": 0,
-    "omidpy.clock": 0,
-    "omidpy.codec": 0,
-    "omidpy.durations": 0,
-    "omidpy.within": 0,
-    "omidpy.blocks": 0,
-    "omidpy.metrics": 0,
-    "omidpy.wire": 1,
-    "omidpy.storage": 1,
-    "omidpy.oracle": 1,
-    "omidpy.oracle.discovery": 2,  # reads the lease, which is a fact of the control table
-    "omidpy.control": 2,
-    "omidpy.commit_table": 2,
-    "omidpy.plain_versions": 2,
-    "omidpy.ages": 2,
-    "omidpy.watermarks": 2,
-    "omidpy.resolution": 2,
-    "omidpy.fate": 2,
-    "omidpy.arguments": 3,
-    "omidpy.buffer": 3,
-    "omidpy.snapshot": 3,
-    "omidpy.refusals": 3,
-    "omidpy.decision": 3,
-    "omidpy.savepoint": 3,
-    "omidpy.tokens": 3,
-    "omidpy.parts": 3,
-    "omidpy.standing": 3,
-    "omidpy.registration": 2,
-    "omidpy.time_travel": 3,
-    "omidpy.holds": 3,
-    "omidpy.batch": 3,
-    "omidpy.row_facts": 3,
-    "omidpy.family_options": 3,
-    "omidpy.client_metrics": 0,
-    "omidpy.prometheus": 4,
-    "omidpy.layout": 3,
-    "omidpy.table_writes": 3,
-    "omidpy.arrow": 3,
-    "omidpy.counters": 3,
-    "omidpy.catalog": 3,
-    "omidpy.transaction": 3,
-    "omidpy.transactional": 3,
-    "omidpy.table": 3,
-    "omidpy.post_commit": 3,
-    "omidpy.outcome": 3,
-    "omidpy.retry": 3,
-    "omidpy.manager": 3,
-    "omidpy.admin": 4,
-    "omidpy.inspection": 3,
-    "omidpy.connect": 5,
-    "omidpy.aio": 5,
-    "omidpy.cli": 5,
-    "omidpy.testing": 5,
-    "omidpy": 5,
-}
-"""The longest prefix decides; `omidpy` alone is its `__init__`, never a fallback."""
+LEVELS: Final = (
+    ("model", "errors", "base", "codec"),
+    ("wire", "storage", "oracle"),
+    ("facts", "fate"),
+    ("reading", "commit", "tx"),
+    ("manager", "admin", "prometheus", "recipes", "committers", "spark"),
+    ("connect", "aio", "cli", "testing", "__init__"),
+)
+"""What stands directly in `omidpy/`, folders and files, from the lowest level to the highest."""
+
+LEVEL_OF: Final = {part: level for level, parts in enumerate(LEVELS) for part in parts}
+
+ASSEMBLING: Final = len(LEVELS) - 1
 
 APPLICATIONS: Final = {"tso": 2, "compactor": 3}
 """What an application may import: this level of omidpy, or below."""
@@ -144,13 +98,15 @@ ALL_IMPORTS: Final = [
 ]
 
 
+def part(module: str) -> str:
+    """Return the file or folder of `omidpy/` that a module stands in."""
+    return (*module.split("."), "__init__")[1]
+
+
 def level(module: str) -> int:
     """Return the level of a module of omidpy."""
-    prefix = module
-    while prefix not in LEVELS or (prefix == "omidpy" and module != "omidpy"):
-        prefix = prefix.rpartition(".")[0]
-        assert prefix, f"{module} has no level: say in LEVELS where it stands"
-    return LEVELS[prefix]
+    assert part(module) in LEVEL_OF, f"{module} has no level: say in LEVELS where it stands"
+    return LEVEL_OF[part(module)]
 
 
 def complaint(found: Import) -> str | None:
@@ -161,7 +117,7 @@ def complaint(found: Import) -> str | None:
         if imported == "omidpy":
             if level(found.imported) > level(found.importer):
                 return "points upwards"
-        elif level(found.importer) < 5:
+        elif level(found.importer) < ASSEMBLING:
             return "only what assembles may import an application"
         elif not is_light:
             return "an application is imported inside the function that needs it"
@@ -190,34 +146,67 @@ def test_every_module_has_a_level() -> None:
     """A new module says where it stands before anything depends on it."""
     for module in MODULES:
         if module.startswith("omidpy"):
-            assert 0 <= level(module) <= 5
+            assert level(module) <= ASSEMBLING
+
+
+def circle(graph: Mapping[str, AbstractSet[str]]) -> str | None:
+    """Return a path of a graph that comes back to where it was; None if there is none."""
+    done: set[str] = set()
+
+    def walk(node: str, path: tuple[str, ...]) -> str | None:
+        if node in path:
+            return " -> ".join((*path, node))
+        if node in done:
+            return None
+        found = filter(None, (walk(one, (*path, node)) for one in sorted(graph.get(node, ()))))
+        wrong = next(found, None)
+        done.add(node)
+        return wrong
+
+    return next(filter(None, (walk(node, ()) for node in graph)), None)
 
 
 def test_no_modules_import_each_other_round_a_circle() -> None:
-    """Two modules that need each other are one module, or lack a value in `model.py`."""
+    """Two modules that need each other are one module, or lack a value in `model.py`.
+
+    What is imported for types alone counts: a reader follows it all the same.
+    """
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
     for found in ALL_IMPORTS:
-        if not (found.is_deferred or found.is_for_types):
+        if not found.is_deferred:
             graph[found.importer].add(found.imported)
-    done: set[str] = set()
+    assert circle(graph) is None
 
-    def walk(module: str, path: tuple[str, ...]) -> None:
-        assert module not in path, " -> ".join((*path, module))
-        if module in done:
-            return
-        for imported in sorted(graph.get(module, ())):
-            walk(imported, (*path, module))
-        done.add(module)
 
-    for module in graph:
-        walk(module, ())
+def test_no_folders_import_each_other_round_a_circle() -> None:
+    """Inside a level too there is a lower and a higher folder: reading, commit, tx."""
+    graph: dict[str, set[str]] = {}
+    for found in ALL_IMPORTS:
+        if found.importer.startswith("omidpy.") and found.imported.startswith("omidpy."):
+            importer, imported = part(found.importer), part(found.imported)
+            if importer != imported and not found.is_deferred:
+                graph.setdefault(importer, set()).add(imported)
+    assert circle(graph) is None
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}}, None),
+        ({"a": {"b", "c"}, "b": {"c"}}, None),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, "a -> b -> c -> b"),
+    ],
+)
+def test_a_circle_is_noticed(graph: dict[str, set[str]], expected: str | None) -> None:
+    """The search is a guard too."""
+    assert circle(graph) == expected
 
 
 @pytest.mark.parametrize(
     ("module", "source", "expected"),
     [
         ("omidpy.model", "from omidpy.storage.base import Store", "points upwards"),
-        ("omidpy.oracle.tcp", "from omidpy.control import ControlTable", "points upwards"),
+        ("omidpy.oracle.tcp", "from omidpy.facts.control import ControlTable", "points upwards"),
         ("omidpy.manager", "def f():\n    import tso.embedded", "only what assembles"),
         ("omidpy.connect", "import tso.embedded", "inside the function"),
         ("tso.server", "from omidpy.manager import TransactionManager", "levels up to 2"),
@@ -237,8 +226,8 @@ def test_a_wrong_import_is_noticed(module: str, source: str, expected: str) -> N
     [
         ("omidpy.connect", "def f():\n    from tso.embedded import EmbeddedOracle"),
         ("tso.cli", "def f():\n    from omidpy.connect import open_store"),
-        ("omidpy.oracle.discovery", "from omidpy.control import ControlTable"),
-        ("compactor.plan", "from omidpy.watermarks import Claim"),
+        ("omidpy.facts.leadership", "from omidpy.facts.control import ControlTable"),
+        ("compactor.plan", "from omidpy.facts.watermarks import Claim"),
     ],
 )
 def test_a_right_import_is_allowed(module: str, source: str) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 import omidpy
 from omidpy import aio
-from omidpy.catalog import LAYOUT_AGE_S
-from omidpy.cells import cell_id, row_id
+from omidpy.base.cells import cell_id, row_id
 from omidpy.errors import (
     ConfigError,
     Fenced,
@@ -23,13 +22,14 @@ from omidpy.errors import (
     TransactionClosed,
     WriteConflict,
 )
+from omidpy.facts.catalog import LAYOUT_AGE_S
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client
 
 
@@ -213,7 +213,9 @@ def test_two_columns_of_a_row_conflict_by_row() -> None:
 def test_conflict_levels_name_cells_as_omid_does() -> None:
     """Java clients of the same table must meet the same ids."""
     by_cell, by_row = Client(), Client(conflict_level="row")
-    of_cell, of_row = (client.tm.layout(TABLE).conflict_id for client in (by_cell, by_row))
+    of_cell, of_row = (
+        client.tm.session.catalog.layout(TABLE).conflict_id for client in (by_cell, by_row)
+    )
     assert of_cell(b"r", b"cf", b"q") == cell_id(TABLE, b"r", b"cf", b"q")
     assert of_row(b"r", b"cf", b"q") == row_id(TABLE, b"r")
 

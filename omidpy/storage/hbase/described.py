@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
+from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import Put, RowMutation, Store
-from omidpy.storage.hbase.identity import COLUMN, TABLE, VERSION
 
 DESCRIBED_PREFIX: Final = b"described/"
 _OURS: Final = "OMID"
@@ -53,7 +53,7 @@ def forget(store: Store, table: str) -> None:
 def read(store: Store, table: str) -> Description | None:
     """Return the copy for a table.  Cost: 1 get."""
     try:
-        (cells,) = store.get(TABLE, [_row(table)], columns=[COLUMN], max_versions=1)
+        (cells,) = store.get(CONTROL_TABLE, [_row(table)], columns=[VALUE], max_versions=1)
     except NoSuchTable:
         return None
     return _decoded(table, cells[0].value) if cells else None
@@ -62,7 +62,9 @@ def read(store: Store, table: str) -> Description | None:
 def read_all(store: Store) -> dict[str, Description]:
     """Return the copy for each table that has one."""
     end = DESCRIBED_PREFIX[:-1] + bytes((DESCRIBED_PREFIX[-1] + 1,))
-    pages = store.scan(TABLE, KeyRange(DESCRIBED_PREFIX, end), columns=[COLUMN], max_versions=1)
+    pages = store.scan(
+        CONTROL_TABLE, KeyRange(DESCRIBED_PREFIX, end), columns=[VALUE], max_versions=1
+    )
     try:
         cells = [row[0] for page in pages for row in page]
     except NoSuchTable:
@@ -89,9 +91,9 @@ def merged(
 
 
 def _write(store: Store, table: str, description: Description) -> None:
-    put = Put(*COLUMN, VERSION, msgspec.json.encode(description))
+    put = Put(*VALUE, FIXED_VERSION, msgspec.json.encode(description))
     try:
-        store.write({TABLE: [RowMutation(_row(table), puts=[put])]}, durable=True)
+        store.write({CONTROL_TABLE: [RowMutation(_row(table), puts=[put])]}, durable=True)
     except NoSuchTable:
         return
 
@@ -108,4 +110,6 @@ def _decoded(table: str, value: bytes) -> Description:
     try:
         return msgspec.json.decode(value, type=Description)
     except msgspec.DecodeError as error:
-        raise CorruptCell(f"{TABLE} row {_row(table)!r} holds {value[:80]!r}: {error}") from error
+        raise CorruptCell(
+            f"{CONTROL_TABLE} row {_row(table)!r} holds {value[:80]!r}: {error}"
+        ) from error

@@ -10,16 +10,12 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
+from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import ConfigError, NoSuchTable
-from omidpy.model import Column
 from omidpy.storage.address import init_command
 from omidpy.storage.base import Put, RowMutation, Store
 
-TABLE: Final = "OMIDPY_COMPACTION"
 STORE_ID_FACT: Final = b"store-id"
-COLUMN: Final = Column(b"m", b"v")
-VERSION: Final = 1
-"""Table, column and version are those of `omidpy.control`, which stands above this package."""
 
 
 def store_id(store: Store) -> str:
@@ -38,13 +34,15 @@ def store_id(store: Store) -> str:
 
 def read_id(store: Store) -> str | None:
     """Return the id that a store has already."""
-    (cells,) = store.get(TABLE, [STORE_ID_FACT], columns=[COLUMN], max_versions=1)
+    (cells,) = store.get(CONTROL_TABLE, [STORE_ID_FACT], columns=[VALUE], max_versions=1)
     return cells[0].value.decode() if cells else None
 
 
 def _make(store: Store) -> str:
-    mutation = RowMutation(STORE_ID_FACT, puts=[Put(*COLUMN, VERSION, uuid.uuid4().hex.encode())])
-    store.check_and_mutate(TABLE, STORE_ID_FACT, COLUMN, None, mutation, durable=True)
+    mutation = RowMutation(
+        STORE_ID_FACT, puts=[Put(*VALUE, FIXED_VERSION, uuid.uuid4().hex.encode())]
+    )
+    store.check_and_mutate(CONTROL_TABLE, STORE_ID_FACT, VALUE, None, mutation, durable=True)
     made = read_id(store)  # ours, or that of whoever was faster
     assert made is not None, "the check for absence failed, so there is one"
     return made

@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from omidpy.model import KeyRange
 from omidpy.storage import rules
-from omidpy.storage.hbase.gateway import Unanswered
+from omidpy.storage.hbase.rpc.gateway import Unanswered
 
 FIRST_PAGE_ROWS: Final = 16
 """A table's first page: nobody knows yet how long its rows are."""

@@ -30,9 +30,9 @@ from omidpy.storage.hbase.address import (
     Transport,
     gateway_text,
 )
-from omidpy.storage.hbase.gateway import open_client
 from omidpy.storage.hbase.idl import thrift2
-from omidpy.storage.hbase.translate import text_of, translate
+from omidpy.storage.hbase.rpc.gateway import open_client
+from omidpy.storage.hbase.rpc.translate import text_of, translate
 
 PATIENCE_S: Final = 2.0
 """How long to wait for one answer.  The gateway answers this call without asking HBase."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.clock import ManualClock
+from omidpy.base.clock import ManualClock
 from omidpy.fate.client import Fate
 from omidpy.fate.runner import Caller
 from omidpy.fate.table_store import TableFateStore

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from omidpy.manager import TransactionManager
-from omidpy.table import TransactionalTable
-from omidpy.transaction import Transaction
+from omidpy.tx.table import TransactionalTable
+from omidpy.tx.transaction import Transaction
 
 _names = itertools.count()
 
@@ -28,7 +28,7 @@ def put(tm: TransactionManager, name: str, rows: dict[bytes, dict[bytes, bytes]]
 
 def cells(tm: TransactionManager, name: str) -> int:
     """Return how many cells a table holds, shadow cells included."""
-    tm.post_committer.drain()
+    tm.session.post_committer.drain()
     versions = None if tm.store.capabilities.multi_version_scan else 1
     return sum(len(row) for page in tm.store.scan(name, max_versions=versions) for row in page)
 

@@ -11,7 +11,7 @@ from omidpy.errors import Fenced, WriteConflict
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
 from omidpy.testing.contract import in_threads
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 from tests.machines.client_chapters.basics import COLUMN, Chapter, Rows, assert_only, cells, put
 
 

@@ -11,13 +11,14 @@ from unittest import mock
 
 import pytest
 
-from omidpy.control import CONTROL_TABLE
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import TransactionAborted, TransactionClosed
+from omidpy.facts.registration import parts_row
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, TransactionStatus
-from omidpy.registration import parts_row
-from omidpy.tokens import Worker
-from omidpy.transaction import Transaction
+from omidpy.tx import worker as worker_module
+from omidpy.tx.transaction import Transaction
+from omidpy.tx.worker import Worker
 from tests.machines.client_chapters.basics import COLUMN, Chapter, assert_only, cells
 
 
@@ -117,7 +118,7 @@ class Parts(Chapter):
         """Return a worker that has written some rows, and flushed each if it died."""
         worker = tm.resume(token, task=task)
         limit = 1 if is_dead else 1 << 20
-        with mock.patch("omidpy.tokens.FLUSH_LIMIT_BYTES", limit):
+        with mock.patch.object(worker_module, "FLUSH_LIMIT_BYTES", limit):
             for row, value in values.items():
                 worker.table(name).put(row, {COLUMN: value})
         return worker
@@ -127,5 +128,5 @@ class Parts(Chapter):
 
     def _row(self, tm: TransactionManager, tx: Transaction) -> list[object]:
         """Return what is left of the row of its parts."""
-        tm.post_committer.drain()
+        tm.session.post_committer.drain()
         return list(tm.store.get(CONTROL_TABLE, [parts_row(tx.start_ts)], max_versions=1)[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from omidpy.manager import TransactionManager
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 from tests.machines.client_chapters.basics import COLUMN, Chapter, put
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from omidpy.buffer import FLUSH_LIMIT_BYTES
 from omidpy.errors import TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed
-from omidpy.transaction import Transaction
+from omidpy.tx.buffer import FLUSH_LIMIT_BYTES
+from omidpy.tx.transaction import Transaction
 from tests.machines.client_chapters.basics import COLUMN, Chapter, assert_only, cells, put
 
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import omidpy
-from omidpy.cells import is_shadow_qualifier
+from omidpy.base.cells import is_shadow_qualifier
 from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown, OracleUnavailable
 from omidpy.model import Cell, Outcome, base
 from omidpy.oracle.base import CommitVerdict
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 from omidpy.wire.messages import CommitRequest
 from tests.machines.crashes.client import Task, Testament, live_and_die, live_on
 from tests.machines.crashes.mortal import COMMIT, Ending, Moment, Part, deliver, moments

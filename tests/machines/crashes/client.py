@@ -19,7 +19,7 @@ from omidpy.errors import OmidError
 from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp
 from omidpy.testing.faults import kill
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 from tests.machines.crashes.mortal import (
     Death,
     Effect,
@@ -37,7 +37,12 @@ _NEVER: Final = Timestamp(0)
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
-    [__name__, "omidpy.storage.sqlite", "omidpy.storage.hbase.thrift2", "omidpy.oracle.tcp"]
+    [
+        __name__,
+        "omidpy.storage.sqlite.store",
+        "omidpy.storage.hbase.thrift2.store",
+        "omidpy.oracle.tcp",
+    ]
 )
 
 
@@ -106,7 +111,7 @@ def live(task: Task, death: Death, tell: Tell) -> None:
             scenario.run(Life(tm, rival, task.key, began))
         except OmidError as error:
             told.error = error
-        tm.post_committer.drain()
+        tm.session.post_committer.drain()
         (tx,) = begun
         told.status, told.commit_ts = tx.status.value, tx.commit_ts
         told.effects = tuple(death.effects)

@@ -20,15 +20,15 @@ from typing import Final
 import msgspec
 
 import omidpy
-from omidpy.cells import cell_id, table_id
+from omidpy.base.cells import cell_id, table_id
 from omidpy.connect import open_store
-from omidpy.control import ControlTable, decode_document, encode_document
 from omidpy.errors import CommitOutcomeUnknown, OmidError
+from omidpy.facts.control import ControlTable, decode_document, encode_document
+from omidpy.facts.leadership import LEASE_FACT, LeaseRecord
 from omidpy.manager import TransactionManager
 from omidpy.model import Outcome, Undecided
-from omidpy.oracle.discovery import LEASE_FACT, LeaseRecord
 from omidpy.storage.base import Store
-from omidpy.transaction import Transaction
+from omidpy.tx.transaction import Transaction
 from omidpy.wire.messages import CommitRequest
 from tests.machines.crashes.mortal import (
     Effect,

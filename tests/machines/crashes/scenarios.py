@@ -14,7 +14,8 @@ from unittest import mock
 
 from omidpy.errors import StorageUnavailable, TransactionAborted
 from omidpy.manager import TransactionManager
-from omidpy.transaction import Transaction
+from omidpy.tx import transaction
+from omidpy.tx.transaction import Transaction
 
 LEDGER: Final = "ledger"
 JOURNAL: Final = "journal"
@@ -144,7 +145,7 @@ def rewrites(life: Life) -> None:
 
 def savepoints(life: Life) -> None:
     """Undo one savepoint whose cells were flushed, and keep another."""
-    with mock.patch("omidpy.transaction.FLUSH_LIMIT_BYTES", 1), life.begin() as tx:
+    with mock.patch.object(transaction, "FLUSH_LIMIT_BYTES", 1), life.begin() as tx:
         life.put(tx, A, NEW, Q)
         with suppress(ZeroDivisionError, StorageUnavailable), tx.savepoint():
             life.put(tx, A, UNDONE, Q, R)

@@ -12,6 +12,7 @@ after the entries are written and before the flush ends, and there is a moment o
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sys
 from collections.abc import Sequence
@@ -21,9 +22,9 @@ from unittest import mock
 
 import msgspec
 
-from omidpy.commit_table import COMMIT_TABLE
 from omidpy.connect import open_store
 from omidpy.errors import StorageUnavailable
+from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import MAX_VERSION, Column, ColumnSpec
 from omidpy.storage.base import (
     ChecksBehind,
@@ -46,8 +47,10 @@ from tests.machines.crashes.mortal import (
 )
 from tests.machines.processes import ServerProcess
 from tso.cli import main
-from tso.events import Batch, FlushResult, Ticket
+from tso.core.events import Batch, FlushResult, Ticket
 from tso.persist import StorePersistence
+
+connecting = importlib.import_module("omidpy.connect")  # the package's own name of it is a function
 
 _EFFECTS: Final = "effects "
 _HELD_UP: Final = "held-up "
@@ -181,7 +184,7 @@ def run(moment: Moment | None, options: Sequence[str]) -> int:
         return result
 
     with (
-        mock.patch("omidpy.connect.open_store", opened),
+        mock.patch.object(connecting, "open_store", opened),
         mock.patch.object(StorePersistence, "flush", flush_and_die),
     ):
         return main(options)

@@ -1,0 +1,1 @@
+"""What everything else is said in: cells, clocks, durations.  Pure."""

@@ -1,0 +1,161 @@
+"""Is this a row key, a column, a range?  Clear refusals of what is not, before anything is sent.
+
+A `str` where bytes belong is a TypeError, as Python's own bytes methods have it; a wrong value of
+the right type is a `UsageError`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from omidpy.base.tables import is_system_table
+from omidpy.errors import UsageError
+from omidpy.model import ColumnSpec, KeyRange
+
+MAX_ROW_BYTES: Final = 32_767
+MAX_VALUE_BYTES: Final = 10 * 1024 * 1024 - 100
+"""HBase's limit for one cell, less its own framing."""
+
+_TABLE_NAME: Final = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_DEFAULT_NAMESPACE: Final = "default:"
+_FAMILY_NAME: Final = re.compile(rb"[!-.0-9;-~][!-.0-9;-~]*")
+
+
+def check_bytes(what: str, value: object) -> bytes:
+    """Return `value` if it is bytes, else raise TypeError naming `what`."""
+    if type(value) is not bytes:
+        hint = "; encode it first" if isinstance(value, str) else ""
+        raise TypeError(f"{what} must be bytes, not {type(value).__name__}: {value!r:.80}{hint}")
+    return value
+
+
+def check_row(row: object) -> bytes:
+    """Return `row` if it can be a row key."""
+    key = check_bytes("a row key", row)
+    if not 0 < len(key) <= MAX_ROW_BYTES:
+        raise UsageError(
+            f"the row key {key[:40]!r} has {len(key)} bytes; a row key has 1 to {MAX_ROW_BYTES}"
+        )
+    return key
+
+
+def check_value_size(column: bytes, value: bytes) -> None:
+    """Refuse a value that HBase would not take."""
+    if len(value) > MAX_VALUE_BYTES:
+        raise UsageError(
+            f"the value of column {column!r} has {len(value)} bytes, more than the "
+            f"{MAX_VALUE_BYTES} that one cell holds; split it over several columns or rows"
+        )
+
+
+def parse_column(column: object) -> tuple[bytes, bytes]:
+    """Split `b"family:qualifier"` at its first colon."""
+    name = check_bytes("a column", column)
+    family, colon, qualifier = name.partition(b":")
+    if not colon or not family:
+        raise UsageError(f"the column {name!r} must be written b'family:qualifier'")
+    return family, qualifier
+
+
+def parse_columns(columns: Iterable[bytes] | None) -> list[ColumnSpec] | None:
+    """Turn a list of `b"family:qualifier"` or `b"family"` into pairs; None stays None."""
+    if columns is None:
+        return None
+    if isinstance(columns, (bytes, str)):
+        raise TypeError(
+            f"columns must be a list of columns, not {type(columns).__name__}: [{columns!r}]"
+        )
+    specs: dict[ColumnSpec, None] = {}
+    for column in columns:
+        family, colon, qualifier = check_bytes("a column", column).partition(b":")
+        if not family:
+            raise UsageError(f"the column {column!r} must be b'family:qualifier' or b'family'")
+        specs[family, qualifier if colon else None] = None
+    if not specs:
+        raise UsageError("columns is empty; pass None for every column")
+    return list(specs)
+
+
+def check_count(name: str, count: object) -> None:
+    """Refuse a limit or batch size that is not a positive whole number; None passes."""
+    if count is None:
+        return
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{name} must be a whole number, not {count!r}")
+    if count < 1:
+        raise UsageError(f"{name} must be at least 1, not {count}")
+
+
+def refuse(name: str, value: object) -> None:
+    """Refuse an argument that happybase has and a transaction cannot honour."""
+    if value is not None:
+        raise UsageError(
+            f"{name}={value!r} cannot be honoured inside a transaction, which reads one snapshot "
+            "and sets versions itself; leave it out"
+        )
+
+
+def scan_range(
+    row_start: bytes | None, row_stop: bytes | None, row_prefix: bytes | None, *, reverse: bool
+) -> KeyRange:
+    """Return the rows that a scan covers, lower end first.
+
+    With `reverse` the upper end is `row_start` and belongs to the range, the lower is `row_stop`
+    and does not.
+    """
+    for name, bound in (
+        ("row_start", row_start),
+        ("row_stop", row_stop),
+        ("row_prefix", row_prefix),
+    ):
+        if bound is not None:
+            check_bytes(name, bound)
+    if row_prefix is not None:
+        if row_start is not None or row_stop is not None:
+            raise UsageError("row_prefix cannot be combined with row_start or row_stop")
+        return KeyRange(row_prefix, prefix_end(row_prefix))
+    if reverse:
+        return KeyRange(_after(row_stop), _after(row_start))
+    return KeyRange(row_start or b"", row_stop or b"")
+
+
+def _after(row: bytes | None) -> bytes:
+    """Return the first key behind `row`; the open end for None or an empty key."""
+    return row + b"\x00" if row else b""
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """Return the first key behind every key with `prefix`; empty where there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b""
+
+
+def check_table_name(name: Any) -> str:
+    """Return `name` if it can be the name of a user's table."""
+    if not isinstance(name, str):
+        raise TypeError(f"a table name must be str, not {type(name).__name__}: {name!r}")
+    if not _TABLE_NAME.fullmatch(name):
+        raise UsageError(
+            f"the table name {name!r} must be letters, digits, '_', '-' and '.', not starting with "
+            "'-' or '.', with an optional namespace and ':' before it"
+        )
+    if name.startswith(_DEFAULT_NAMESPACE):
+        # Its conflicts and fences go by the one name that HBase gives back, and Omid's clients use.
+        plain = name.removeprefix(_DEFAULT_NAMESPACE)
+        raise UsageError(f"the table name {name!r} is a second name of {plain!r}; use that one")
+    if is_system_table(name):
+        raise UsageError(f"the table name {name!r} is reserved for Omid, omidpy or HBase")
+    return name
+
+
+def check_family_name(family: Any) -> bytes:
+    """Return a family's name as bytes; str is taken for convenience, as names are text."""
+    name = family.encode() if isinstance(family, str) else check_bytes("a family", family)
+    if not _FAMILY_NAME.fullmatch(name) or name.startswith(b".") or b"/" in name:
+        raise UsageError(
+            f"the family name {family!r} must be printable ASCII without spaces, ':' and '/', and "
+            "not start with '.'"
+        )
+    return name

@@ -1,0 +1,95 @@
+"""Which tables are whose?  The names of system tables, and the marks on the users' tables.
+
+Pure.  Java reads and writes `OMID_ENABLED`; the other attributes are ours, or HBase's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from omidpy.model import Column, TableSchema
+
+CONTROL_TABLE: Final = "OMIDPY_COMPACTION"
+"""Where the facts are that Omid's tables have no place for (`facts/control.py`)."""
+CONTROL_FAMILY: Final = b"m"
+VALUE: Final = Column(CONTROL_FAMILY, b"v")
+FIXED_VERSION: Final = 1
+"""A fact is one cell, at this version."""
+
+OMID_ENABLED: Final = "OMID_ENABLED"
+"""Family attribute that marks transactional families, Java's and ours."""
+
+COMMIT_TABLE_ATTRIBUTE: Final = "OMIDPY_COMMIT_TABLE"
+"""Table attribute: the commit table whose transactions may be healed and collected here."""
+
+CONFLICT_LEVEL_ATTRIBUTE: Final = "OMIDPY_CONFLICT_LEVEL"
+"""Table attribute: `cell` or `row`, the same for every client of the table."""
+
+VERSIONS_ATTRIBUTE: Final = "VERSIONS"
+"""Family attribute: how many versions of a column HBase keeps; without it, all of them."""
+
+TTL_ATTRIBUTE: Final = "TTL"
+"""Family attribute: the age in seconds at which HBase drops a cell; without it, never."""
+
+DURABILITY_ATTRIBUTE: Final = "DURABILITY"
+"""Table attribute: when HBase acknowledges a write; without it, once all replicas of its log have
+it."""
+
+ONE_VERSION: Final = {VERSIONS_ATTRIBUTE: "1"}
+"""Attributes of the families of system tables, which never read an older version."""
+
+OWN_TABLE_PREFIX: Final = "OMIDPY_"
+OMID_TABLES: Final = frozenset({"OMID_COMMIT_TABLE", "OMID_TIMESTAMP_TABLE"})
+
+
+def is_system_table(name: str) -> bool:
+    """Say whether a table belongs to Omid, to omidpy or to HBase itself, and never to a user."""
+    return name in OMID_TABLES or name.startswith((OWN_TABLE_PREFIX, "hbase:"))
+
+
+def transactional_families(schema: TableSchema) -> frozenset[bytes]:
+    """Return the families of a table that are marked as transactional, as Java reads the mark."""
+    return frozenset(
+        family.name
+        for family in schema.families
+        if family.attributes.get(OMID_ENABLED, "").lower() == "true"
+    )
+
+
+def forgetfulness(schema: TableSchema, families: Iterable[bytes]) -> str | None:
+    """Say why the store would drop cells of `families` that a snapshot needs, and the remedy.
+
+    None: it keeps them all.  A store leaves out attributes that say so (`storage/hbase/schema.py`).
+    """
+    if (complaint := weakness(schema)) is not None:
+        return complaint
+    wanted = frozenset(families)
+    for family in schema.families:
+        versions = family.attributes.get(VERSIONS_ATTRIBUTE)
+        ttl = family.attributes.get(TTL_ATTRIBUTE)
+        if family.name not in wanted or (versions is None and ttl is None):
+            continue
+        name = family.name.decode(errors="backslashreplace")
+        has = f"{VERSIONS_ATTRIBUTE}={versions}" if ttl is None else f"{TTL_ATTRIBUTE}={ttl}"
+        return (
+            f"family {name!r} of table {schema.name!r} has {has}, so HBase drops cells that "
+            "snapshots still need; in the HBase shell: "
+            f"alter '{schema.name}', {{NAME => '{name}', VERSIONS => 2147483647, TTL => 'FOREVER'}}"
+        )
+    return None
+
+
+def weakness(schema: TableSchema) -> str | None:
+    """Say why the store would lose acknowledged writes of a table, and the remedy; None: it won't.
+
+    A commit entry goes once the shadow cells are acknowledged, so these must outlive any server.
+    """
+    durability = schema.attributes.get(DURABILITY_ATTRIBUTE)
+    if durability not in ("ASYNC_WAL", "SKIP_WAL"):
+        return None
+    return (
+        f"table {schema.name!r} has {DURABILITY_ATTRIBUTE}={durability}, so HBase loses "
+        "acknowledged writes when a server dies, and committed data with them; in the HBase "
+        f"shell: alter '{schema.name}', DURABILITY => 'USE_DEFAULT'"
+    )

@@ -1,0 +1,1 @@
+"""What becomes of a write set: the oracle's decision, and what follows it."""

@@ -1,0 +1,96 @@
+"""Did it commit?  Asks the oracle once, and finds out where no answer came.
+
+A commit request that certainly never left is an abort.  One that may have arrived is settled from
+evidence (`outcome.py`); what cannot be settled is raised as unknown, never taken for an abort.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from omidpy.commit.outcome import OutcomeFinder
+from omidpy.errors import (
+    CommitOutcomeUnknown,
+    ConfigError,
+    LocalProtocolError,
+    OmidError,
+    OracleError,
+    TransactionAborted,
+    UsageError,
+)
+from omidpy.model import Aborted, CellId, Committed, Outcome, TableId, Timestamp, Undecided
+from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, CommitVerdict, Oracle
+from omidpy.reading.resolution import TableCell
+
+log = logging.getLogger(__name__)
+
+
+def decide(
+    oracle: Oracle,
+    outcomes: OutcomeFinder,
+    start_ts: Timestamp,
+    *,
+    cell_ids: Collection[CellId],
+    table_ids: Collection[TableId],
+    witness: TableCell | None,
+) -> CommitVerdict:
+    """Return what became of a transaction whose cells are all in the store.
+
+    Args:
+        oracle: Who decides.
+        outcomes: Who finds out where no answer came.
+        start_ts: The transaction.
+        cell_ids: What the oracle checks.
+        table_ids: What fences are checked against.
+        witness: A cell that it wrote.
+
+    Raises:
+        TransactionAborted: the oracle was certainly not asked.
+        CommitOutcomeUnknown: no answer, and no evidence.
+
+    Cost: 1 oracle round trip.
+    """
+    try:
+        return oracle.commit(start_ts, cell_ids, table_ids)
+    except OmidError as error:
+        if _was_not_sent(error):
+            raise TransactionAborted(
+                f"transaction {start_ts} was not committed: {error}", retryable=error.retryable
+            ) from error
+        log.warning("no answer to the commit of %d, finding out: %s", start_ts, error)
+        outcome = _settle(outcomes, start_ts, cell_ids, table_ids, witness)
+        if isinstance(outcome, Committed) and outcome.commit_ts is not None:
+            return CommitGranted(outcome.commit_ts)
+        if isinstance(outcome, Aborted):
+            return CommitRefused(AbortReason.INVALIDATED)
+        raise CommitOutcomeUnknown(
+            f"transaction {start_ts} may or may not have committed: the oracle gave no "
+            f"answer ({error}); ask tm.outcome(error) later, and do not run it again before",
+            start_ts=start_ts,
+            witness=witness,
+        ) from error
+
+
+def _settle(
+    outcomes: OutcomeFinder,
+    start_ts: Timestamp,
+    cell_ids: Collection[CellId],
+    table_ids: Collection[TableId],
+    witness: TableCell | None,
+) -> Outcome:
+    try:
+        return outcomes.settle(start_ts, witness, cell_ids, table_ids)
+    except OmidError as error:
+        log.warning("the outcome of %d could not be found out: %s", start_ts, error)
+        return Undecided()
+
+
+def _was_not_sent(error: OmidError) -> bool:
+    """Say whether a failed commit request certainly never left this process.
+
+    Too many cells for one request, an oracle of another store, or nobody there to send it to.
+    """
+    if isinstance(error, (UsageError, LocalProtocolError, ConfigError)):
+        return True
+    return isinstance(error, OracleError) and not error.was_sent

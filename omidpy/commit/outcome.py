@@ -1,0 +1,243 @@
+"""Did it commit?  Finds the answer after a reply was lost.
+
+Evidence, and nothing else, decides: a commit entry or a shadow cell proves a commit; an
+invalidation, or an own cell without a shadow cell where no commit entry can appear any more, proves
+an abort.  Absence alone proves nothing, because an entry goes once its transaction is complete.
+
+The shadow cell is read before and after the commit table: it appears before the entry goes.  Its
+cell is the transaction's *witness*: any that it wrote, with the name of its table.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from omidpy.base.cells import decode_long
+from omidpy.base.clock import Clock
+from omidpy.base.commit_facts import INVALID
+from omidpy.errors import NoSuchTable, OracleUnavailable, StorageError
+from omidpy.facts.commit_table import CommitTable, read_low_watermark
+from omidpy.model import (
+    Aborted,
+    CellId,
+    Committed,
+    Forgotten,
+    Outcome,
+    TableId,
+    Timestamp,
+    Undecided,
+    base,
+)
+from omidpy.oracle.base import CommitGranted, InvalidationVerdict, Oracle
+from omidpy.reading.resolution import TableCell
+from omidpy.reading.visibility import shadow_column
+from omidpy.storage.base import Store
+
+log = logging.getLogger(__name__)
+
+SETTLE_BUDGET_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 1.0
+
+
+class OutcomeFinder:
+    """Finds out what became of transactions.  Safe to share among threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        commit_table: CommitTable,
+        oracle: Oracle,
+        clock: Clock,
+        *,
+        budget_s: float = SETTLE_BUDGET_S,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._commit_table = commit_table
+        self._oracle = oracle
+        self._clock = clock
+        self._budget_s = budget_s
+        self._pause = pause
+
+    def settle(
+        self,
+        start_ts: Timestamp,
+        witness: TableCell | None,
+        cell_ids: Collection[CellId] = (),
+        table_ids: Collection[TableId] = (),
+    ) -> Outcome:
+        """Find the outcome of a commit that got no answer, forbidding it if it has not happened.
+
+        Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's
+        cannot; it is asked again for the commit, if the write set is given, and a refusal counts
+        only with the evidence.
+
+        Returns:
+            `Undecided` if the oracle did not answer within the budget and the tables hold no
+            evidence.
+        """
+        deadline_s = self._clock.monotonic_s() + self._budget_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                outcome = self._evidence(start_ts, witness)
+                if not isinstance(outcome, Undecided):
+                    return outcome
+                return self._ask(start_ts, witness, cell_ids, table_ids)
+            except (OracleUnavailable, StorageError) as error:
+                remaining_s = deadline_s - self._clock.monotonic_s()
+                if remaining_s <= 0:
+                    log.warning("the outcome of %d stays unknown for now: %s", start_ts, error)
+                    return Undecided()
+                self._pause(min(remaining_s, pause_s * (0.5 + random.random() / 2)))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def of_running(self, start_ts: Timestamp, witness: TableCell | None) -> Outcome:
+        """Find the outcome of a transaction that may be running, without ending it.
+
+        Only below the low watermark, where it cannot commit any more, is a missing commit
+        forbidden.
+        """
+        outcome = self._evidence(start_ts, witness)
+        if isinstance(outcome, Undecided) and start_ts <= read_low_watermark(self._store):
+            return self.settle(start_ts, witness)
+        return outcome
+
+    def of_number(self, start_ts: Timestamp) -> Outcome:
+        """Say what the commit table alone knows of a transaction; see `recorded_outcome`."""
+        return recorded_outcome(self._store, self._commit_table, start_ts)
+
+    def _evidence(self, start_ts: Timestamp, witness: TableCell | None) -> Outcome:
+        """Read the witness's shadow cell, the commit table, and the shadow cell again."""
+        for _ in range(2):
+            shadow, _ = self._witness_state(witness)
+            if shadow is not None:
+                return Committed(shadow)
+            entry = self._commit_table.read((start_ts,))[start_ts]
+            if isinstance(entry, int):
+                return Committed(Timestamp(entry))
+            if entry is INVALID:
+                # A shadow cell outranks an invalidation; it is durable before the entry goes.
+                shadow, _ = self._witness_state(witness)
+                return Aborted() if shadow is None else Committed(shadow)
+        return Undecided()
+
+    def _ask(
+        self,
+        start_ts: Timestamp,
+        witness: TableCell | None,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+    ) -> Outcome:
+        if not self._oracle.can_invalidate:
+            return self._ask_java(start_ts, witness, cell_ids, table_ids)
+        answer = self._oracle.invalidate(start_ts)
+        if isinstance(answer, CommitGranted):
+            return Committed(answer.commit_ts)
+        if answer is InvalidationVerdict.INVALIDATED:
+            return Aborted()
+        # Too old, or decided and forgotten: this oracle will not decide it from here on.  An entry
+        # goes only after all shadow cells are there, so an own cell without one was not committed
+        # until now; but on HBase an entry that a dead oracle wrote may still be under way.
+        outcome = self._evidence(start_ts, witness)
+        if not isinstance(outcome, Undecided):
+            return outcome
+        return self._forbid(start_ts, witness, unless_present=Forgotten())
+
+    def _ask_java(
+        self,
+        start_ts: Timestamp,
+        witness: TableCell | None,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+    ) -> Outcome:
+        """Repeat the commit, and believe a refusal only where evidence and an invalidation say so.
+
+        Java's oracle refuses a retry whose entry it does not find, be it that the entry is not
+        written yet, or complete and gone.  `TcpOracle.commit` waits until everything that this
+        instance decided is durable; the invalidation forbids what one before it may still write.
+        Only whoever asked for the commit does that, as Java's own client does: nobody else was
+        told of it.
+        """
+        if not cell_ids:
+            return Undecided()
+        verdict = self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=True)
+        if isinstance(verdict, CommitGranted):
+            return Committed(verdict.commit_ts)
+        outcome = self._evidence(start_ts, witness)
+        if not isinstance(outcome, Undecided):
+            return outcome
+        # Without an own cell it was rolled back, or collected after it was complete: nothing is
+        # left that could tell.
+        return self._forbid(start_ts, witness, unless_present=Undecided())
+
+    def _forbid(
+        self, start_ts: Timestamp, witness: TableCell | None, *, unless_present: Outcome
+    ) -> Outcome:
+        """Plant an invalidation under a commit that nobody will decide, if an own cell is there.
+
+        Args:
+            start_ts: No oracle decides it any more.
+            witness: An own cell.
+            unless_present: What to say where it is gone.
+        """
+        shadow, is_present = self._witness_state(witness)
+        if shadow is not None:
+            return Committed(shadow)
+        if not is_present:
+            return unless_present
+        if not self._commit_table.invalidate(start_ts):
+            return self._evidence(start_ts, witness)
+        shadow, _ = self._witness_state(witness)
+        if shadow is None:
+            return Aborted()
+        # It was completed between our reads, so that what we planted is false.
+        self._commit_table.undo_invalidation(start_ts)
+        return Committed(shadow)
+
+    def _witness_state(self, witness: TableCell | None) -> tuple[Timestamp | None, bool]:
+        """Return the witness's commit_ts by its shadow cell, and whether the cell is there."""
+        if witness is None:
+            return None, False
+        table, cell = witness
+        shadow = shadow_column(cell)
+        try:
+            found = self._store.get(
+                table,
+                (cell.row,),
+                columns=((cell.family, cell.qualifier), shadow),
+                min_version=cell.version,
+                max_version=cell.version + 1,
+            )[0]
+        except NoSuchTable:
+            return None, False
+        commit_ts = None
+        is_present = False
+        for seen in found:
+            if seen.qualifier == shadow[1]:
+                commit_ts = decode_long(seen.value, what=f"the shadow cell {seen[:4]!r}")
+            else:
+                is_present = True
+        return commit_ts, is_present
+
+
+def recorded_outcome(store: Store, commit_table: CommitTable, start_ts: Timestamp) -> Outcome:
+    """Say what the commit table alone knows of a transaction; writes nothing.
+
+    `Undecided` says no more than that there is no entry and none is excluded: a transaction that is
+    complete has none either.
+
+    Cost: 1 commit table get, 2 more where there is no entry.
+    """
+    start_ts = base(start_ts)
+    entry = commit_table.read((start_ts,))[start_ts]
+    if entry is INVALID:
+        return Aborted()
+    if isinstance(entry, int):
+        return Committed(Timestamp(entry))
+    return Forgotten() if start_ts <= read_low_watermark(store) else Undecided()

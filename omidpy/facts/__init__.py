@@ -1,0 +1,1 @@
+"""What the store remembers besides the users' cells, each fact with its meaning."""

@@ -1,0 +1,170 @@
+"""Which tables are transactional?  What a client must know of one to use it.
+
+A table is one of ours if its attribute names our commit table and it has families marked
+`OMID_ENABLED`.  The conflict level is part of the table, because two clients that disagree about
+it would not see each other's conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from omidpy.base.arguments import check_bytes, check_family_name, check_table_name
+from omidpy.base.clock import Clock
+from omidpy.base.family_options import family_attributes
+from omidpy.base.tables import (
+    COMMIT_TABLE_ATTRIBUTE,
+    CONFLICT_LEVEL_ATTRIBUTE,
+    OMID_ENABLED,
+    forgetfulness,
+    transactional_families,
+)
+from omidpy.errors import ConfigError, NotTransactional, UsageError
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.control import transactional_tables
+from omidpy.facts.layout import TableLayout
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Store
+
+CONFLICT_LEVELS: Final = ("cell", "row")
+
+LAYOUT_AGE_S: Final = 5.0
+"""How long a table's layout is trusted; a table dropped meanwhile fails in the store, not here."""
+
+
+class Catalog:
+    """The tables of one store, as one manager uses them.  Safe to share among threads."""
+
+    def __init__(
+        self, store: Store, clock: Clock, *, conflict_level: str, table_prefix: str = ""
+    ) -> None:
+        if conflict_level not in CONFLICT_LEVELS:
+            raise UsageError(f"conflict_level={conflict_level!r} is none of {CONFLICT_LEVELS}")
+        self._store = store
+        self._clock = clock
+        self._conflict_level = conflict_level
+        self._table_prefix = table_prefix
+        self._layouts: dict[str, tuple[float, TableLayout]] = {}
+
+    def create(
+        self,
+        name: str,
+        families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
+        splits: Sequence[bytes],
+    ) -> None:
+        """Create a transactional table; see `TransactionManager.create_table`."""
+        name = check_table_name(self.full_name(name))
+        options = _family_options(families)
+        if not options:
+            raise UsageError(f"table {name!r} needs at least one column family")
+        for split in splits:
+            if not check_bytes("a split point", split):
+                raise UsageError("a split point must not be empty")
+        schema = TableSchema(
+            name,
+            [
+                FamilySchema(family, {OMID_ENABLED: "true", **attributes})
+                for family, attributes in sorted(options.items())
+            ],
+            {
+                COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
+                CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
+            },
+        )
+        self._store.create_table(schema, splits=sorted(set(splits)))
+        self._layouts.pop(name, None)
+
+    def drop(self, name: str) -> None:
+        """Remove a table with everything in it."""
+        name = check_table_name(self.full_name(name))
+        _check_ours(self._store.schema(name))
+        self._store.drop_table(name)
+        self._layouts.pop(name, None)
+
+    def names(self) -> list[str]:
+        """Return the names of the transactional tables, sorted."""
+        prefix = self._table_prefix
+        return [
+            name.removeprefix(prefix)
+            for name in transactional_tables(self._store)
+            if name.startswith(prefix)
+        ]
+
+    def full_name(self, name: str) -> str:
+        """Return the name that a table has in the store."""
+        if not self._table_prefix:
+            return name
+        return self._table_prefix + check_table_name(name)
+
+    def layout(self, name: str) -> TableLayout:
+        """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old.
+
+        Args:
+            name: Its name in the store.
+        """
+        now_s = self._clock.monotonic_s()
+        known = self._layouts.get(name)
+        if known is not None and now_s - known[0] < LAYOUT_AGE_S:
+            return known[1]
+        check_table_name(name)
+        layout = self._layout_of(self._store.schema(name))
+        self._layouts[name] = (now_s, layout)
+        return layout
+
+    def _layout_of(self, schema: TableSchema) -> TableLayout:
+        families = _check_ours(schema)
+        if (complaint := forgetfulness(schema, families)) is not None:
+            raise NotTransactional(complaint)
+        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
+        if level != self._conflict_level:
+            raise ConfigError(
+                f"table {schema.name!r} detects conflicts by {level}, this client by "
+                f"{self._conflict_level}; connect with conflict_level={level!r}"
+            )
+        settings = {family.name: family.attributes for family in schema.families}
+        return TableLayout(schema.name, families, level, settings)
+
+
+def _family_options(
+    families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
+) -> dict[bytes, dict[str, str]]:
+    """Return the attributes asked for, by family."""
+    if isinstance(families, (str, bytes)):
+        raise TypeError(f"families must be a list of names, not {families!r}")
+    if not isinstance(families, Mapping):
+        return {_family_name(family): {} for family in families}
+    found: dict[bytes, dict[str, str]] = {}
+    for family, options in families.items():
+        name = _family_name(family)
+        if name in found:
+            raise UsageError(f"family {name!r} is named twice, by text and by bytes")
+        found[name] = family_attributes(name, options)
+    return found
+
+
+def _family_name(family: object) -> bytes:
+    """Return a family's name, which happybase's users may end with a colon."""
+    if isinstance(family, str):
+        family = family.removesuffix(":")
+    elif isinstance(family, bytes):
+        family = family.removesuffix(b":")
+    return check_family_name(family)
+
+
+def _check_ours(schema: TableSchema) -> frozenset[bytes]:
+    """Return the transactional families of a table of ours, and refuse any other table."""
+    families = transactional_families(schema)
+    owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
+    if not families or owner != COMMIT_TABLE:
+        if owner not in (None, COMMIT_TABLE):
+            reason = f"belongs to the commit table {owner!r}"
+        elif families:
+            reason = f"has {OMID_ENABLED}=true, Omid's mark, and has not been adopted"
+        else:
+            reason = "is not marked for transactions"
+        raise NotTransactional(
+            f"table {schema.name!r} {reason}; make tables with tm.create_table, or take one over "
+            f"with `omidpy table adopt {schema.name}`"
+        )
+    return families

@@ -1,0 +1,177 @@
+"""Small durable facts about a store, one cell each, in a table of our own: the control table.
+
+Apache Omid's tables keep their schema, because its clients delete whole rows there; what we add
+lives here, in a table that every store of ours has by the name `OMIDPY_COMPACTION`.  A fact is
+either a number that only rises, or a JSON document that is replaced by compare-and-set.  All of
+them are written at one fixed version, and none is deleted and written again, because on HBase a
+delete hides later writes at its version.  The rows of parts are of another kind, and described
+where they are written.
+
+The rows, by the module that owns them:
+
+    low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
+    adopted-ceiling                                              the oracle (tso), beside Omid's
+    claim/...  prune-horizon  collection-...  hold/...           watermarks.py
+    ignored/...  run/...                                        the compactor and the admin commands
+    parts/...                                                   registration.py
+    store-id  described/...                                     storage/hbase
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from omidpy.base.cells import decode_long, encode_long
+from omidpy.base.tables import (
+    CONTROL_FAMILY,
+    CONTROL_TABLE,
+    FIXED_VERSION,
+    ONE_VERSION,
+    VALUE,
+    is_system_table,
+    transactional_families,
+)
+from omidpy.errors import CorruptCell, TableExists
+from omidpy.model import FamilySchema, KeyRange, TableSchema, Timestamp
+from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
+
+T = TypeVar("T")
+
+
+def transactional_tables(store: Store) -> list[str]:
+    """Return the names of the users' tables that have a transactional family, sorted."""
+    return sorted(
+        schema.name
+        for schema in store.tables()
+        if not is_system_table(schema.name) and transactional_families(schema)
+    )
+
+
+def put_value(row: bytes, value: bytes) -> RowMutation:
+    """Return the mutation that sets the fact at `row`."""
+    return RowMutation(row, puts=(Put(VALUE.family, VALUE.qualifier, FIXED_VERSION, value),))
+
+
+class ControlTable:
+    """Reads and writes facts.  Safe to share among threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(self) -> None:
+        """Create the table; one that exists is left alone."""
+        schema = TableSchema(CONTROL_TABLE, (FamilySchema(CONTROL_FAMILY, ONE_VERSION),))
+        try:
+            self._store.create_table(schema)
+        except TableExists:
+            return
+
+    def read(self, row: bytes) -> bytes | None:
+        """Return the bytes of a fact, None if it was never set.  Cost: 1 get."""
+        return self.read_many((row,))[0]
+
+    def read_many(self, rows: tuple[bytes, ...]) -> list[bytes | None]:
+        """Return the bytes of several facts in the order asked for.  Cost: 1 get."""
+        results = self._store.get(CONTROL_TABLE, rows, columns=(VALUE,), max_versions=1)
+        return [cells[0].value if cells else None for cells in results]
+
+    def write(self, row: bytes, value: bytes) -> None:
+        """Set a fact without looking; durable on return."""
+        self._store.write({CONTROL_TABLE: (put_value(row, value),)}, durable=True)
+
+    def replace(self, row: bytes, expected: bytes | None, value: bytes) -> bool:
+        """Set a fact if it still has the value `expected` (None: absent); durable on return."""
+        mutation = put_value(row, value)
+        return self._store.check_and_mutate(
+            CONTROL_TABLE, row, VALUE, expected, mutation, durable=True
+        )
+
+    def forget(self, rows: list[bytes]) -> None:
+        """Delete facts that will never be written again under these names."""
+        delete = (DeleteVersion(VALUE.family, VALUE.qualifier, FIXED_VERSION),)
+        self._store.write({CONTROL_TABLE: [RowMutation(row, deletes=delete) for row in rows]})
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (row, bytes) of every fact whose row starts with `prefix`, in row order."""
+        for page in self._store.scan(
+            CONTROL_TABLE, _starting_with(prefix), columns=(VALUE,), max_versions=1
+        ):
+            for cells in page:
+                yield cells[0].row, cells[0].value
+
+    def documents(self, prefix: bytes, type_: type[T]) -> tuple[dict[bytes, T], dict[bytes, str]]:
+        """Return every JSON fact whose row starts with `prefix`, by row, in row order.
+
+        Returns:
+            Those that can be decoded; and of the others, why they cannot.  What a malformed fact
+            means is for the caller to say: none may end what does not need it.
+        """
+        found: dict[bytes, T] = {}
+        malformed: dict[bytes, str] = {}
+        for row, value in self.scan(prefix):
+            try:
+                found[row] = decode_document(value, type_, row=row)
+            except CorruptCell as error:
+                malformed[row] = str(error)
+        return found, malformed
+
+    def last(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return (row, bytes) of the last fact whose row starts with `prefix`.  Cost: 1 RPC."""
+        pages = self._store.scan(
+            CONTROL_TABLE,
+            _starting_with(prefix),
+            columns=(VALUE,),
+            max_versions=1,
+            reverse=True,
+            page_rows=1,
+        )
+        return next(((page[0][0].row, page[0][0].value) for page in pages), None)
+
+    # -- numbers that only rise ----------------------------------------------------------------
+
+    def read_number(self, row: bytes) -> Timestamp | None:
+        """Return a number, None if it was never set.  Cost: 1 get."""
+        value = self.read(row)
+        return None if value is None else decode_long(value, what=f"{CONTROL_TABLE} row {row!r}")
+
+    def raise_number(self, row: bytes, to: int) -> Timestamp:
+        """Raise a number to at least `to`; durable on return.
+
+        Returns:
+            The number afterwards, which another process may have raised further.
+        """
+        while True:
+            raw = self.read(row)
+            if raw is not None:
+                current = decode_long(raw, what=f"{CONTROL_TABLE} row {row!r}")
+                if current >= to:
+                    return current
+            if self.replace(row, raw, encode_long(to)):
+                return Timestamp(to)
+
+
+def _starting_with(prefix: bytes) -> KeyRange:
+    return KeyRange(prefix, prefix[:-1] + bytes((prefix[-1] + 1,)))
+
+
+def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:
+    """Decode a JSON fact.
+
+    Raises:
+        CorruptCell: naming the row.
+    """
+    try:
+        return msgspec.json.decode(value, type=type_)
+    except msgspec.DecodeError as error:
+        raise CorruptCell(
+            f"{CONTROL_TABLE} row {row!r} holds {value[:80]!r} (in hexadecimal "
+            f"{value[:80].hex()}): {error}"
+        ) from error
+
+
+def encode_document(value: Any) -> bytes:
+    """Encode a JSON fact."""
+    return msgspec.json.encode(value)

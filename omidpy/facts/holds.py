@@ -1,0 +1,102 @@
+"""Keeps the versions that a snapshot needs from being collected for a while.
+
+The order is what makes a hold good: it is written, then the compactor's intent and horizon are
+read; the compactor raises its intent, reads the holds, and only then publishes a horizon, above
+none of them.  One of the two sees the other, so that granted means kept (I10).
+
+A hold is its process's own: a child that inherits it by `fork` cannot end it.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from types import TracebackType
+from typing import Final, Self
+
+from omidpy.base.clock import Clock
+from omidpy.errors import SnapshotTooOld, TransactionClosed, UsageError
+from omidpy.facts.watermarks import Hold, Watermarks
+from omidpy.model import Timestamp
+
+MAX_HOLD_S: Final = 30 * 24 * 3600.0
+"""A longer hold is refused: a forgotten one would keep every version for ever."""
+
+
+class HeldSnapshot:
+    """A hold that ends by itself, or when released."""
+
+    def __init__(self, watermarks: Watermarks, start_ts: Timestamp) -> None:
+        self.start_ts = start_ts
+        self._watermarks = watermarks
+        self._name = uuid.uuid4().hex
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<HeldSnapshot {self.start_ts}>"
+
+    def write(self, clock: Clock, *, for_s: float) -> None:
+        """Record the hold for so many seconds from now."""
+        for_ms = round(for_s * 1000)
+        stamp = self._watermarks.stamp(clock)
+        hold = Hold(self.start_ts, clock.wall_ms() + for_ms, for_ms, stamp)
+        self._watermarks.write_hold(self._name, hold)
+
+    def confirm(self) -> None:
+        """Find out whether the hold, which has been written, was in time.
+
+        Raises:
+            SnapshotTooOld: it was not, and is released.
+        """
+        floor = self._watermarks.hold_floor()
+        if self.start_ts < floor:
+            self.release()
+            raise SnapshotTooOld(
+                f"the snapshot {self.start_ts} is below the collection horizon {floor}: versions "
+                "it needs may be gone; hold a younger one, or compact with a longer --retention",
+                retryable=False,
+            )
+
+    def release(self) -> None:
+        """End the hold; a second call does nothing.
+
+        Raises:
+            TransactionClosed: it was made before fork, in the parent process.
+        """
+        if self._is_inherited:
+            raise TransactionClosed(
+                f"the hold of the snapshot {self.start_ts} was made before fork and belongs to the "
+                "parent process"
+            )
+        self._watermarks.forget_hold(self._name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_inherited:
+            self.release()
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._pid != os.getpid()
+
+
+def hold(watermarks: Watermarks, start_ts: int, clock: Clock, *, for_s: float) -> HeldSnapshot:
+    """Hold the snapshot at `start_ts` for `for_s` seconds from now.
+
+    Raises:
+        UsageError: `for_s` is not between 0 and `MAX_HOLD_S`.
+        SnapshotTooOld: versions it needs may be gone already; nothing is held.
+    """
+    if not 0 < for_s <= MAX_HOLD_S:
+        raise UsageError(f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds")
+    held = HeldSnapshot(watermarks, Timestamp(start_ts))
+    held.write(clock, for_s=for_s)
+    held.confirm()
+    return held

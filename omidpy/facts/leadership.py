@@ -1,0 +1,74 @@
+"""Find the oracle of a store through the store itself: its lease record.
+
+Whoever holds the lease writes here who it is and where it listens.  The record says who *may*
+answer; whether anybody does is found out by connecting.  Taking and keeping the lease is the
+oracle's own business (`tso/lease.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from omidpy.errors import ConfigError, NoSuchTable, OracleUnavailable
+from omidpy.facts.control import ControlTable, decode_document
+from omidpy.storage.address import server_command
+from omidpy.storage.base import Store
+
+LEASE_FACT: Final = b"lease"
+
+
+class LeaseRecord(msgspec.Struct, frozen=True):
+    """Who may answer as the oracle of a store."""
+
+    holder: str
+    """A random id of the instance; empty once it gave the lease up."""
+    address: str
+    """HOST:PORT that clients connect to; empty if the oracle lives inside a client's process."""
+    epoch: int | None
+    """Its epoch; None until it is ready to answer."""
+    pid: int
+    host: str
+    period_ms: int
+    """A record that stays unchanged for so long may be taken over, where no lock decides."""
+    sequence: int
+    """Counts the renewals."""
+
+    @property
+    def is_held(self) -> bool:
+        """Say whether somebody holds the lease, or died holding it."""
+        return bool(self.holder)
+
+
+def read_lease(store: Store) -> LeaseRecord | None:
+    """Return the lease record; None if no oracle ever ran on the store, or it gave the lease up."""
+    try:
+        raw = ControlTable(store).read(LEASE_FACT)
+    except NoSuchTable:
+        return None
+    if raw is None:
+        return None
+    record = decode_document(raw, LeaseRecord, row=LEASE_FACT)
+    return record if record.is_held else None
+
+
+def lease_address(store: Store) -> tuple[str, int]:
+    """Return where the oracle of a store answers, as (host, port).
+
+    Raises:
+        OracleUnavailable: nobody holds the lease, or its holder cannot answer yet.
+        ConfigError: the oracle lives inside a client's process.
+    """
+    record = read_lease(store)
+    if record is None:
+        raise OracleUnavailable(f"no oracle runs on {store.url}; start {server_command(store.url)}")
+    if record.epoch is None:
+        raise OracleUnavailable(f"the oracle of {store.url}, process {record.pid}, is starting")
+    host, _, port = record.address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(
+            f"the oracle of {store.url} lives inside process {record.pid} on {record.host}, where "
+            f"no other process can reach it; end it and start {server_command(store.url)}"
+        )
+    return host.strip("[]"), int(port)

@@ -1,0 +1,1 @@
+"""What one snapshot sees."""

@@ -1,0 +1,95 @@
+"""What became of the cells of one batch of rows: found out in batches, and healed where it helps.
+
+`visibility.visible_row` decides a row from what is known here and names what is missing; the
+snapshot asks for that and decides again.  Committed cells that had no shadow cell get one, unless
+this process is about to write it anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from omidpy.errors import StorageError
+from omidpy.model import Cell, Timestamp, base
+from omidpy.reading.resolution import CellResolver, TableCell, healing
+from omidpy.reading.visibility import VisibleRow
+from omidpy.storage.base import Store
+
+log = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """What all snapshots of a manager share, as this module uses it."""
+
+    store: Store
+    resolver: CellResolver
+    owes: Callable[[Timestamp], bool]
+    on_healed: Callable[[int], object]
+
+
+class RowFacts:
+    """What was found out about the cells of one batch of rows.
+
+    Attributes:
+        cells: Fates of single cells; None: not committed for this snapshot.
+        commits: Commit timestamps of whole transactions.
+        changed_rows: Rows that lost a cell since they were read.
+    """
+
+    def __init__(
+        self, reader: Reader, table: str, may_invalidate: Callable[[Timestamp], bool]
+    ) -> None:
+        self._reader = reader
+        self._table = table
+        self._may_invalidate = may_invalidate
+        self.cells: dict[Cell, Timestamp | None] = {}
+        self.commits: dict[Timestamp, Timestamp] = {}
+        self.changed_rows: set[bytes] = set()
+        self._unhealed: dict[Cell, Timestamp] = {}
+        self._healed: set[Cell] = set()
+
+    def learn(self, commits: Mapping[Timestamp, Timestamp]) -> None:
+        """Take note of commits that the rows' own shadow cells told."""
+        self.commits.update(commits)
+
+    def seen(self, row: VisibleRow) -> None:
+        """Take note of the committed cells without a shadow cell that decided a row."""
+        self._unhealed.update(row.unhealed)
+
+    def find(self, missing: Sequence[Cell]) -> None:
+        """Find out what became of cells.  Cost: see `CellResolver.resolve`."""
+        cache = self._reader.resolver.cache
+        known = cache.known({base(cell.version) for cell in missing})
+        self.commits.update(known)
+        asked = [(self._table, cell) for cell in missing if base(cell.version) not in known]
+        if not asked:
+            return
+        resolutions = self._reader.resolver.resolve(asked, may_invalidate=self._may_invalidate)
+        for (_, cell), resolution in resolutions.items():
+            if resolution.is_gone:
+                self.changed_rows.add(cell.row)
+                continue
+            self.cells[cell] = resolution.commit_ts
+            if resolution.is_healed:
+                self._healed.add(cell)
+            elif resolution.commit_ts is not None:
+                self._unhealed[cell] = resolution.commit_ts
+
+    def heal(self) -> None:
+        """Write the shadow cells that were missing.  A failure is logged.  Cost: 0 or 1 write."""
+        cells: dict[TableCell, Timestamp] = {
+            (self._table, cell): commit_ts
+            for cell, commit_ts in self._unhealed.items()
+            if cell not in self._healed and not self._reader.owes(base(cell.version))
+        }
+        if not cells:
+            return
+        try:
+            self._reader.store.write(healing(cells))
+        except StorageError as error:
+            # The read is right without it; the next reader or the compactor tries again.
+            log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
+            return
+        self._reader.on_healed(len(cells))

@@ -1,0 +1,476 @@
+"""Reads tables as they were at one start timestamp.
+
+Drives `visibility.visible_row` over pages of a store: reads the newest few versions of each column,
+resolves cells without a shadow cell in batches, heals those that had committed, and reads
+deeper only where the newest few are all too new.
+
+It knows nothing of the transaction's buffer, which `transaction.py` lays over what is read here.
+What the transaction has flushed already it recognises by the versions.
+
+    I10  a batch is released only once the collection horizon, asked for after the batch arrived, is
+         found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S` need not look
+
+Cells that the transaction itself has flushed can be taken away too: a compaction drops them as soon
+as the transaction cannot commit any more.  So one that has flushed looks at the low watermark after
+each batch, whatever its age.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Final, TypeAlias, cast
+
+from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
+from omidpy.base.clock import Clock
+from omidpy.errors import NoSuchTable, SnapshotTooOld
+from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
+from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
+from omidpy.model import (
+    FIRST_WORLD_TIMESTAMP,
+    TIMESTAMP_STEP,
+    Cell,
+    ColumnSpec,
+    KeyRange,
+    Timestamp,
+)
+from omidpy.oracle.base import Begun
+from omidpy.reading.resolution import CellResolver
+from omidpy.reading.row_facts import RowFacts
+from omidpy.reading.visibility import (
+    SeenRow,
+    SortedRow,
+    Truncated,
+    Unresolved,
+    VisibleCell,
+    VisibleRow,
+    cells_of,
+    paired,
+    simple_row,
+    sort_row,
+    visible_row,
+)
+from omidpy.storage.base import PairsCells, Row, Store
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSIONS: Final = 3
+"""Versions of a column in the first read; older ones are fetched where none of these is seen.
+
+One, where the store cannot scan more.
+"""
+
+
+MAX_REREAD_SHARE: Final = 0.25
+"""Rows of a page that may be read twice, before a scan goes on in the plain way."""
+
+Page: TypeAlias = Iterable[tuple[bytes, SeenRow]]
+
+
+class SnapshotReader:
+    """What every snapshot of one manager shares: the store, the resolver and the horizon."""
+
+    def __init__(
+        self,
+        store: Store,
+        resolver: CellResolver,
+        watermarks: Watermarks,
+        clock: Clock,
+        *,
+        owes: Callable[[Timestamp], bool] = lambda _: False,
+        on_healed: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        """Join the parts.
+
+        Args:
+            store: Where the tables are.
+            resolver: Finds out what became of cells without a shadow cell.
+            watermarks: Where the collection horizon is read.
+            clock: Measures the age of snapshots.
+            owes: Whether this process is about to write a transaction's shadow cells anyway, so
+                that a reader need not.
+            on_healed: Told how many shadow cells a reader has written.
+        """
+        self.store = store
+        self.pairing = store if isinstance(store, PairsCells) else None
+        # Where several versions cost a call a column, most reads do with the newest.
+        self.first_versions = FIRST_VERSIONS if store.capabilities.multi_version_scan else 1
+        self.resolver = resolver
+        self.watermarks = watermarks
+        self.clock = clock
+        self.owes = owes
+        self.on_healed = on_healed
+        self._plain: PlainVersions | None = None
+
+    def is_plain(self, version: int) -> bool:
+        """Say whether a version is certainly no transaction's, so that there is nothing to forbid.
+
+        An invalidation of it would never be pruned, below the oracle's first timestamp.
+
+        Cost: 1 to 3 gets, the first time that one is asked for.
+        """
+        if self._plain is None:
+            self._plain = plain_versions(self.store) or NO_VERSIONS
+        return self._plain.contains(version)
+
+    def open(self, begun: Begun, *, asked_s: float | None, at: Timestamp | None = None) -> Snapshot:
+        """Return the snapshot at a start timestamp, or at an earlier moment.
+
+        Args:
+            begun: What the oracle answered.
+            asked_s: This clock's monotonic time before the oracle was asked: the answer may have
+                been long under way.  None: in another process, so that its age is not known.
+            at: Read here instead; then no cell is the reader's own.
+        """
+        return Snapshot(self, begun, asked_s=asked_s, at=at)
+
+
+class Snapshot:
+    """The committed state below `start_ts`, and the transaction's own cells.
+
+    One that was opened at an earlier moment has no own cells, and always looks at the horizon.
+
+    Attributes:
+        start_ts: Where it reads.
+        epoch: No transaction that began below it can be decided a commit any more.
+        has_sent_cells: Whether own cells may lie in the store; set before the first is sent.
+    """
+
+    def __init__(
+        self,
+        reader: SnapshotReader,
+        begun: Begun,
+        *,
+        asked_s: float | None,
+        at: Timestamp | None,
+    ) -> None:
+        self.start_ts = begun.start_ts if at is None else at
+        self.epoch = max(begun.epoch, begun.low_watermark)
+        self.asked_s = -inf if asked_s is None or at is not None else asked_s
+        self.has_sent_cells = False
+        self._reader = reader
+        self._has_own_cells = at is None
+        self._max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
+
+    def read(
+        self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None = None
+    ) -> list[SeenRow]:
+        """Read rows in the order asked for.
+
+        Raises:
+            SnapshotTooOld: versions that this snapshot needs may have been collected.
+
+        Cost: 1 get; 1 or 2 more where a cell has no shadow cell, 1 more where the newest versions
+        are too new, 1 more for the horizon once the snapshot is older than `HORIZON_FREE_AGE_S`.
+        """
+        found = self._reader.store.get(
+            table,
+            rows,
+            columns=physical_columns(columns),
+            max_version=self._max_version,
+            max_versions=self._reader.first_versions,
+        )
+        return self._select(table, rows, found, columns)
+
+    def history(
+        self,
+        table: str,
+        row: bytes,
+        column: tuple[bytes, bytes],
+        *,
+        limit: int | None,
+        has_own_cells: bool = True,
+    ) -> list[VisibleCell]:
+        """Return what this snapshot sees in a column, then what the one before that commit saw, ...
+
+        It ends at a delete, because what is older was seen by nobody after it.
+
+        Args:
+            table: The table.
+            row: The row.
+            column: Family and qualifier.
+            limit: At most so many; None: all that have not been collected.
+            has_own_cells: Whether what the transaction itself has sent counts.
+
+        Raises:
+            SnapshotTooOld: versions that this snapshot needs may have been collected.
+
+        Cost: 1 get, which reads every version of the column; more as `read`.
+        """
+        found: list[VisibleCell] | None = None
+        while found is None:
+            (cells,) = self._reader.store.get(
+                table, (row,), columns=physical_columns((column,)), max_version=self._max_version
+            )
+            found = self._history(
+                table, sort_row(cells), column, limit=limit, has_own_cells=has_own_cells
+            )
+        self.check_horizon()
+        return found
+
+    def _history(
+        self,
+        table: str,
+        row: SortedRow,
+        column: tuple[bytes, bytes],
+        *,
+        limit: int | None,
+        has_own_cells: bool,
+    ) -> list[VisibleCell] | None:
+        """Decide a row as ever earlier snapshots see it; None if it lost a cell meanwhile."""
+        facts = self._facts(table)
+        facts.learn(row.commits)
+        found: list[VisibleCell] = []
+        at, is_own = self.start_ts, has_own_cells and self._has_own_cells
+        while limit is None or len(found) < limit:
+            decision = visible_row(
+                row, at, facts.cells, facts.commits, versions_read=None, has_own_cells=is_own
+            )
+            if isinstance(decision, Unresolved):
+                facts.find(decision.cells)
+                if facts.changed_rows:
+                    return None
+                continue
+            assert isinstance(decision, VisibleRow), "every version was read"
+            facts.seen(decision)
+            seen = [one for one in decision.cells if one.cell[1:3] == column]
+            if not seen:
+                break
+            found += seen
+            # Own cells have the snapshot's own timestamp; what others committed before is behind.
+            at, is_own = seen[0].commit_ts, False
+        facts.heal()
+        return found
+
+    def regions(self, table: str) -> list[KeyRange]:
+        """Return the regions of a table, as they are now."""
+        return self._reader.store.regions(table)
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None = None,
+        *,
+        reverse: bool = False,
+        page_rows: int = 1000,
+    ) -> Iterator[Page]:
+        """Yield pages of (row, what is seen of it), which may be nothing.
+
+        Cost: 1 RPC a page, and what `read` says for the page as a whole.
+        """
+        if self._reader.pairing is not None and not reverse:
+            pages = self._pages_of_pairs(
+                self._reader.pairing, table, key_range, columns, page_rows=page_rows
+            )
+        else:
+            pages = self._pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
+        yield from pages
+        # That nothing more was found is an answer too, and rows may have been collected whole.
+        self.check_horizon()
+
+    def _pages(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        *,
+        reverse: bool,
+        page_rows: int,
+    ) -> Iterator[Page]:
+        for page in self._reader.store.scan(
+            table,
+            key_range,
+            columns=physical_columns(columns),
+            max_version=self._max_version,
+            max_versions=self._reader.first_versions,
+            reverse=reverse,
+            page_rows=page_rows,
+        ):
+            keys = [cells[0].row for cells in page]
+            yield zip(keys, self._select(table, keys, page, columns), strict=True)
+
+    def _pages_of_pairs(
+        self,
+        store: PairsCells,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        *,
+        page_rows: int,
+    ) -> Iterator[Page]:
+        """Decide simple rows as they come, and read the others again, whole.
+
+        Where many are not simple the rest of the range is read as in any other store.
+        """
+        before = encode_long(self.start_ts)
+        for page in store.scan_pairs(
+            table,
+            key_range,
+            columns=_with_markers(columns),
+            max_version=self._max_version,
+            page_rows=page_rows,
+        ):
+            keys = [pairs[0][0] for pairs in page]
+            rows: list[SeenRow | None] = [simple_row(pairs, before) for pairs in page]
+            others = [index for index, row in enumerate(rows) if row is None]
+            if others:
+                found = self.read(table, [keys[index] for index in others], columns)
+                for index, row in zip(others, found, strict=True):
+                    rows[index] = row
+            else:
+                self.check_horizon()
+            yield zip(keys, cast("list[SeenRow]", rows), strict=True)
+            if len(others) > len(page) * MAX_REREAD_SHARE:
+                rest = KeyRange(keys[-1] + b"\x00", key_range.end)
+                yield from self._pages(table, rest, columns, reverse=False, page_rows=page_rows)
+                return
+
+    # -- deciding a batch of rows --------------------------------------------------------------
+
+    def _select(
+        self,
+        table: str,
+        keys: Sequence[bytes],
+        found: Sequence[Row],
+        columns: Sequence[ColumnSpec] | None,
+    ) -> list[SeenRow]:
+        results, open_rows = self._decide(table, found, versions_read=self._reader.first_versions)
+        while open_rows:
+            deeper = self._reader.store.get(
+                table,
+                [keys[index] for index in open_rows],
+                columns=physical_columns(columns),
+                max_version=self._max_version,
+            )
+            decided, undecided = self._decide(table, deeper, versions_read=None)
+            results.update({open_rows[position]: row for position, row in decided.items()})
+            open_rows = [open_rows[position] for position in undecided]
+        self.check_horizon()
+        ordered = [results[index] for index in range(len(found))]
+        if columns is None or not _reads_more_than_asked(columns):
+            return ordered
+        wanted = frozenset(columns)
+        return [
+            VisibleRow(
+                [
+                    seen
+                    for seen in cells_of(row)
+                    if (seen.cell.family, seen.cell.qualifier) in wanted
+                    or (seen.cell.family, None) in wanted
+                ]
+            )
+            for row in ordered
+        ]
+
+    def _decide(
+        self, table: str, found: Sequence[Row], *, versions_read: int | None
+    ) -> tuple[dict[int, SeenRow], list[int]]:
+        """Decide rows; return those decided by index, and the indexes of those to read again.
+
+        One needs older versions, another lost a cell since it was read: what that cell had hidden
+        may be gone with it.
+        """
+        results: dict[int, SeenRow] = {}
+        open_rows: list[int] = []
+        facts = self._facts(table)
+        waiting: dict[int, SortedRow] = {}
+        before = encode_long(self.start_ts)
+        for index, cells in enumerate(found):
+            if (simple := simple_row(paired(cells), before)) is not None:
+                results[index] = simple
+                continue
+            waiting[index] = row = sort_row(cells)
+            facts.learn(row.commits)
+        self._reader.resolver.cache.update(facts.commits)
+        while waiting:
+            missing: list[Cell] = []
+            undecided: dict[int, SortedRow] = {}
+            for index, row in waiting.items():
+                decision = visible_row(
+                    row,
+                    self.start_ts,
+                    facts.cells,
+                    facts.commits,
+                    versions_read=versions_read,
+                    has_own_cells=self._has_own_cells,
+                )
+                match decision:
+                    case VisibleRow():
+                        results[index] = decision
+                        facts.seen(decision)
+                    case Truncated():
+                        open_rows.append(index)
+                    case Unresolved(needed):
+                        missing.extend(needed)
+                        undecided[index] = row
+            waiting = undecided
+            if missing:
+                facts.find(missing)
+                changed = [i for i in waiting if found[i][0].row in facts.changed_rows]
+                open_rows += changed
+                for index in changed:
+                    del waiting[index]
+        facts.heal()
+        return results, open_rows
+
+    def _facts(self, table: str) -> RowFacts:
+        return RowFacts(self._reader, table, self._may_invalidate)
+
+    def _may_invalidate(self, start_ts: Timestamp) -> bool:
+        """Say whether a transaction can only have committed already, if it is one at all."""
+        if start_ts < FIRST_WORLD_TIMESTAMP <= self.epoch and self._reader.is_plain(start_ts):
+            return False
+        return start_ts < self.epoch
+
+    def check_horizon(self) -> None:
+        """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""
+        is_young = self._reader.clock.monotonic_s() - self.asked_s < HORIZON_FREE_AGE_S
+        if is_young and not self.has_sent_cells:
+            return
+        try:
+            horizon, low_watermark = self._reader.watermarks.read_horizons()
+        except NoSuchTable:
+            return  # A store that only Java ever initialised has never been collected by us.
+        if self.start_ts < horizon:
+            raise SnapshotTooOld(
+                f"the snapshot {self.start_ts} is below the collection horizon {horizon}: versions "
+                "it needs may be gone; a compaction with a longer --retention would keep them",
+                # A transaction that begins again reads a younger snapshot; time travel does not.
+                retryable=self._has_own_cells,
+                advice="begin a new transaction" if self._has_own_cells else "",
+            )
+        if self.has_sent_cells and self.start_ts <= low_watermark:
+            raise SnapshotTooOld(
+                f"transaction {self.start_ts} began at or below the oracle's low watermark "
+                f"{low_watermark}: it can no longer commit, and what it flushed may be gone; make "
+                "it shorter, or start tso-server with a longer --max-transaction-age"
+            )
+
+
+def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:
+    """Return what must be read to see `columns`: their shadow cells, and the family's markers."""
+    if columns is None:
+        return None
+    whole = {family for family, qualifier in columns if qualifier is None}
+    wanted: dict[ColumnSpec, None] = {(family, None): None for family in whole}
+    for family, qualifier in columns:
+        if qualifier is None or family in whole:
+            continue
+        for name in (qualifier, FAMILY_MARKER_QUALIFIER):
+            wanted[family, name] = None
+            wanted[family, shadow_qualifier(name)] = None
+    return list(wanted)
+
+
+def _with_markers(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:
+    """Return the data that must be read to see `columns`: a family marker may hide them."""
+    if columns is None:
+        return None
+    markers = {(family, FAMILY_MARKER_QUALIFIER) for family, name in columns if name is not None}
+    return [*columns, *sorted(markers)]
+
+
+def _reads_more_than_asked(columns: Sequence[ColumnSpec]) -> bool:
+    return any(qualifier is not None for _, qualifier in columns)

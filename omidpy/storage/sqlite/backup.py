@@ -1,0 +1,146 @@
+"""A consistent copy of a SQLite store, made while others read and write it.
+
+The copy is what one moment left: SQLite's own backup over one pinned view of the file.  Everything
+that omidpy knows is in that file, so the copy is a store that was cut off at that moment, which an
+oracle starts on as after a crash: the timestamp ceiling in it lies above every timestamp in it.
+
+The copy gets an id of its own.  What happens in the original afterwards never happened in the copy,
+so that a token, an oracle or a client of the one must not be taken for one of the other.
+
+It is written under another name and renamed when it is whole and durable.  It has no write-ahead
+log, so that it is one file; whoever opens it as a store turns the log on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from omidpy.errors import ConfigError, StorageError
+from omidpy.storage.sqlite.cells import in_one_view
+from omidpy.storage.sqlite.file import Database, check_format, read_meta, sync_directory, translated
+
+PAGES_AT_A_TIME: Final = 4096
+"""16 MiB, between two reports of progress."""
+
+PARTIAL: Final = ".partial"
+
+Progress = Callable[[int, int], None]
+"""Told how many pages were copied, and of how many."""
+
+
+class Copied(NamedTuple):
+    """What was copied."""
+
+    store_id: str
+    """The copy's own id."""
+    copied_from: str
+    """The id of the store it was made of."""
+    size_bytes: int
+
+
+def copy_live(source: str, target: str, *, progress: Progress | None = None) -> Copied:
+    """Copy a store that others may be using.
+
+    Until it is done SQLite keeps what they write in the write-ahead log, which grows meanwhile.
+
+    Raises:
+        ConfigError: `source` is no store, or `target` exists.
+        StorageError: the copy could not be made whole; nothing is left of it.
+    """
+    database = Database(source, must_exist=True, lock_timeout_s=10.0)
+    try:
+        database.prepare()
+        return database.read(partial(_copy, target=target, progress=progress))
+    finally:
+        database.close()
+
+
+def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -> Copied:
+    """Copy a backup, which nobody writes and which may be on a read-only disk.
+
+    Raises:
+        ConfigError: `backup` is no store or of a newer format, or `target` exists.
+        StorageError: the copy could not be made whole; nothing is left of it.
+    """
+    path = Path(backup).resolve()
+    if not path.is_file():
+        raise ConfigError(f"there is no backup {backup}; correct the path")
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+        ) as connection:
+            return _copy(connection, target=target, progress=progress)
+    except sqlite3.Error as error:
+        raise translated(error, str(path)) from error
+
+
+def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | None) -> Copied:
+    final = Path(target).absolute()
+    partial_path = final.with_name(final.name + PARTIAL)
+    if not final.parent.is_dir():
+        raise ConfigError(f"there is no directory {final.parent} for {target}; make it")
+    for path in (final, partial_path):
+        if path.exists():
+            raise ConfigError(f"{path} exists already; name a new file, or remove it first")
+    try:
+        copied = in_one_view(lambda source: _fill(source, str(partial_path), progress), connection)
+        _rename(partial_path, final)
+    finally:
+        partial_path.unlink(missing_ok=True)
+        partial_path.with_name(partial_path.name + "-journal").unlink(missing_ok=True)
+    sync_directory(final.parent)
+    return copied
+
+
+def _rename(old: Path, new: Path) -> None:
+    """Give the copy its name; a file that has it meanwhile is never replaced."""
+    try:
+        os.link(old, new)
+    except FileExistsError as error:
+        raise ConfigError(f"{new} was made by somebody else meanwhile") from error
+    except OSError:  # a file system without links
+        old.rename(new)
+
+
+def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> Copied:
+    """Copy the view that `source` has pinned, and make the copy a store of its own."""
+    meta = read_meta(source)
+    if meta is None:
+        raise ConfigError("the file to copy is not a store; give the path of a store or a backup")
+    check_format(meta, path)
+    copied_from = str(meta["store_id"])
+    store_id = uuid.uuid4().hex
+
+    def report(_status: int, remaining: int, total: int) -> None:
+        if progress is not None:
+            progress(total - remaining, total)
+
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+            source.backup(target, pages=PAGES_AT_A_TIME, progress=report)
+            target.execute("PRAGMA journal_mode = DELETE").fetchall()
+            target.execute("PRAGMA synchronous = FULL")
+            target.execute("BEGIN IMMEDIATE")
+            target.executemany(
+                "INSERT OR REPLACE INTO omidpy_meta VALUES (?, ?)",
+                [
+                    ("store_id", store_id),
+                    ("copied_from", copied_from),
+                    ("copied_ms", time.time_ns() // 1_000_000),
+                ],
+            )
+            target.execute("COMMIT")
+            (verdict,) = target.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    if verdict != "ok":
+        raise StorageError(f"the copy of the store is damaged ({verdict}), and so is the store")
+    return Copied(store_id, copied_from, Path(path).stat().st_size)

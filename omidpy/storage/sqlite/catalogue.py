@@ -1,0 +1,166 @@
+"""The SQL over the list of a file's tables: their families, attributes and regions.
+
+Methods from a connection to schemas and back; the cells of each table are `sqlite_cells.py`'s.
+Families, attributes and split points are JSON, with bytes as hexadecimal.  Whoever calls owns the
+transaction.  A table's id is never used again, so that what is remembered of a dropped table fails.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from omidpy.errors import NoSuchTable, TableExists
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage import rules
+from omidpy.storage.sqlite.cells import create_cells
+
+
+class Physical(NamedTuple):
+    """What never changes of a table while it exists."""
+
+    cells: str
+    families: frozenset[bytes]
+
+
+class Catalog:
+    """The list of the tables of one file, whose address its errors name."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def schema(self, connection: sqlite3.Connection, table: str) -> TableSchema:
+        """Return a table's families and attributes."""
+        return _schema(self._entry(connection, table, "name, families, attributes"))
+
+    def schemas(self, connection: sqlite3.Connection) -> list[TableSchema]:
+        """Return the schemas of every table, by name."""
+        query = "SELECT name, families, attributes FROM omidpy_tables"
+        rows = connection.execute(query).fetchall()
+        return sorted(map(_schema, rows), key=lambda schema: schema.name)
+
+    def splits(self, connection: sqlite3.Connection, table: str) -> list[bytes]:
+        """Return where a table's regions meet."""
+        (text,) = self._entry(connection, table, "splits")
+        return _splits(text)
+
+    def physical(self, connection: sqlite3.Connection, table: str) -> Physical:
+        """Return where a table's cells are, and its families."""
+        number, families = self._entry(connection, table, "id, families")
+        return Physical(f"cells_{number}", frozenset(map(bytes.fromhex, json.loads(families))))
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def create(
+        self, connection: sqlite3.Connection, schema: TableSchema, splits: Sequence[bytes]
+    ) -> None:
+        """Add a table, and make the one of its cells."""
+        if _find(connection, schema.name, "id") is not None:
+            raise TableExists(f"table {schema.name!r} exists already in {self._url}")
+        families = {family.name.hex(): dict(family.attributes) for family in schema.families}
+        cursor = connection.execute(
+            "INSERT INTO omidpy_tables (name, families, attributes, splits) VALUES (?, ?, ?, ?)",
+            (
+                schema.name,
+                _families_json(families),
+                json.dumps(dict(schema.attributes)),
+                _splits_json(sorted(splits)),
+            ),
+        )
+        create_cells(connection, f"cells_{cursor.lastrowid}")
+
+    def drop(self, connection: sqlite3.Connection, table: str) -> None:
+        """Remove a table and its cells."""
+        (number,) = self._entry(connection, table, "id")
+        connection.execute("DELETE FROM omidpy_tables WHERE id = ?", (number,))
+        connection.execute(f"DROP TABLE cells_{number}")
+
+    def set_table_attributes(
+        self, connection: sqlite3.Connection, table: str, attributes: Mapping[str, str | None]
+    ) -> None:
+        """Set attributes of a table; None removes one."""
+
+        def change(old: str) -> str:
+            return json.dumps(rules.changed(json.loads(old), attributes))
+
+        self._update(connection, table, "attributes", change)
+
+    def set_family_attributes(
+        self,
+        connection: sqlite3.Connection,
+        table: str,
+        family: bytes,
+        attributes: Mapping[str, str | None],
+    ) -> None:
+        """Set attributes of a family; None removes one."""
+
+        def change(old: str) -> str:
+            families = json.loads(old)
+            rules.check_family(table, family, [bytes.fromhex(name) for name in families])
+            families[family.hex()] = rules.changed(families[family.hex()], attributes)
+            return _families_json(families)
+
+        self._update(connection, table, "families", change)
+
+    def split(self, connection: sqlite3.Connection, table: str, at: bytes) -> None:
+        """Split the region that holds `at`; no-op where one starts there."""
+
+        def change(old: str) -> str:
+            return _splits_json(rules.splits_with(_splits(old), at))
+
+        self._update(connection, table, "splits", change)
+
+    def merge(self, connection: sqlite3.Connection, table: str, at: bytes) -> None:
+        """Merge the two regions that meet at `at`."""
+
+        def change(old: str) -> str:
+            return _splits_json(rules.splits_without(_splits(old), at, table=table))
+
+        self._update(connection, table, "splits", change)
+
+    def _update(
+        self, connection: sqlite3.Connection, table: str, column: str, change: Callable[[str], str]
+    ) -> None:
+        (old,) = self._entry(connection, table, column)
+        if (new := change(old)) != old:
+            query = f"UPDATE omidpy_tables SET {column} = ? WHERE name = ?"  # noqa: S608  ours
+            connection.execute(query, (new, table))
+
+    def _entry(self, connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, ...]:
+        row = _find(connection, table, columns)
+        if row is None:
+            raise NoSuchTable(
+                f"there is no table {table!r} in {self._url}; create it with create_table"
+            )
+        return row
+
+
+def _find(connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, ...] | None:
+    query = f"SELECT {columns} FROM omidpy_tables WHERE name = ?"  # noqa: S608  ours
+    row: tuple[str, ...] | None = connection.execute(query, (table,)).fetchone()
+    return row
+
+
+def _schema(row: Sequence[str]) -> TableSchema:
+    name, families, attributes = row
+    return TableSchema(
+        name,
+        tuple(FamilySchema(bytes.fromhex(key), of) for key, of in json.loads(families).items()),
+        json.loads(attributes),
+    )
+
+
+def _families_json(families: Mapping[str, Mapping[str, str]]) -> str:
+    return json.dumps(families, sort_keys=True)
+
+
+def _splits(text: str) -> list[bytes]:
+    return [bytes.fromhex(key) for key in json.loads(text)]
+
+
+def _splits_json(splits: Sequence[bytes]) -> str:
+    return json.dumps([split.hex() for split in splits])

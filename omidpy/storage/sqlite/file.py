@@ -1,0 +1,356 @@
+"""What is inside the file, and how is it opened?  Format, connections, and errors in our words.
+
+Invariants: a connection is used by one call at a time; none exists while the process forks; a file
+of another program, or of a newer format, is never written; no descriptor of SQLite's own files is
+opened or closed by us, since closing one drops the locks SQLite holds through the others.
+
+    omidpy_meta     format_version, store_id, durable_write_count; copied_from, copied_ms in a copy
+    omidpy_tables   one row a table: id, never reused; name; schema as JSON; split points
+    cells_<id>      the cells of table <id>, clustered in HBase's order
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+from weakref import WeakSet
+
+from omidpy.base.within import within
+from omidpy.errors import ConfigError, StorageError, StorageUnavailable
+from omidpy.storage.sqlite.handle import Handle, transact
+from omidpy.storage.sqlite.lock import WriteLock
+from omidpy.storage.sqlite.upgrade import STEPS, upgrade
+
+T = TypeVar("T")
+
+FORMAT_VERSION: Final = 1
+APPLICATION_ID: Final = 0x4F4D4944
+"""`OMID` in the file's header, for `file` and for us."""
+CHECKPOINT_PAGES: Final = 4096
+"""Pages in the write-ahead log, 16 MiB, at which a writer moves them into the file."""
+LOG_LIMIT_BYTES: Final = 64 << 20
+"""To what the log is cut when it starts over."""
+CACHE_KIB: Final = 8192
+"""Page cache of a connection."""
+
+_CREATE: Final = (
+    "CREATE TABLE omidpy_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE omidpy_tables (id INTEGER PRIMARY KEY AUTOINCREMENT,
+       name TEXT NOT NULL UNIQUE, families TEXT NOT NULL, attributes TEXT NOT NULL,
+       splits TEXT NOT NULL)""",
+)
+
+
+class StaleTable(Exception):
+    """A remembered `cells_<id>` is gone: its table was dropped, perhaps by another process."""
+
+
+def translated(error: sqlite3.Error, path: str) -> Exception:
+    """Return what to raise for an error of SQLite, in words that name the remedy."""
+    text = str(error)
+    if text.startswith("no such table: cells_"):
+        return StaleTable(text)
+    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if name == "SQLITE_NOTADB":
+        return ConfigError(f"{path} is not a store: {text}; give the path of a store, or a new one")
+    if name.startswith("SQLITE_CORRUPT"):
+        return StorageError(f"{path} is damaged ({text}); restore it from a backup")
+    return StorageUnavailable(f"{path}: {_remedy(name)} ({name}: {text})")
+
+
+def _remedy(name: str) -> str:
+    if name == "SQLITE_FULL":
+        return "the disk or quota is full; free space, then try again"
+    if name.startswith("SQLITE_READONLY"):
+        return "the file or its directory is read-only; make both writable for this user"
+    if name.startswith("SQLITE_CANTOPEN"):
+        return (
+            "the file cannot be opened; make it and its directory, where SQLite keeps -wal and "
+            "-shm, writable for this user"
+        )
+    if name.startswith("SQLITE_BUSY"):
+        return "another program keeps the file locked; end its transaction (a sqlite3 shell?)"
+    if name.startswith("SQLITE_IOERR"):
+        return (
+            "the system refused to read or write; look for a full disk, a file size limit "
+            "(ulimit -f) or a failing device"
+        )
+    return "the store failed"
+
+
+class Database:
+    """The open file: connections to lend for reads, and one writer for each kind of durability.
+
+    Safe to share among threads.  Reads run in parallel, each on a connection of its own.
+
+    A connection is lent by taking it off the idle ones, and comes back if all went well.  One that
+    was lent to a thread that was interrupted is not missed: it is forgotten, and so closed.
+    """
+
+    def __init__(self, path: str, *, must_exist: bool, lock_timeout_s: float) -> None:
+        self.path: Final = os.path.realpath(path)
+        self._check_path(path, must_exist=must_exist)
+        self._lock_timeout_s = lock_timeout_s
+        self.write_lock: Final = WriteLock(f"{self.path}-lock", timeout_s=lock_timeout_s)
+        self._is_closed = False
+        self._writers = {
+            False: Handle(self._open),
+            True: Handle(self._open_durable),
+        }
+        self._start_readers()
+
+    def _start_readers(self) -> None:
+        self._idle: deque[Handle] = deque()
+        self._readers: WeakSet[Handle] = WeakSet()
+        self._gate = threading.Lock()
+        """Held while a reader is made, and during a fork."""
+        self._suspended: list[Handle] = []
+
+    def _check_path(self, path: str, *, must_exist: bool) -> None:
+        folder = Path(self.path).parent
+        if not folder.is_dir():
+            raise ConfigError(
+                f"there is no directory {folder} for the store {path}; make it, or correct the path"
+            )
+        if Path(self.path).is_dir():
+            raise ConfigError(
+                f"{path} is a directory; give the path of a file in it, such as {path}/store.db"
+            )
+        if must_exist and not Path(self.path).exists():
+            raise ConfigError(f"there is no store {path}; correct the path, or make it first")
+
+    # -- format -----------------------------------------------------------------------------------
+
+    def prepare(self) -> str:
+        """Create the format in an empty file, or check it; return the store's id.
+
+        Raises:
+            ConfigError: the file is of another program, or of a newer format.
+        """
+        meta = self.read(read_meta)
+        if meta is not None:
+            check_format(meta, self.path)
+        if (
+            meta is None
+            or meta.get("journal_mode") != "wal"
+            or meta["format_version"] != FORMAT_VERSION
+        ):
+            meta = self._create()
+            check_format(meta, self.path)
+        return str(meta["store_id"])
+
+    def _create(self) -> dict[str, object]:
+        """Make what is missing: all, a newer format, or the log, which others may have turned off.
+
+        Raises:
+            StorageUnavailable: the format must be upgraded, and somebody else has the file open.
+        """
+        meta = self._write(self._create_on, durable=True)
+        assert meta is not None, "the format was created in the transaction before"
+        return meta
+
+    def _create_on(self, connection: sqlite3.Connection) -> dict[str, object] | None:
+        self._check_is_ours(connection)
+        self._upgrade(connection)
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise ConfigError(
+                f"{self.path} is where SQLite cannot share memory (journal mode {mode}); "
+                "put the store on a local disk"
+            )
+        transact(connection, "BEGIN IMMEDIATE", _create_format)
+        return read_meta(connection)
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        meta = read_meta(connection)
+        if meta is None:
+            return
+        check_format(meta, self.path)
+        found = meta["format_version"]
+        assert isinstance(found, int), "checked before"
+        if found == FORMAT_VERSION:
+            return
+        self._close_readers()  # ours would keep the file from being upgraded
+        upgrade(connection, self.path, STEPS, found=found, wanted=FORMAT_VERSION)
+
+    def _check_is_ours(self, connection: sqlite3.Connection) -> None:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master LIMIT 3")]
+        if application_id not in (0, APPLICATION_ID) or (names and "omidpy_meta" not in names):
+            raise ConfigError(
+                f"{self.path} is a SQLite database of another program (tables {names!r}); "
+                "give the path of a store, or a new one"
+            )
+
+    # -- use --------------------------------------------------------------------------------------
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on a connection of its own; the view it reads ends with it."""
+        reader = self._an_idle_one()
+        found = within(reader.in_use, self._run, reader, work)
+        self._idle.append(reader)
+        return found
+
+    def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
+        """Run `work` in one write transaction: all that it did, or nothing."""
+        return self._write(
+            lambda connection: transact(connection, "BEGIN IMMEDIATE", work), durable=durable
+        )
+
+    def _write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
+        return self.write_lock.run(partial(self._run, self._writers[durable], work))
+
+    def _run(self, handle: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return handle.run(work)
+        except BaseException as error:
+            handle.close()
+            if isinstance(error, sqlite3.Error):
+                raise translated(error, self.path) from error
+            raise
+
+    def _an_idle_one(self) -> Handle:
+        if self._gate.locked():
+            # With enough readers there would always be one more, and a fork would wait for ever.
+            within(self._gate, lambda: None)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return within(self._gate, self._new_reader)
+
+    def _new_reader(self) -> Handle:
+        reader = Handle(self._open)
+        self._readers.add(reader)
+        return reader
+
+    def _open(self, handle: Handle, *, durable: bool = False) -> None:
+        if self._is_closed:
+            raise self._closed_error()
+        handle.connect(
+            self.path,
+            timeout_s=self._lock_timeout_s,
+            pragmas=(
+                f"synchronous = {'FULL' if durable else 'NORMAL'}",
+                f"cache_size = -{CACHE_KIB}",
+                f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+                f"journal_size_limit = {LOG_LIMIT_BYTES}",
+            ),
+        )
+
+    def _closed_error(self) -> StorageUnavailable:
+        return StorageUnavailable(f"the store {self.path} is closed; open it again")
+
+    def _open_durable(self, handle: Handle) -> None:
+        self._open(handle, durable=True)
+        # The names of the file and of its log must be durable, and `fsync` of a file need not see
+        # to it.  A read makes SQLite create the log, which then stays while this one is open.
+        handle.execute("SELECT count(*) FROM sqlite_master")
+        sync_directory(Path(self.path).parent)
+
+    # -- fork and close ---------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Wait for every call in flight, keep others out, and close every connection."""
+        self.write_lock.suspend()
+        self._gate.acquire()
+        for reader in list(self._readers):
+            reader.in_use.acquire()
+            self._suspended.append(reader)
+            reader.close()
+        self._close_writers()
+
+    def resume(self) -> None:
+        """Undo `suspend`; connections are opened again by those who need them."""
+        while self._suspended:
+            self._suspended.pop().in_use.release()
+        self._gate.release()
+        self.write_lock.resume()
+
+    def resume_in_child(self) -> None:
+        """Undo `suspend` in a forked child, where threads that waited do not exist."""
+        self._start_readers()
+        self.write_lock.resume_in_child()
+
+    def close(self) -> None:
+        """Wait for every call in flight and close; later calls are refused."""
+        self._is_closed = True
+        self.write_lock.run_in_process(self._close_writers)
+        within(self._gate, self._close_readers)
+
+    def _close_writers(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _close_readers(self) -> None:
+        for reader in list(self._readers):
+            within(reader.in_use, reader.close)
+
+
+def sync_directory(folder: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system without directories to sync
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def check_format(meta: Mapping[str, object], path: str) -> None:
+    """Refuse a format that a later version has made.
+
+    Raises:
+        ConfigError: naming both versions.
+    """
+    version = meta.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{path} has format version {version}, and this omidpy reads up to "
+            f"{FORMAT_VERSION}; upgrade omidpy to the version that wrote it"
+        )
+
+
+def read_meta(connection: sqlite3.Connection) -> dict[str, object] | None:
+    """Return the contents of omidpy_meta, and the journal mode; None if there is no such table."""
+    try:
+        meta = dict(connection.execute("SELECT name, value FROM omidpy_meta"))
+        (meta["journal_mode"],) = connection.execute("PRAGMA journal_mode").fetchone()
+        return meta
+    except sqlite3.OperationalError as error:
+        if str(error) == "no such table: omidpy_meta":
+            return None
+        raise
+
+
+def force_sync(connection: sqlite3.Connection) -> None:
+    """Change a page in the transaction, so that its commit writes to the log and syncs it.
+
+    SQLite neither writes nor syncs a page that a transaction left as it was.  A durable write of
+    cells that are there already, undurably, would then promise what it did not do.
+    """
+    connection.execute(
+        "INSERT INTO omidpy_meta VALUES ('durable_write_count', 1)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+    )
+
+
+def _create_format(connection: sqlite3.Connection) -> None:
+    if read_meta(connection) is not None:
+        return  # another process was faster
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    for statement in _CREATE:
+        connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO omidpy_meta VALUES (?, ?)",
+        [("format_version", FORMAT_VERSION), ("store_id", uuid.uuid4().hex)],
+    )

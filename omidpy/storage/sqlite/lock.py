@@ -1,0 +1,474 @@
+"""Who may write to the file now?  First one thread of this process, then one process.
+
+`flock` rights on small files beside the database.  The kernel frees them when their holder dies, a
+waiter sleeps until it is its turn, and the file names the holder, so that one that is stopped can
+be reported.  SQLite's own way is to poll, which starves writers under load.
+
+An exception may come at any line of a writer, while it waits or after it was let in.  So what
+others wait for is held by `within` alone: a place in line as long as its thread stands in it, and
+a lock on the file as long as the file is open, each time anew.  Where a thread of our own sleeps
+in `flock` for a writer, it gives the lock back once the writer has left, however it left.
+
+A `flock` belongs to the open file, which `fork` shares: a child closes its copies without unlocking
+them.  No descriptor outlives `exec`.
+
+Lacks waiting for a process lock, and fairness among processes beyond the kernel's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache, partial
+from io import FileIO
+from math import inf
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
+
+from omidpy.base.within import within
+from omidpy.errors import StorageUnavailable
+
+T = TypeVar("T")
+
+_SHORT_PAUSES_S: Final = (0.00005, 0.0001, 0.0002, 0.0004)
+"""How long to try again before a thread is made that sleeps: most writers are done by then."""
+
+_LOOK_S: Final = 0.05
+"""How often one who waits in line looks whether the first in it left without a word."""
+
+_NOTE_BYTES: Final = 512
+"""A note in a lock file: the holder's pid, a space, its purpose, padded with spaces."""
+
+
+class _Place:
+    """A place in line."""
+
+    __slots__ = ("called", "taken")
+
+    def __init__(self) -> None:
+        self.taken = threading.Lock()
+        """Held as long as its thread stands there, or is inside."""
+        self.called: SimpleQueue[None] | None = None
+        """How its thread is told that the line has moved on, if it waits."""
+
+
+class FairLock:
+    """Lets one thread in at a time, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._inside = threading.Lock()
+        """What excludes; the line is for the order."""
+        self._line: deque[_Place] = deque()
+
+    def run(
+        self,
+        work: Callable[[], T],
+        *,
+        timeout_s: float = inf,
+        refusal: Callable[[], Exception] = TimeoutError,
+    ) -> T:
+        """Return what `work` returns, called when this thread's turn has come.
+
+        Args:
+            work: What to do inside.
+            timeout_s: How long to wait at most.
+            refusal: Makes the exception to raise then.
+        """
+        place = _Place()
+        return within(place.taken, self._run_in_line, place, work, timeout_s, refusal)
+
+    def _run_in_line(
+        self,
+        place: _Place,
+        work: Callable[[], T],
+        timeout_s: float,
+        refusal: Callable[[], Exception],
+    ) -> T:
+        self._line.append(place)
+        try:
+            if self._first() is not place and not self._is_called(place, timeout_s):
+                raise refusal()
+            return within(self._inside, work)
+        finally:
+            self._leave(place)
+
+    def _is_called(self, place: _Place, timeout_s: float) -> bool:
+        """Wait until `place` is the first in line; False if that takes too long."""
+        deadline_s = time.monotonic() + timeout_s
+        place.called = SimpleQueue()
+        # Whoever leaves looks for this behind leaving, and we look who is first behind making it.
+        while self._first() is not place:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            with contextlib.suppress(Empty):
+                place.called.get(timeout=min(left_s, _LOOK_S))
+        return True
+
+    def _first(self) -> _Place:
+        """Return the first in line, without those who left it without a word."""
+        while not (first := self._line[0]).taken.locked():
+            self._remove(first)
+        return first
+
+    def _leave(self, place: _Place) -> None:
+        self._remove(place)
+        try:
+            called = self._line[0].called
+        except IndexError:
+            return
+        if called is not None:
+            called.put(None)
+
+    def _remove(self, place: _Place) -> None:
+        with contextlib.suppress(ValueError):  # two who wait may find the same one gone
+            self._line.remove(place)
+
+    # -- fork --------------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Wait for the thread inside, and keep others out."""
+        self._inside.acquire()
+
+    def resume(self) -> None:
+        """Undo `suspend`."""
+        self._inside.release()
+
+
+class _Busy(Exception):
+    """Another process has the lock."""
+
+
+class _Claim:
+    """What a writer asks of the thread that sleeps for it."""
+
+    __slots__ = ("error", "file", "granted", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted = threading.Lock()
+        """Held as long as the writer wants the lock, or has it."""
+        self.granted: SimpleQueue[None] = SimpleQueue()
+        self.file: FileIO | None = None
+        self.error: Exception | None = None
+
+
+class _Sleeper:
+    """Sleeps in `flock` in place of writers, because a blocked `flock` has no timeout.
+
+    Its thread lasts as long as there are claims.  A claim whose writer has gone is passed over.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._claims: SimpleQueue[_Claim] = SimpleQueue()
+        self._awake = threading.Lock()
+        """Held by the thread that serves the claims."""
+        self._opening = threading.Lock()
+        """Held while the file is opened or closed, so that a fork knows whether it is open."""
+        self._file: FileIO | None = None
+
+    def ask(self, claim: _Claim) -> None:
+        """Take the lock for `claim`, some time."""
+        self._claims.put(claim)
+        if not self._awake.locked():
+            threading.Thread(target=self._serve_all, name="omidpy-write-lock", daemon=True).start()
+
+    def _serve_all(self) -> None:
+        # Whoever asks behind the last look and before the lock is free finds it held, and relies on
+        # another look.
+        while not self._claims.empty() and self._awake.acquire(blocking=False):
+            try:
+                self._serve()
+            finally:
+                self._awake.release()
+
+    def _serve(self) -> None:
+        try:
+            with self._opening:
+                self._file = file = _opened(self._path)
+        except StorageUnavailable as error:
+            self._grant(None, error)
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._grant(file, None)
+        except OSError as error:
+            self._grant(None, error)
+        finally:
+            with self._opening:
+                file.close()
+                self._file = None
+
+    def _grant(self, file: FileIO | None, error: Exception | None) -> None:
+        """Let the first writer have the lock that still wants it, until it wants it no more.
+
+        Or let it have the error.
+        """
+        is_used = False
+        while not is_used:
+            try:
+                claim = self._claims.get_nowait()
+            except Empty:
+                return
+            is_used = claim.wanted.locked()
+            claim.file, claim.error = file, error
+            claim.granted.put(None)
+            with claim.wanted:
+                pass
+
+    # -- fork --------------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Let the file be open or closed, and nothing in between."""
+        self._opening.acquire()
+
+    def resume(self) -> None:
+        """Undo `suspend`."""
+        self._opening.release()
+
+    def forget_in_child(self) -> None:
+        """Close a forked child's copy of the file; the parent's thread sleeps on."""
+        if self._file is not None:
+            self._file.close()
+
+
+class WriteLock:
+    """The right to write; not reentrant.
+
+    At most `timeout_s` seconds pass before it is refused.
+    """
+
+    def __init__(self, path: str, *, timeout_s: float) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._threads = FairLock()
+        self._sleeper = _Sleeper(path)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, called while no other thread or process may write.
+
+        Raises:
+            StorageUnavailable: others went on writing for too long; nothing was done.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        return self._threads.run(
+            partial(self._run_alone, work, deadline_s),
+            timeout_s=self._timeout_s,
+            refusal=self._refusal,
+        )
+
+    def run_in_process(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, called while no other thread of this process writes."""
+        return self._threads.run(work)
+
+    def _run_alone(self, work: Callable[[], T], deadline_s: float) -> T:
+        try:
+            return with_file(self._path, partial(self._run_if_free, work, deadline_s))
+        except _Busy:
+            claim = _Claim()
+        return within(claim.wanted, self._run_when_granted, work, deadline_s, claim)
+
+    def _run_if_free(self, work: Callable[[], T], deadline_s: float, file: FileIO) -> T:
+        """Do the work, or raise `_Busy` if another process has the lock."""
+        for pause_s in (*_SHORT_PAUSES_S, None):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if pause_s is None or time.monotonic() + pause_s > deadline_s:
+                    raise _Busy from None
+                time.sleep(pause_s)
+            except OSError as error:
+                raise self._failure(error) from error
+        _write_note(file, "writing")
+        return work()
+
+    def _run_when_granted(self, work: Callable[[], T], deadline_s: float, claim: _Claim) -> T:
+        self._sleeper.ask(claim)
+        try:
+            claim.granted.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except Empty:
+            raise self._refusal() from None
+        if claim.error is not None:
+            raise self._failure(claim.error) from claim.error
+        assert claim.file is not None, "what is granted is a locked file, or an error"
+        _write_note(claim.file, "writing")
+        result = work()
+        # At once: the thread that keeps the lock for us needs time to wake.
+        fcntl.flock(claim.file, fcntl.LOCK_UN)
+        return result
+
+    def _failure(self, error: Exception) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"cannot lock {self._path}: {error}; keep the store on a local disk"
+        )
+
+    def _refusal(self) -> StorageUnavailable:
+        holder = describe_holder(self._path)
+        return StorageUnavailable(
+            f"no right to write within {self._timeout_s:g} s: {self._path} is held by {holder}"
+        )
+
+    # -- fork --------------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Wait for the writer of this process, and keep others out."""
+        self._threads.suspend()
+        self._sleeper.suspend()
+
+    def resume(self) -> None:
+        """Undo `suspend`."""
+        self._sleeper.resume()
+        self._threads.resume()
+
+    def resume_in_child(self) -> None:
+        """Undo `suspend` in a forked child, where threads that waited do not exist."""
+        self._sleeper.forget_in_child()
+        self._sleeper = _Sleeper(self._path)
+        self._threads = FairLock()
+
+
+def with_file(path: str, work: Callable[[FileIO], T]) -> T:
+    """Return what `work` makes of a lock file that is open meanwhile.
+
+    Raises:
+        StorageUnavailable: it cannot be opened; see `open_lock_file`.
+    """
+    with _opened(path) as file: return work(file)  # fmt: skip  # noqa: E701 - see within.py
+
+
+class FileLock:
+    """A `ProcessLock` on a file, not taken yet."""
+
+    def __init__(self, path: str, *, purpose: str) -> None:
+        self._path = path
+        self._purpose = purpose
+        self._mutex = threading.Lock()
+        self._fd: int | None = None
+
+    def take(self) -> None:
+        """Take the lock, without waiting; once.
+
+        Raises:
+            StorageUnavailable: somebody else has it; the message says who.
+        """
+        try:
+            self._take()
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self) -> None:
+        while True:
+            self._fd = open_lock_file(self._path)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = describe_holder(self._path)
+                raise StorageUnavailable(f"{self._path} is held by {holder}") from None
+            if _is_still(self._fd, self._path):
+                break
+            self.release()  # somebody removed the file meanwhile: a lock on it excludes nobody
+        _write_note(self._fd, self._purpose)
+
+    def release(self) -> None:
+        """Give the right up; a second call does nothing."""
+        within(self._mutex, self._release)
+
+    def _release(self) -> None:
+        if self._fd is not None:
+            # Unlocking first frees the lock even while a child, between fork and its first
+            # instruction of ours, still has the open file.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds it."""
+        return self._fd is not None
+
+    def forget_in_child(self) -> None:
+        """Close a forked child's copy; the parent keeps the lock."""
+        self._mutex = threading.Lock()
+        self._close()
+
+
+def _is_still(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116  a pair with fstat
+    except FileNotFoundError:
+        return False
+
+
+def _opened(path: str) -> FileIO:
+    return FileIO(path, "r+", opener=open_lock_file)
+
+
+def open_lock_file(path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
+    """Open a lock file, made if absent.
+
+    Raises:
+        StorageUnavailable: naming the file and the remedy.
+    """
+    try:
+        return os.open(path, flags | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"cannot open the lock file {path}: {error.strerror}; writing needs a writable "
+            "directory with free space beside the store"
+        ) from error
+
+
+def _write_note(file: int | FileIO, purpose: str) -> None:
+    # The note serves messages alone: a full disk must not turn it into a failure.
+    with contextlib.suppress(OSError):
+        os.pwrite(file if isinstance(file, int) else file.fileno(), _note(os.getpid(), purpose), 0)
+
+
+@lru_cache(maxsize=16)
+def _note(pid: int, purpose: str) -> bytes:
+    return f"{pid} {purpose}".encode()[: _NOTE_BYTES - 1].ljust(_NOTE_BYTES - 1) + b"\n"
+
+
+def describe_holder(path: str) -> str:
+    """Say who holds a lock file, as far as the file and the system tell."""
+    try:
+        note = Path(path).read_bytes()[:_NOTE_BYTES].decode(errors="replace").strip()
+    except OSError:
+        note = ""
+    pid_text, _, purpose = note.partition(" ")
+    if not pid_text.isdigit():
+        return "another process"
+    pid = int(pid_text)
+    return f"process {pid} ({purpose}), {_condition(pid)}"
+
+
+def _condition(pid: int) -> str:
+    state = process_state(pid)
+    if state in {"T", "t"}:
+        return f"which is stopped; continue it with `kill -CONT {pid}`, or end it"
+    if state is None:
+        return "which has just ended, or runs in another container; try again, or look for it there"
+    if pid == os.getpid():
+        return "which is this process; release it, or use the object that has it"
+    return f"which is running (state {state}); wait for it, or end it"
+
+
+def process_state(pid: int) -> str | None:
+    """Return the one-letter state of a process as /proc has it; None where that does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[0]

@@ -1,0 +1,455 @@
+"""The embedded default: one SQLite file that many processes write.
+
+Each table's cells are one SQLite table clustered in HBase's order, so that a page of a scan is one
+range of one index.  A call reads in one short view of the file and keeps none: a scan is pages by
+key, because a reader that pinned an old view would not see a shadow cell when it reads it afresh.
+
+Durability: the write-ahead log is one log, so the sync of a durable write makes every earlier write
+durable too, and only durable writes pay for one.
+
+What is remembered between calls is a table's id and families, which never change; ids are never
+used again, so that what is remembered of a dropped table fails and is looked up afresh.
+
+Around `fork` every connection is closed, on both sides opened again when needed; a child does not
+hold its parent's process locks.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from omidpy.base.within import within
+from omidpy.errors import StorageError
+from omidpy.model import (
+    MAX_VERSION,
+    Cell,
+    Column,
+    ColumnSpec,
+    KeyRange,
+    PairedCell,
+    TableSchema,
+)
+from omidpy.storage import forking, rules
+from omidpy.storage.base import (
+    WHOLE_TABLE,
+    Capabilities,
+    Condition,
+    GuardedMutation,
+    ProcessLock,
+    Row,
+    RowMutation,
+)
+from omidpy.storage.sqlite.catalogue import Catalog, Physical
+from omidpy.storage.sqlite.cells import (
+    Bounds,
+    Check,
+    Prepared,
+    apply_effects,
+    apply_guarded,
+    find_cell,
+    in_one_view,
+    pairs_found,
+    read_page,
+    read_row,
+    scan_cells,
+    takes_one_statement,
+    to_cells,
+    to_pairs,
+)
+from omidpy.storage.sqlite.file import Database, StaleTable, force_sync
+from omidpy.storage.sqlite.lock import FileLock
+
+T = TypeVar("T")
+
+
+def url_of(path: str) -> str:
+    """Return the address of a path, from which `connect` finds the same path again."""
+    return "sqlite:///" + path.replace("%", "%25").replace("?", "%3F")
+
+
+class SqliteStore:
+    """A store in one file.  Safe to share among threads and around `fork`.
+
+    A write waits at most `lock_timeout_s` seconds for the writers of other threads and processes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        must_exist: bool = False,
+        lock_timeout_s: float = 10.0,
+    ) -> None:
+        self._path = os.fspath(path)
+        self._file = Database(self._path, must_exist=must_exist, lock_timeout_s=lock_timeout_s)
+        # A connection that nobody refers to lives on until a garbage collection finds it, and a
+        # fork in between would share it.
+        weakref.finalize(self, self._file.close).atexit = False
+        self._catalog = Catalog(self.url)
+        self._known: dict[str, Physical] = {}
+        self._locks: list[FileLock] = []
+        self._locks_mutex = threading.Lock()
+        forking.register(self)
+        try:
+            self._store_id = self._file.prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The address the store was opened with."""
+        return url_of(self._path)
+
+    @property
+    def store_id(self) -> str:
+        """An id made when the file was."""
+        return self._store_id
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but being remote."""
+        return Capabilities()
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+        """Create a table; see `Store`."""
+        rules.check_schema(schema, splits)
+        self._change(lambda connection: self._catalog.create(connection, schema, splits))
+
+    def drop_table(self, table: str) -> None:
+        """Remove a table, its cells and its regions."""
+        self._change(lambda connection: self._catalog.drop(connection, table))
+        self._known.pop(table, None)
+
+    def schema(self, table: str) -> TableSchema:
+        """Return a table's families and attributes."""
+        return self._file.read(lambda connection: self._catalog.schema(connection, table))
+
+    def tables(self) -> list[TableSchema]:
+        """List every table by name."""
+        return self._file.read(self._catalog.schemas)
+
+    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+        """Set attributes of a table; None removes one."""
+        rules.check_attributes(attributes)
+        self._change(
+            lambda connection: self._catalog.set_table_attributes(connection, table, attributes)
+        )
+
+    def set_family_attributes(
+        self, table: str, family: bytes, attributes: Mapping[str, str | None]
+    ) -> None:
+        """Set attributes of a family; None removes one."""
+        rules.check_attributes(attributes)
+        self._change(
+            lambda connection: self._catalog.set_family_attributes(
+                connection, table, family, attributes
+            )
+        )
+
+    def regions(self, table: str) -> list[KeyRange]:
+        """Return the table's regions; see `Store`."""
+        splits = self._file.read(lambda connection: self._catalog.splits(connection, table))
+        return rules.regions_between(splits)
+
+    def split_region(self, table: str, at: bytes) -> None:
+        """Split the region that holds `at`; no-op where one starts there."""
+        self._change(lambda connection: self._catalog.split(connection, table, at))
+
+    def merge_regions(self, table: str, at: bytes) -> None:
+        """Merge the two regions that meet at `at`."""
+        self._change(lambda connection: self._catalog.merge(connection, table, at))
+
+    def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        self._file.write(change, durable=True)
+
+    def _physical(self, table: str) -> Physical:
+        known = self._known.get(table)
+        if known is None:
+            known = self._known[table] = self._file.read(
+                lambda connection: self._catalog.physical(connection, table)
+            )
+        return known
+
+    def _afresh(self, call: Callable[[], T]) -> T:
+        """Run `call`, which uses what is remembered of tables; again if a table was replaced."""
+        last_stale: StaleTable | None = None
+        while True:
+            try:
+                return call()
+            except StaleTable as stale:
+                # A name looked up after it failed cannot fail again unless the file is damaged.
+                if last_stale is not None and str(stale) == str(last_stale):
+                    raise StorageError(
+                        f"{self.url} is damaged ({stale}); restore it from a backup"
+                    ) from stale
+                last_stale = stale
+                self._known.clear()
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows; see `Store`."""
+        bounds = Bounds(min_version, max_version, max_versions)
+        rules.check_bounds(*bounds)
+        for row in rows:
+            rules.check_row(row)
+
+        def call() -> list[Row]:
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+
+            def read(connection: sqlite3.Connection) -> list[Row]:
+                return [read_row(connection, cells, row, specs, bounds) for row in rows]
+
+            if len(rows) == 1 and takes_one_statement(specs, bounds):
+                return self._file.read(read)
+            return self._file.read(partial(in_one_view, read))
+
+        return self._afresh(call)
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange = WHOLE_TABLE,
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+        reverse: bool = False,
+        page_rows: int = 1000,
+    ) -> Iterator[list[Row]]:
+        """Yield pages of rows; see `Store`."""
+        bounds = Bounds(min_version, max_version, max_versions)
+        rules.check_bounds(*bounds)
+        rules.check_page_rows(page_rows)
+        rules.check_range(key_range)
+        rules.selection(table, columns, self._physical(table).families)
+        return self._pages(table, key_range, columns, bounds, reverse=reverse, limit=page_rows)
+
+    def _pages(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        bounds: Bounds,
+        *,
+        reverse: bool,
+        limit: int,
+    ) -> Iterator[list[Row]]:
+        start, end = key_range
+
+        def call() -> tuple[list[Row], bool]:
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+            if specs is not None and not specs:
+                return [], True
+
+            def read(connection: sqlite3.Connection) -> tuple[list[Row], bool]:
+                found = scan_cells(
+                    connection, cells, KeyRange(start, end), specs, bounds, reverse=reverse
+                )
+                return read_page(found, limit, to_cells)
+
+            if bounds.max_versions is None:
+                return self._file.read(read)
+            return self._file.read(partial(in_one_view, read))
+
+        is_last = False
+        while not is_last:
+            page, is_last = self._afresh(call)
+            if not page:
+                return
+            if reverse:
+                end = page[-1][0].row
+                page = [row[::-1] for row in page]
+            else:
+                start = page[-1][0].row + b"\x00"
+            yield page
+
+    def scan_pairs(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        page_rows: int,
+    ) -> Iterator[list[list[PairedCell]]]:
+        """Yield pages of data cells with their shadow cells; see `PairsCells`."""
+        start, end = key_range
+
+        def call() -> tuple[list[list[PairedCell]], bool]:
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+
+            def read(connection: sqlite3.Connection) -> tuple[list[list[PairedCell]], bool]:
+                found = pairs_found(connection, cells, KeyRange(start, end), specs, max_version)
+                return read_page(found, page_rows, to_pairs)
+
+            return self._file.read(read)
+
+        is_last = False
+        while not is_last:
+            page, is_last = self._afresh(call)
+            if not page:
+                return
+            start = page[-1][0][0] + b"\x00"
+            yield page
+
+    def find_cell(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+    ) -> Cell | None:
+        """Return a cell of the first row that has such a one; see `Store`."""
+        rules.check_bounds(min_version, max_version, None)
+        bounds = Bounds(min_version, max_version, None)
+
+        def call() -> Cell | None:
+            cells, families = self._physical(table)
+            specs = rules.selection(table, columns, families)
+            return self._file.read(
+                lambda connection: find_cell(connection, cells, prefix, specs, bounds)
+            )
+
+        return self._afresh(call)
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Apply row mutations, all in one transaction; see `Store`."""
+
+        def call() -> None:
+            changes: list[tuple[str, rules.Effects]] = []
+            for table, mutations in batch.items():
+                cells, families = self._physical(table)
+                effects: rules.Effects = {}
+                for mutation in mutations:
+                    rules.add_effects(effects, table, mutation, families)
+                changes.append((cells, effects))
+
+            def apply(connection: sqlite3.Connection) -> None:
+                for cells, effects in changes:
+                    apply_effects(connection, cells, effects)
+                if durable:
+                    force_sync(connection)
+
+            self._file.write(apply, durable=durable)
+
+        self._afresh(call)
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Apply `mutation` if the newest version of `column` has the value `expected`."""
+        rules.check_same_row(row, mutation)
+        condition = Condition(table, row, column, expected)
+        result = self.write_guarded([GuardedMutation(table, mutation, condition)], durable=durable)
+        return result == [True]
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Apply mutations in one transaction; each sees what those before it did."""
+
+        def call() -> list[bool] | None:
+            prepared: list[Prepared] = []
+            for table, mutation, condition in mutations:
+                cells, families = self._physical(table)
+                effects: rules.Effects = {}
+                rules.add_effects(effects, table, mutation, families)
+                prepared.append(Prepared(cells, effects, self._check(condition)))
+            first = self._check(guard)
+
+            def apply(connection: sqlite3.Connection) -> list[bool] | None:
+                applied = apply_guarded(connection, prepared, first)
+                if durable and applied and any(applied):
+                    force_sync(connection)
+                return applied
+
+            return self._file.write(apply, durable=durable)
+
+        return self._afresh(call)
+
+    def _check(self, condition: Condition | None) -> Check | None:
+        if condition is None:
+            return None
+        cells, families = self._physical(condition.table)
+        rules.check_condition(condition, families)
+        return Check(cells, condition.row, condition.column, condition.expected)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def lock(self, name: str, *, purpose: str) -> ProcessLock:
+        """Take an exclusive lock among all processes that opened this file, without waiting."""
+        rules.check_lock_name(name)
+        return within(self._locks_mutex, self._take_lock, name, purpose)
+
+    def _take_lock(self, name: str, purpose: str) -> FileLock:
+        self._locks = [lock for lock in self._locks if lock.is_held]
+        lock = FileLock(f"{self._file.path}-{name}.lock", purpose=purpose)
+        self._locks.append(lock)  # before it is taken, so that `close` gives it up in any case
+        lock.take()
+        return lock
+
+    def close(self) -> None:
+        """Free every resource, locks included; a second call does nothing."""
+        self._file.close()
+        within(self._locks_mutex, self._release_locks)
+
+    def _release_locks(self) -> None:
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+
+    def before_fork(self) -> None:
+        """Close every connection; see `forking.ForkAware`."""
+        self._locks_mutex.acquire()
+        self._file.suspend()
+
+    def after_fork_in_parent(self) -> None:
+        """Let callers in again; connections are opened when needed."""
+        self._file.resume()
+        self._locks_mutex.release()
+
+    def after_fork_in_child(self) -> None:
+        """Start afresh, without the parent's process locks."""
+        self._locks_mutex = threading.Lock()
+        for lock in self._locks:
+            lock.forget_in_child()
+        self._locks.clear()
+        self._file.resume_in_child()

@@ -1,0 +1,1 @@
+"""A transaction, from its first write to its end."""

@@ -1,0 +1,479 @@
+"""The writes of one transaction: what is buffered, what was sent, and at which version.
+
+Pure bookkeeping, no I/O.  A request whose answer was lost is sent again, and the first copy of it
+may still arrive, late.  Two rules make that harmless (docs/decisions/0007):
+
+    a cell once sent is written again only at a higher version (a checkpoint), and
+    only byte-identical cells are ever sent again.
+
+So whatever may have reached the store is remembered as sent, acknowledged or not, with the value it
+was sent with.  Of a cell that another process wrote, in its part of the transaction, this buffer
+knows the version alone, and None stands for the value.
+
+Savepoints are layers: each begins with a checkpoint of its own, writes go to the top one, and what
+an undone layer had already sent is named, so that exactly those versions can be deleted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from omidpy.base.cells import encode_long, shadow_qualifier
+from omidpy.errors import UsageError
+from omidpy.model import TIMESTAMP_STEP, Cell, CellName, KeyRange, Timestamp
+from omidpy.storage.base import DeleteVersion, Put, RowMutation
+
+MAX_CHECKPOINTS: Final = TIMESTAMP_STEP - 1
+
+FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
+"""A transaction that has buffered more than this flushes before it commits."""
+
+FEW_KEYS: Final = 8
+"""Up to this many new keys are inserted one by one; from there on one sort is quicker."""
+
+_CELL_OVERHEAD_BYTES: Final = 64
+
+_new: Final = tuple.__new__
+"""`_new(Put, fields)` is `Put(*fields)`, without the call of a Python function that this one is."""
+
+
+class ContradictingPart(UsageError):
+    """Two parts of a transaction cannot both be true."""
+
+
+Columns = dict[tuple[bytes, bytes], bytes]
+"""Column -> value or tombstone."""
+
+
+_NOTHING: Final[Columns] = {}
+"""Not to be changed."""
+
+
+class DroppedSavepoint(NamedTuple):
+    """What an undone savepoint had sent."""
+
+    sent: Sequence[tuple[CellName, int]]
+    was_acknowledged: bool
+    """Whether the store has said that all of it arrived."""
+
+    @property
+    def deletes(self) -> dict[str, list[RowMutation]]:
+        """The exact deletes that take it back."""
+        return _deletes(self.sent)
+
+
+class _Rows:
+    """The buffered rows of one table: found by key, and in the order of keys by range."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[bytes, Columns] = {}
+        self._ordered: list[bytes] = []
+        self._unordered: list[bytes] = []
+
+    def columns(self, row: bytes) -> Columns:
+        """Return the columns of a row, to be changed."""
+        columns = self.by_key.get(row)
+        if columns is None:
+            columns = self.by_key[row] = {}
+            self._unordered.append(row)
+        return columns
+
+    def keys_in(self, key_range: KeyRange) -> list[bytes]:
+        """Return the keys in a range, in order.
+
+        Cost: O(log n + result), and the sorting of keys that came since the last call.
+        """
+        keys, added = self._ordered, self._unordered
+        if len(added) <= FEW_KEYS:
+            for key in added:
+                insort(keys, key)
+        else:
+            keys += added
+            keys.sort()
+        added.clear()
+        end = bisect_left(keys, key_range.end) if key_range.end else len(keys)
+        return keys[bisect_left(keys, key_range.start) : end]
+
+
+class _Layer:
+    """The writes since one savepoint; the lowest layer is the transaction itself."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, _Rows] = {}
+        self.sent: list[tuple[CellName, int]] = []
+        self.size_bytes = 0
+        self.flaw: str | None = None
+
+    def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
+        rows = self.tables.get(table)
+        if rows is None:
+            rows = self.tables[table] = _Rows()
+        columns = rows.columns(row)
+        column = (family, qualifier)
+        old = columns.get(column)
+        if old is None:
+            self.size_bytes += len(row) + len(family) + len(qualifier) + _CELL_OVERHEAD_BYTES
+        else:
+            self.size_bytes -= len(old)
+        self.size_bytes += len(value)
+        columns[column] = value
+
+    def cells(self) -> Iterator[tuple[CellName, bytes]]:
+        for table, rows in self.tables.items():
+            for row, columns in rows.by_key.items():
+                for (family, qualifier), value in columns.items():
+                    yield _new(CellName, (table, row, family, qualifier)), value
+
+    def row(self, table: str, row: bytes) -> Columns:
+        rows = self.tables.get(table)
+        return _NOTHING if rows is None else rows.by_key.get(row, _NOTHING)
+
+    def clear(self) -> None:
+        self.tables = {}
+        self.size_bytes = 0
+
+
+class WriteBuffer:
+    """What one transaction has written so far."""
+
+    def __init__(self, start_ts: Timestamp, *, fixed_version: int | None = None) -> None:
+        """Start empty.
+
+        Args:
+            start_ts: The transaction.
+            fixed_version: Send everything at this version, and refuse to send a cell twice.
+        """
+        self._start_ts = start_ts
+        self._fixed_version = fixed_version
+        self._merged: set[CellName] = set()
+        self._conflict_free: set[CellName] = set()
+        self._checkpoint = 0
+        self._used_checkpoint = -1
+        """Up to this checkpoint versions are not to be used: deleted at, or given to workers."""
+        self._reserved_checkpoint: int | None = None
+        self._layers = [_Layer()]
+        self._taken: list[_Layer] = []
+        self._sent: dict[CellName, dict[int, bytes | None]] = {}
+        self._unacknowledged: dict[tuple[CellName, int], None] = {}
+
+    # -- writing and reading -------------------------------------------------------------------
+
+    def put(
+        self,
+        table: str,
+        row: bytes,
+        family: bytes,
+        qualifier: bytes,
+        value: bytes,
+        *,
+        conflict_free: bool = False,
+    ) -> None:
+        """Buffer a value, or a tombstone.
+
+        A cell is free of conflicts only if every write of it was asked to be.
+        """
+        if conflict_free or self._conflict_free:
+            name = CellName(table, row, family, qualifier)
+            if not conflict_free:
+                self._conflict_free.discard(name)
+            elif not self._is_written(name):
+                self._conflict_free.add(name)
+        self._layers[-1].put(table, row, family, qualifier, value)
+
+    def _is_written(self, name: CellName) -> bool:
+        column = (name.family, name.qualifier)
+        return name in self._sent or any(
+            column in layer.row(name.table, name.row) for layer in self._layers
+        )
+
+    def row(self, table: str, row: bytes) -> Columns:
+        """Return what is buffered for a row.  Not to be changed."""
+        if len(self._layers) == 1:
+            return self._layers[0].row(table, row)
+        merged: Columns = {}
+        for layer in self._layers:
+            merged.update(layer.row(table, row))
+        return merged
+
+    def rows_in(self, table: str, key_range: KeyRange) -> dict[bytes, Columns]:
+        """Return a copy of what is buffered for the rows of a range."""
+        merged: dict[bytes, Columns] = {}
+        for layer in self._layers:
+            rows = layer.tables.get(table)
+            if rows is not None:
+                for key in rows.keys_in(key_range):
+                    merged.setdefault(key, {}).update(rows.by_key[key])
+        return merged
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the transaction has written nothing at all."""
+        return not self._sent and not any(layer.tables for layer in self._layers)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the buffered cells take."""
+        layers = self._layers
+        if len(layers) == 1:
+            return layers[0].size_bytes
+        return sum(layer.size_bytes for layer in layers)
+
+    @property
+    def savepoint_bytes(self) -> int:
+        """How much of `size_bytes` belongs to open savepoints."""
+        return sum(layer.size_bytes for layer in self._layers[1:])
+
+    # -- savepoints ----------------------------------------------------------------------------
+
+    def spoil(self, reason: str) -> None:
+        """Note that the writes since the open savepoint, or all of them, are half of something."""
+        top = self._layers[-1]
+        top.flaw = top.flaw or reason
+
+    @property
+    def flaw(self) -> str | None:
+        """Why what the transaction has written may not be committed; None if it may."""
+        return self._layers[0].flaw
+
+    @property
+    def has_savepoint(self) -> bool:
+        """Whether a savepoint is open."""
+        return len(self._layers) > 1
+
+    def open_savepoint(self) -> None:
+        """Begin a layer, with a checkpoint of its own.
+
+        Raises:
+            UsageError: the transaction has used all of its checkpoints.
+        """
+        self._take_checkpoint()
+        self._layers.append(_Layer())
+
+    def keep_savepoint(self) -> None:
+        """Make the top layer part of the one below it."""
+        top = self._layers.pop()
+        below = self._layers[-1]
+        for name, value in top.cells():
+            below.put(*name, value)
+        below.sent.extend(top.sent)
+        below.flaw = below.flaw or top.flaw
+
+    def drop_savepoint(self) -> DroppedSavepoint:
+        """Forget the top layer; return what it had sent already.
+
+        Nothing is written again at a deleted version, because HBase's delete markers hide later
+        puts: whatever is flushed next takes a higher one.
+        """
+        top = self._layers.pop()
+        if top.sent:
+            self._used_checkpoint = self._checkpoint
+        was_acknowledged = not any(sent in self._unacknowledged for sent in top.sent)
+        for name, version in top.sent:
+            self._unacknowledged.pop((name, version), None)
+            versions = self._sent[name]
+            del versions[version]
+            if not versions:
+                del self._sent[name]
+        return DroppedSavepoint(top.sent, was_acknowledged)
+
+    def restore_savepoint(self, dropped: DroppedSavepoint) -> None:
+        """Count cells that may not be gone as sent again, so that a rollback removes them."""
+        for name, version in dropped.sent:
+            self._sent.setdefault(name, {})[version] = None
+
+    def _take_checkpoint(self) -> None:
+        if self._checkpoint == MAX_CHECKPOINTS:
+            raise UsageError(
+                f"transaction {self._start_ts} has used the {MAX_CHECKPOINTS} checkpoints that "
+                "Omid's format has, one for each savepoint, token and flush that rewrites a cell; "
+                "flush less often, use fewer savepoints, or commit and begin again"
+            )
+        self._checkpoint += 1
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def take(self, *, with_savepoints: bool = False) -> dict[str, list[RowMutation]]:
+        """Note the buffered cells as sent and return what must be written, rows in order.
+
+        They stay readable here until `acknowledge`.  Cells of an earlier attempt without
+        acknowledgement are included, byte for byte the same.
+
+        Args:
+            with_savepoints: Take the cells of open savepoints too, which undoing them must then
+                delete; otherwise they stay.
+
+        Raises:
+            UsageError: a sent cell would have to be written again and no checkpoint is left;
+                nothing is lost, the cells stay buffered.
+        """
+        self._taken = self._layers[:] if with_savepoints else self._layers[:1]
+        for layer in self._taken:
+            changed = dict(layer.cells())
+            rewritten = None
+            if self._sent:
+                changed = {name: new for name, new in changed.items() if self._newest(name) != new}
+                rewritten = next((name for name in changed if name in self._sent), None)
+            if self._fixed_version is not None and rewritten is not None:
+                raise UsageError(
+                    f"{rewritten} was flushed already, and a worker of transaction "
+                    f"{self._start_ts} cannot write it again; write each cell once, or less than "
+                    "2 MiB in all"
+                )
+            if changed and (rewritten or self._checkpoint <= self._used_checkpoint):
+                self._take_checkpoint()
+            version = self._fixed_version or self._start_ts + self._checkpoint
+            for name, value in changed.items():
+                self._sent.setdefault(name, {})[version] = value
+                self._unacknowledged[name, version] = None
+                layer.sent.append((name, version))
+        batch: dict[str, dict[bytes, list[Put]]] = {}
+        for name, sent_version in self._unacknowledged:
+            sent = self._sent[name][sent_version]
+            assert sent is not None, "only cells of this buffer wait for an acknowledgement"
+            table, row, family, qualifier = name
+            put = _new(Put, (family, qualifier, sent_version, sent))
+            rows = batch.get(table)
+            if rows is None:
+                rows = batch[table] = {}
+            if row in rows:
+                rows[row].append(put)
+            else:
+                rows[row] = [put]
+        return {
+            table: [_new(RowMutation, (row, rows[row], ())) for row in sorted(rows)]
+            for table, rows in batch.items()
+        }
+
+    def can_rewrite(self) -> bool:
+        """Whether a flush now would leave a checkpoint for the flush at commit."""
+        if self._checkpoint < MAX_CHECKPOINTS - len(self._layers):
+            return True
+        if self._checkpoint <= self._used_checkpoint:
+            return False
+        return not any(name in self._sent for layer in self._layers for name, _ in layer.cells())
+
+    def acknowledge(self) -> None:
+        """Note that everything taken is in the store, and now read from there."""
+        self._unacknowledged = {}
+        for layer in self._taken:
+            layer.clear()
+        self._taken = []
+
+    def _newest(self, name: CellName) -> bytes | None:
+        versions = self._sent.get(name)
+        return None if versions is None else versions[max(versions)]
+
+    # -- parts of other processes --------------------------------------------------------------
+
+    def reserve_version(self) -> int:
+        """Return a version for workers, at which this buffer has sent and will send nothing.
+
+        Tokens share it until this buffer sends something again: what a worker writes must lie above
+        what it reads.
+        """
+        if self._reserved_checkpoint != self._checkpoint:
+            self._take_checkpoint()
+            self._reserved_checkpoint = self._used_checkpoint = self._checkpoint
+        return self._start_ts + self._checkpoint
+
+    def merge(
+        self,
+        names: Sequence[CellName],
+        version: int,
+        *,
+        conflict_free: Collection[CellName] = (),
+        is_again: bool = False,
+    ) -> None:
+        """Count the cells of a part as sent by this transaction.
+
+        Args:
+            names: The cells.
+            version: That of all of them.
+            conflict_free: Those that are not checked for conflicts.
+            is_again: Another attempt wrote the same cells, and was merged already.
+
+        Raises:
+            ContradictingPart: another part holds one of the cells too.
+        """
+        twice = None if is_again else next((name for name in names if name in self._merged), None)
+        if twice is not None:
+            raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
+        self._merged.update(names)
+        self._conflict_free.update(name for name in conflict_free if not self._is_written(name))
+        self._conflict_free.difference_update(set(names).difference(conflict_free))
+        for name in names:
+            self._sent.setdefault(name, {})[version] = None
+
+    def has_sent(self, name: CellName, version: int) -> bool:
+        """Say whether a cell is one of this transaction's, of its own or of a merged part."""
+        return version in self._sent.get(name, ())
+
+    def written(self) -> list[tuple[CellName, bytes]]:
+        """Return every cell that this buffer itself sent, with its newest value."""
+        newest = ((name, versions[max(versions)]) for name, versions in self._sent.items())
+        return [(name, value) for name, value in newest if value is not None]
+
+    # -- after the decision --------------------------------------------------------------------
+
+    def names(self) -> list[CellName]:
+        """Return every cell that was sent, once."""
+        return list(self._sent)
+
+    def checked_names(self) -> list[CellName]:
+        """Return every cell that was sent and is checked for conflicts, once."""
+        return [name for name in self._sent if name not in self._conflict_free]
+
+    def conflict_free_names(self) -> list[CellName]:
+        """Return every cell that was sent and is not checked for conflicts, sorted."""
+        return sorted(self._conflict_free.intersection(self._sent))
+
+    def tables(self) -> set[str]:
+        """Return the tables that were written."""
+        return {name.table for name in self._sent}
+
+    def witness(self) -> tuple[str, Cell] | None:
+        """Return one cell that was sent, with its table: its shadow cell proves a commit."""
+        for name, versions in self._sent.items():
+            version = max(versions)
+            return name.table, Cell(
+                name.row, name.family, name.qualifier, version, versions[version] or b""
+            )
+        return None
+
+    def shadow_cells(self, commit_ts: Timestamp) -> dict[str, list[RowMutation]]:
+        """Return the shadow cells of every version sent, one mutation a row."""
+        value = encode_long(commit_ts)
+        puts: dict[str, dict[bytes, list[Put]]] = {}
+        for (table, row, family, qualifier), versions in self._sent.items():
+            shadow = shadow_qualifier(qualifier)
+            rows = puts.get(table)
+            if rows is None:
+                rows = puts[table] = {}
+            cells = rows.get(row)
+            if cells is None:
+                cells = rows[row] = []
+            for version in versions:
+                cells.append(_new(Put, (family, shadow, version, value)))
+        return {
+            table: [_new(RowMutation, (row, cells, ())) for row, cells in rows.items()]
+            for table, rows in puts.items()
+        }
+
+    def removals(self) -> dict[str, list[RowMutation]]:
+        """Return the exact deletes that take back every cell sent."""
+        return _deletes(
+            [(name, version) for name, versions in self._sent.items() for version in versions]
+        )
+
+
+def _deletes(sent: Iterable[tuple[CellName, int]]) -> dict[str, list[RowMutation]]:
+    deletes: dict[str, dict[bytes, list[DeleteVersion]]] = {}
+    for name, version in sent:
+        row = deletes.setdefault(name.table, {}).setdefault(name.row, [])
+        row.append(DeleteVersion(name.family, name.qualifier, version))
+    return {
+        table: [RowMutation(row, deletes=cells) for row, cells in rows.items()]
+        for table, rows in deletes.items()
+    }

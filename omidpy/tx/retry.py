@@ -1,0 +1,174 @@
+"""Running a transaction again: which errors, how often, how long in between.
+
+Only errors that are `retryable` are retried, and always the whole transaction from `begin`; an
+unknown outcome never is.  The pause is drawn from [0, cap] with a cap that doubles (full jitter),
+so that transactions in conflict spread out.
+
+Source: Brooker, "Exponential Backoff And Jitter".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from omidpy.base.blocks import Block, exit_of_block
+from omidpy.base.clock import Clock
+from omidpy.errors import OmidError, UsageError
+from omidpy.model import TransactionStatus
+
+if TYPE_CHECKING:
+    from omidpy.tx.transaction import Transaction
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 0.005
+LONGEST_PAUSE_S: Final = 1.0
+
+_JITTER: Final = random.SystemRandom()
+"""One for all, without a seed that forked processes would share.
+
+A generator for each transaction costs it 15 µs of seeding, and few draw from it.
+"""
+
+
+class Backoff:
+    """How long to wait before the next try, and whether there is to be one."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        budget_s: float,
+        *,
+        rng: random.Random | None = None,
+        on_retry: Callable[[], object] | None = None,
+    ) -> None:
+        if budget_s < 0:
+            raise UsageError(f"a retry budget must not be negative, but is {budget_s} seconds")
+        self._clock = clock
+        self._budget_s = budget_s
+        self._begun_s = clock.monotonic_s()
+        self._rng = rng or _JITTER
+        self._on_retry = on_retry
+        self._cap_s = FIRST_PAUSE_S
+        self.number = 1
+        """The try under way."""
+
+    def pause_s(self, error: OmidError) -> float:
+        """Return the seconds to wait after a failed try, which is logged and counted.
+
+        Raises:
+            OmidError: `error` itself, if it is not retryable or the budget is spent.
+        """
+        elapsed_s = self.note(error)
+        if not error.retryable:
+            raise error
+        if elapsed_s >= self._budget_s:
+            tries = "1 try" if self.number == 1 else f"{self.number} tries"
+            error.give_up(
+                f"given up after {tries} in {elapsed_s:.1f} s, since the budget of "
+                f"{self._budget_s:g} s is spent"
+            )
+            raise error
+        pause_s = min(self._budget_s - elapsed_s, self._rng.uniform(0, self._cap_s))
+        self._cap_s = min(self._cap_s * 2, LONGEST_PAUSE_S)
+        log.info(
+            "try %d failed after %.3f s in all, the next one is in %.3f s: %s",
+            self.number,
+            elapsed_s,
+            pause_s,
+            error.event,
+        )
+        self.number += 1
+        if self._on_retry is not None:
+            self._on_retry()
+        return pause_s
+
+    def note(self, error: OmidError) -> float:
+        """Write on an error how often it was tried and for how long; return the latter."""
+        elapsed_s = self._clock.monotonic_s() - self._begun_s
+        error.attempts, error.elapsed_s = self.number, elapsed_s
+        return elapsed_s
+
+
+class Attempt:
+    """One try: `with attempt as tx:` commits, rolls back, or makes room for the next try.
+
+    Attributes:
+        number: Which try this is, from 1; one that could not begin counts.
+        succeeded: Whether the block ran to its end and was committed.
+        error: Why it is tried again; None if it is not.
+    """
+
+    def __init__(self, transaction: Transaction, backoff: Backoff) -> None:
+        self._transaction = transaction
+        self._backoff = backoff
+        self.number = backoff.number
+        self.succeeded = False
+        self.error: OmidError | None = None
+        self.block: Block | None = None
+
+    def __enter__(self) -> Transaction:
+        self._transaction.block = self.block
+        return self._transaction.__enter__()
+
+    @exit_of_block
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        try:
+            is_rolled_back = self._transaction.__exit__(exc_type, exc, traceback)
+        except OmidError as error:
+            if not error.retryable:
+                self._backoff.note(error)
+                raise
+            self.error = error
+            return True
+        if is_rolled_back:
+            return True
+        if isinstance(exc, OmidError):
+            # The block may have ended the transaction itself: one that committed is not run again.
+            if exc.retryable and self._transaction.status is TransactionStatus.ROLLED_BACK:
+                self.error = exc
+                return True
+            self._backoff.note(exc)
+        self.succeeded = exc_type is None
+        return False
+
+
+class Attempts:
+    """Tries until one commits, an error is not retryable, or the budget is spent."""
+
+    def __init__(
+        self,
+        begin: Callable[[], Transaction],
+        clock: Clock,
+        budget_s: float,
+        *,
+        pause: Callable[[float], object] | None = None,
+        rng: random.Random | None = None,
+        on_retry: Callable[[], object] | None = None,
+    ) -> None:
+        self._begin = begin
+        self._backoff = Backoff(clock, budget_s, rng=rng, on_retry=on_retry)
+        self._pause = pause or time.sleep
+
+    def __iter__(self) -> Iterator[Attempt]:
+        while True:
+            try:
+                transaction = self._begin()
+            except OmidError as error:
+                self._pause(self._backoff.pause_s(error))
+                continue
+            attempt = Attempt(transaction, self._backoff)
+            yield attempt
+            if attempt.error is None:
+                return
+            self._pause(self._backoff.pause_s(attempt.error))

@@ -1,0 +1,91 @@
+"""A part of a transaction that is undone alone.
+
+The buffer keeps the writes of an open savepoint in a layer of their own, at a checkpoint of Omid's
+format; undoing it forgets the layer.  What the layer had flushed already, because the buffer grew
+past its limit, must be deleted from the store, exactly and acknowledged, or the transaction can
+only be rolled back: a commit would make what is left visible (docs/decisions/0007).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol
+
+from omidpy.errors import StorageError, TransactionClosed
+from omidpy.storage.base import Store
+from omidpy.tx.buffer import WriteBuffer
+
+
+class Owner(Protocol):
+    """The transaction, as its savepoints see it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can still be used, in the process that began it."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raise unless it is running and may write."""
+        ...
+
+    def forbid_commit(self, reason: str) -> None:
+        """Let every commit end in a rollback that names the reason."""
+        ...
+
+
+class Savepoint:
+    """A block that is undone if it raises: `with tx.savepoint(): ...`."""
+
+    def __init__(self, owner: Owner, buffer: WriteBuffer, store: Store) -> None:
+        self._owner = owner
+        self._buffer = buffer
+        self._store = store
+        self._is_entered = False
+
+    def __enter__(self) -> None:
+        if self._is_entered:
+            raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
+        self._owner.check_writable()
+        self._buffer.open_savepoint()
+        self._is_entered = True
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._owner.is_running:
+            return
+        if exc_type is None:
+            self._buffer.keep_savepoint()
+        else:
+            self._undo()
+
+    def _undo(self) -> None:
+        dropped = self._buffer.drop_savepoint()
+        if not dropped.deletes:
+            return
+        reason = None
+        try:
+            if not dropped.was_acknowledged:
+                reason = (
+                    "a savepoint was undone whose cells had been sent without an acknowledgement, "
+                    "so that they may still arrive"
+                )
+            elif not self._store.capabilities.exact_delete:
+                reason = (
+                    "a savepoint was undone after some of its cells had been flushed, and this "
+                    "store cannot delete single versions"
+                )
+            else:
+                # An interrupt leaves it open which of them are gone.
+                reason = "the removal of an undone savepoint's flushed cells was interrupted"
+                self._store.write(dropped.deletes)
+                reason = None
+        except StorageError as error:
+            reason = f"the flushed cells of an undone savepoint could not be deleted: {error}"
+        finally:
+            if reason is not None:
+                self._buffer.restore_savepoint(dropped)
+                self._owner.forbid_commit(reason)

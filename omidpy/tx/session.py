@@ -1,0 +1,144 @@
+"""What the transactions of one manager share: store and oracle, and what stands around them.
+
+It stands below `Transaction` and `Worker`, which are made with it, and knows neither, so that
+nothing down here points up to the manager.  It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final, Protocol
+
+from omidpy.base.client_metrics import Tally
+from omidpy.base.clock import Clock
+from omidpy.commit.outcome import OutcomeFinder
+from omidpy.commit.post_commit import (
+    IN_A_FILE,
+    ON_A_CLUSTER,
+    AsyncPostCommitter,
+    Completer,
+    NoPostCommitter,
+    PostCommitter,
+    SyncPostCommitter,
+)
+from omidpy.errors import UsageError
+from omidpy.facts.catalog import Catalog
+from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import Watermarks
+from omidpy.model import TransactionStatus
+from omidpy.oracle.base import Oracle
+from omidpy.reading.resolution import CellResolver
+from omidpy.reading.snapshot import SnapshotReader
+from omidpy.storage.base import Store
+
+POST_COMMIT_MODES: Final = ("async", "sync", "none")
+
+
+class Joinable(Protocol):
+    """A transaction, as those see it who may join it."""
+
+    @property
+    def status(self) -> TransactionStatus:
+        """Whether it still runs."""
+
+    @property
+    def is_in_block(self) -> bool:
+        """Whether the block that entered it still runs, however that may have ended."""
+
+
+class Session:
+    """One store with its oracle, as one manager uses them.  Safe to share among threads.
+
+    Attributes:
+        store: Where the tables are.
+        oracle: The oracle of that store.
+        clock: For ages and retry budgets.
+        on_step: Called with the name of each step of the commit protocol.
+        generation: How many forks lie between the process that made it and this one.
+        catalog: The tables.
+        control: Facts about the store.
+        watermarks: What compactions have recorded.
+        reader: Opens snapshots.
+        outcomes: Finds out what became of a transaction.
+        post_committer: Writes shadow cells.
+        tally: Counts.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        oracle: Oracle,
+        *,
+        clock: Clock,
+        catalog: Catalog,
+        post_commit: str,
+        on_step: Callable[[str], None] | None = None,
+    ) -> None:
+        """Join them; `post_commit` is one of `POST_COMMIT_MODES`."""
+        if post_commit not in POST_COMMIT_MODES:
+            raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
+        self.store = store
+        self.oracle = oracle
+        self.clock = clock
+        self.catalog = catalog
+        self.on_step: Callable[[str], None] = on_step or _no_step
+        self.generation = 0
+        self.tally = Tally()
+        self.control = ControlTable(store)
+        self.watermarks = Watermarks(self.control)
+        commit_table = CommitTable(store)
+        self.outcomes = OutcomeFinder(store, commit_table, oracle, clock)
+        completer = Completer(store, commit_table, self._reach_step)
+        self.post_committer: PostCommitter = _post_committer(
+            post_commit, completer, is_remote=store.capabilities.remote
+        )
+        self.reader = SnapshotReader(
+            store,
+            CellResolver(store, commit_table),
+            self.watermarks,
+            clock,
+            owes=self.post_committer.owes,
+            on_healed=self.tally.healed,
+        )
+        self._ambient: ContextVar[tuple[Joinable, ...]] = ContextVar("ambient", default=())
+
+    # -- blocks --------------------------------------------------------------------------------
+
+    def push_ambient(self, transaction: Joinable) -> None:
+        """Let `transactional` functions called from here on join `transaction`."""
+        self._ambient.set((*self.ambient(), transaction))
+
+    def ambient(self) -> tuple[Joinable, ...]:
+        """Return what can be joined, without blocks that an exception ended at their very end."""
+        return tuple(tx for tx in self._ambient.get() if tx.is_in_block)
+
+    def pop_ambient(self, transaction: Joinable) -> None:
+        """End what `push_ambient` began."""
+        self._ambient.set(tuple(tx for tx in self._ambient.get() if tx is not transaction))
+
+    # -- fork ----------------------------------------------------------------------------------
+
+    def after_fork_in_child(self) -> None:
+        """Forget what is the parent's to finish."""
+        self.generation += 1
+        self.tally.reset()
+        self.reader.resolver.cache.forget()
+        if isinstance(self.post_committer, AsyncPostCommitter):
+            self.post_committer.after_fork_in_child()
+
+    def _reach_step(self, step: str) -> None:
+        self.on_step(step)
+
+
+def _no_step(_: str) -> None:
+    """Let every step pass."""
+
+
+def _post_committer(mode: str, completer: Completer, *, is_remote: bool) -> PostCommitter:
+    if mode == "sync":
+        return SyncPostCommitter(completer)
+    if mode == "async":
+        return AsyncPostCommitter(completer, ON_A_CLUSTER if is_remote else IN_A_FILE)
+    return NoPostCommitter()

@@ -1,0 +1,209 @@
+"""What a table writes into its transaction: checked first, and then applied whole.
+
+A write has two halves.  The first looks at every argument and touches nothing; the second puts what
+was checked into the buffer, which cannot fail.  Between them lies the one thing that can: deleting
+a row or a family reads which columns it has.  So of many writes handed over together either all are
+in the transaction or none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from omidpy.base.arguments import (
+    check_bytes,
+    check_row,
+    check_value_size,
+    parse_column,
+    parse_columns,
+)
+from omidpy.base.cells import check_writable, is_tombstone, tombstone_for
+from omidpy.facts.layout import TableLayout
+from omidpy.model import ColumnSpec
+from omidpy.reading.visibility import SeenRow, cells_of
+
+if TYPE_CHECKING:
+    from omidpy.reading.snapshot import Snapshot
+    from omidpy.tx.buffer import WriteBuffer
+
+
+CheckedCells: TypeAlias = Sequence[tuple[bytes, bytes, bytes]]
+"""(family, qualifier, value)."""
+
+
+class CheckedPut(NamedTuple):
+    """Columns of a row with their values."""
+
+    row: bytes
+    cells: CheckedCells
+
+
+class CheckedDelete(NamedTuple):
+    """Columns of a row, and families of it whose columns must be read."""
+
+    row: bytes
+    columns: Sequence[tuple[bytes, bytes]]
+    families: tuple[bytes, ...]
+
+
+CheckedWrite: TypeAlias = CheckedPut | CheckedDelete
+
+Found: TypeAlias = Mapping[tuple[bytes, tuple[bytes, ...]], SeenRow]
+"""(row, families) -> what the snapshot sees of them."""
+
+
+class Host(Protocol):
+    """The transaction, as what writes into it sees it."""
+
+    def check_writable(self) -> None:
+        """Raise unless the transaction is running and may write."""
+        ...
+
+    def wrote(self) -> None:
+        """Note a buffered write; may flush."""
+        ...
+
+
+class TableWrites:
+    """The writing half of one table in one transaction."""
+
+    def __init__(
+        self,
+        host: Host,
+        snapshot: Snapshot,
+        buffer: WriteBuffer,
+        layout: TableLayout,
+        *,
+        conflict_free: bool,
+    ) -> None:
+        self._host = host
+        self._snapshot = snapshot
+        self._buffer = buffer
+        self._layout = layout
+        self.name = layout.name
+        self._is_conflict_free = conflict_free
+
+    # -- checking ------------------------------------------------------------------------------
+
+    def checked_cells(self, row: bytes, data: Mapping[bytes, bytes]) -> CheckedCells:
+        """Return what a put would write.
+
+        Raises:
+            UsageError, NoSuchFamily, TypeError: something of it cannot be written.
+        """
+        self._host.check_writable()
+        check_row(row)
+        if type(data) is not dict and not isinstance(data, Mapping):
+            raise TypeError(f"data must be a dict of columns and values, not {data!r:.80}")
+        cells = []
+        for column, value in data.items():
+            family, qualifier = parse_column(column)
+            self._layout.check_family(family)
+            if type(value) is not bytes:
+                check_bytes(f"the value of column {column!r}", value)
+            check_writable(qualifier, value)
+            check_value_size(column, value)
+            cells.append((family, qualifier, value))
+        return cells
+
+    def checked_delete(self, row: bytes, columns: Iterable[bytes] | None) -> CheckedDelete:
+        """Return what a delete would remove; None is the row.
+
+        Raises:
+            UsageError, NoSuchFamily, TypeError: something of it cannot be deleted.
+        """
+        self._host.check_writable()
+        check_row(row)
+        specs = parse_columns(columns)
+        if specs is None:
+            # Families that are not ours are left alone: their cells have no transaction.
+            return CheckedDelete(row, (), tuple(sorted(self._layout.families)))
+        single = []
+        for family, qualifier in specs:
+            self._layout.check_family(family)
+            if qualifier is not None:
+                check_writable(qualifier, b"-")
+                single.append((family, qualifier))
+        whole = (family for family, qualifier in specs if qualifier is None)
+        return CheckedDelete(row, single, tuple(sorted(whole)))
+
+    # -- applying ------------------------------------------------------------------------------
+
+    def put(self, row: bytes, cells: CheckedCells) -> None:
+        """Hand one put to the transaction."""
+        try:
+            self._put(row, cells)
+        except BaseException as error:
+            self._interrupted(error)
+            raise
+        self._host.wrote()
+
+    def delete(self, checked: CheckedDelete) -> None:
+        """Hand one delete to the transaction.  Cost: 1 get if it takes a family along."""
+        self.apply((checked,), self.read_for((checked,)))
+
+    def read_for(self, writes: Sequence[CheckedWrite]) -> Found:
+        """Read what the deletes among some writes take along; the transaction is not changed.
+
+        Cost: 1 get, and 1 more for each other choice of families; none if none is deleted.
+        """
+        self._host.check_writable()
+        rows_by_families: dict[tuple[bytes, ...], dict[bytes, None]] = {}
+        for write in writes:
+            if isinstance(write, CheckedDelete) and write.families:
+                rows_by_families.setdefault(write.families, {})[write.row] = None
+        found: dict[tuple[bytes, tuple[bytes, ...]], SeenRow] = {}
+        for families, rows in rows_by_families.items():
+            specs: list[ColumnSpec] = [(family, None) for family in families]
+            seen = self._snapshot.read(self.name, list(rows), specs)
+            found.update(zip(((row, families) for row in rows), seen, strict=True))
+        return found
+
+    def apply(self, writes: Sequence[CheckedWrite], found: Found) -> None:
+        """Hand writes to the transaction, in their order.
+
+        Args:
+            writes: What is written.
+            found: What `read_for` returned for them, in the same state of the transaction.
+
+        Raises:
+            StorageError: the buffer is past its limit, and a flush failed; all of the writes are in
+                the transaction.
+        """
+        try:
+            for write in writes:
+                if isinstance(write, CheckedPut):
+                    self._put(*write)
+                else:
+                    self._delete(write, found.get((write.row, write.families)))
+        except BaseException as error:
+            self._interrupted(error)
+            raise
+        self._host.wrote()
+
+    def spoil(self, reason: str) -> None:
+        """Let the transaction, or the savepoint that is open, end in a rollback alone."""
+        self._buffer.spoil(reason)
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Let no half of what belongs together be committed by whoever catches an interrupt."""
+        self.spoil(f"writing to table {self.name!r} was interrupted by {type(error).__name__}")
+
+    def _put(self, row: bytes, cells: CheckedCells) -> None:
+        put, name, conflict_free = self._buffer.put, self.name, self._is_conflict_free
+        for family, qualifier, value in cells:
+            put(name, row, family, qualifier, value, conflict_free=conflict_free)
+
+    def _delete(self, delete: CheckedDelete, found: SeenRow | None) -> None:
+        doomed: set[tuple[bytes, bytes]] = set()
+        if found is not None:
+            doomed.update((cell.family, cell.qualifier) for cell, _ in cells_of(found))
+            for column, value in self._buffer.row(self.name, delete.row).items():
+                if is_tombstone(value):
+                    doomed.discard(column)
+                elif column[0] in delete.families:
+                    doomed.add(column)
+        doomed.update(delete.columns)
+        tombstones = [(*column, tombstone_for(column[1])) for column in sorted(doomed)]
+        self._put(delete.row, tombstones)

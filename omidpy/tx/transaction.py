@@ -1,0 +1,533 @@
+"""The life of one transaction, from begin to outcome.
+
+    running -> committed      `commit` got a commit timestamp, or there was nothing to commit
+            -> rolled_back    `rollback`, an abort by the oracle, or a failure before it was asked
+            -> unknown        no answer, and no evidence either way: `tm.outcome` finds out later
+
+The order of a commit is the protocol: every cell acknowledged, then the oracle's decision with its
+durable entry, then shadow cells, then the entry goes (I5).  Until the oracle was asked the
+transaction cannot have committed, so its cells may be taken back; once it was asked they may be
+only after a certain abort (I8, I9).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from math import inf
+from types import TracebackType
+from typing import Self
+
+from omidpy.base.blocks import Block, exit_of_block
+from omidpy.base.cells import table_id, transaction_id
+from omidpy.commit.decision import decide
+from omidpy.commit.post_commit import Completion, WriteBatch
+from omidpy.commit.refusals import refusal
+from omidpy.errors import (
+    CommitOutcomeUnknown,
+    OmidError,
+    Rollback,
+    StorageError,
+    TransactionAborted,
+    TransactionClosed,
+    UsageError,
+)
+from omidpy.facts.layout import TableLayout
+from omidpy.model import (
+    Aborted,
+    Cell,
+    CellId,
+    CellName,
+    Committed,
+    Outcome,
+    Timestamp,
+    TransactionStatus,
+)
+from omidpy.oracle.base import CommitGranted, CommitRefused
+from omidpy.reading.snapshot import Snapshot
+from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
+from omidpy.tx.parts import Parts
+from omidpy.tx.savepoint import Savepoint
+from omidpy.tx.session import Session
+from omidpy.tx.standing import RegisteredPart
+from omidpy.tx.table import TransactionalTable
+from omidpy.tx.tokens import decode_part
+from omidpy.tx.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+class Transaction:
+    """Reads one snapshot and buffers writes until `commit`.  Belongs to one thread.
+
+    Attributes:
+        start_ts: The snapshot, and the transaction's identity.
+        commit_ts: Set by a commit that wrote something.
+        status: `running`, `committed`, `rolled_back` or `unknown`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        snapshot: Snapshot,
+        *,
+        read_only: bool,
+        max_age_s: float | None = None,
+    ) -> None:
+        """Begin to run.
+
+        Args:
+            session: What it shares with others of its manager.
+            snapshot: What it reads.
+            read_only: Refuse writes.
+            max_age_s: How old the oracle lets it become; half of it is worth a warning.
+        """
+        self.start_ts = snapshot.start_ts
+        self.commit_ts: Timestamp | None = None
+        self.status = TransactionStatus.RUNNING
+        self.is_read_only = read_only
+        self._session = session
+        self._parts: Parts | None = None
+        self._generation = session.generation
+        self._snapshot = snapshot
+        self._max_age_s = max_age_s
+        self._warn_at_s = inf if max_age_s is None else snapshot.asked_s + max_age_s / 2
+        self._buffer = WriteBuffer(snapshot.start_ts)
+        self._layouts: dict[str, TableLayout] = {}
+        self._tables: dict[tuple[str, bool], TransactionalTable] = {}
+        self._rollback_reason: str | None = None
+        self._is_entered = False
+        self.block: Block | None = None
+        """Of the statement that is about to enter it."""
+        self._block: Block | None = None
+        self._commit_since_s: float | None = None
+        self._callbacks: list[Callable[[Transaction], object]] = []
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.start_ts} {self.status}>"
+
+    # -- tables --------------------------------------------------------------------------------
+
+    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+        """Return a table to read and write in this transaction.
+
+        Args:
+            name: The table.
+            conflict_free: Writes through the returned object conflict with nobody's: of two
+                transactions that write one cell at the same time both commit, and later snapshots
+                see the value of the one that began later.  For cells that only one writer has, and
+                for values where either will do.  Fences still abort the transaction, and a cell
+                that it also writes without this is checked.
+
+        Raises:
+            NoSuchTable: there is none of this name.
+            NotTransactional: there is one, but it is not marked for transactions.
+        """
+        self.check_open()
+        table = self._tables.get((name, conflict_free))
+        if table is None:
+            layout = self._layout(self._session.catalog.full_name(name))
+            table = TransactionalTable(
+                self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
+            )
+            self._tables[name, conflict_free] = table
+        return table
+
+    def _layout(self, name: str) -> TableLayout:
+        layout = self._layouts.get(name)
+        if layout is None:
+            layout = self._layouts[name] = self._session.catalog.layout(name)
+        return layout
+
+    def check_horizon(self) -> None:
+        """Raise `SnapshotTooOld` if versions that this snapshot needs may be gone."""
+        self._snapshot.check_horizon()
+
+    def after_commit(self, callback: Callable[[Transaction], object]) -> None:
+        """Call `callback(tx)` once, after the commit; its exception is logged."""
+        self.check_open()
+        self._callbacks.append(callback)
+
+    def set_rollback_only(self) -> None:
+        """Make `commit` roll back and raise `TransactionAborted`."""
+        self.check_open()
+        self.forbid_commit("set_rollback_only was called")
+
+    def forbid_commit(self, reason: str) -> None:
+        """Make `commit` roll back and raise `TransactionAborted` with a reason, the first given."""
+        if self._rollback_reason is None:
+            self._rollback_reason = reason
+
+    def savepoint(self) -> Savepoint:
+        """Return a context manager whose block is undone alone if it raises; the exception goes on.
+
+        Savepoints nest.  One transaction can take 49 of them, the checkpoints of Omid's format,
+        less those that flushing and rewriting cells has used.
+
+        Raises:
+            UsageError: on entering the 50th.
+        """
+        self.check_open()
+        return Savepoint(self, self._buffer, self._session.store)
+
+    def flush(self) -> None:
+        """Write the buffered cells to the store, tentative: only this transaction sees them.
+
+        Cells written in an open savepoint stay buffered.
+
+        Raises:
+            StorageError: some cells may have been written; nothing is committed, and flushing again
+                or committing sends the same bytes again.
+        """
+        self.check_open()
+        self._flush()
+
+    def wrote(self) -> None:
+        """Note a buffered write: flushes past the limit, open savepoints only where they must."""
+        if self._buffer.size_bytes > FLUSH_LIMIT_BYTES and self._buffer.can_rewrite():
+            self._flush(with_savepoints=self._buffer.savepoint_bytes > FLUSH_LIMIT_BYTES)
+
+    def _flush(self, *, with_savepoints: bool = False) -> None:
+        batch = self._buffer.take(with_savepoints=with_savepoints)
+        if batch:
+            self._snapshot.has_sent_cells = True
+            self._session.on_step("before-flush")
+            self._session.store.write(batch)
+            self._session.on_step("flushed")
+        self._buffer.acknowledge()
+
+    # -- parts of other processes --------------------------------------------------------------
+
+    def token(self) -> bytes:
+        """Flush, and return what another process needs to write in this transaction (`tm.resume`).
+
+        Raises:
+            StorageError: as `flush`.
+            UsageError: a savepoint is open, or no checkpoint is left.
+        """
+        self.check_writable()
+        self._check_no_savepoint()
+        self._flush()
+        if self._parts is None:
+            self._parts = Parts(self._session.store, self.start_ts, self._buffer, self._layout)
+        return self._parts.token(self._snapshot.epoch)
+
+    def merge(self, part: bytes) -> None:
+        """Make what a worker wrote part of this transaction.
+
+        Every worker that has written cells must be answered for before the commit: merged, or given
+        up with `discard`.  Of several attempts of a task one is enough, and attempts with equal
+        digests count once.
+
+        Raises:
+            UsageError: the part is of another transaction, or was merged already; or it contradicts
+                another one, and the transaction can only be rolled back now.
+        """
+        self.check_writable()
+        store_id = self._session.store.store_id
+        decoded = decode_part(part, store_id=store_id, start_ts=self.start_ts)
+        self._snapshot.has_sent_cells = True
+        try:
+            self._opened_parts().merge(decoded)
+        except ContradictingPart as error:
+            self.forbid_commit(str(error))
+            raise
+
+    def discard(self, worker: str | Worker) -> None:
+        """Give up a worker whose part will not be merged; `commit` removes its cells.
+
+        Until then reads of this transaction still show them.  On HBase `commit` aborts if the
+        worker was in the middle of a write, which may still arrive, unless another attempt of its
+        task was merged.
+
+        Args:
+            worker: Its id, as `worker.worker_id`, `parts` and the error of a commit have it; or the
+                worker itself, where it is at hand.
+
+        Raises:
+            UsageError: its part was merged already, or no token was taken.
+        """
+        self.check_writable()
+        self._opened_parts().discard(worker.worker_id if isinstance(worker, Worker) else worker)
+
+    def parts(self) -> list[RegisteredPart]:
+        """Return the workers that have written cells so far, and what becomes of each.
+
+        Cost: 1 get, once a token was taken.
+        """
+        self.check_open()
+        return [] if self._parts is None else self._parts.known()
+
+    def _opened_parts(self) -> Parts:
+        if self._parts is None:
+            raise UsageError(f"transaction {self.start_ts} has no workers; call tx.token() first")
+        return self._parts
+
+    def _check_no_savepoint(self) -> None:
+        if self._buffer.has_savepoint:
+            raise UsageError(
+                f"transaction {self.start_ts} has an open savepoint; leave its `with` block first"
+            )
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make the writes visible to every later snapshot, all at once.
+
+        Raises:
+            TransactionAborted: certainly not committed; its subclass says why.  Also when the cells
+                could not be written, or after `set_rollback_only`.
+            CommitOutcomeUnknown: no answer, and no evidence; the cells stay until the outcome is
+                known.
+
+        Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow
+        (`post_commit`).  Once a token was taken, also 1 write and 1 get (`Parts.settle`).
+        """
+        self.check_open()
+        self._check_no_savepoint()
+        self._commit_since_s = self._session.tally.now_s()
+        try:
+            self._commit()
+        except (TransactionAborted, CommitOutcomeUnknown) as error:
+            self._session.tally.not_committed(error)
+            raise
+
+    def _commit(self) -> None:
+        reason = self._rollback_reason or self._buffer.flaw
+        if reason is not None:
+            self._roll_back()
+            raise TransactionAborted(
+                f"transaction {self.start_ts} was rolled back: {reason}", retryable=False
+            )
+        if self._parts is not None or not self._buffer.is_empty:
+            self._prepare_or_abort()
+        if self._buffer.is_empty:
+            self.status = TransactionStatus.COMMITTED
+            if self._parts is not None:
+                self._complete({})
+            self._run_callbacks()
+            return
+        # From here on the outcome is open until the oracle answers: whatever interrupts this
+        # thread must not leave a transaction that looks as if it could be rolled back.
+        self.status = TransactionStatus.UNKNOWN
+        verdict = self._decide(self._cell_ids())
+        if isinstance(verdict, CommitGranted):
+            self._committed(verdict.commit_ts)
+            return
+        self._roll_back()
+        wanted = set(verdict.conflicts)
+        raise refusal(
+            verdict.reason,
+            self.start_ts,
+            tables=self._buffer.tables(),
+            conflicts=[
+                name for name in self._buffer.checked_names() if self._conflict_id(name) in wanted
+            ],
+        )
+
+    def rollback(self) -> None:
+        """End the transaction without committing; its flushed cells are removed."""
+        self.check_open()
+        self._roll_back()
+
+    def _prepare_or_abort(self) -> None:
+        """Bring the store to where the oracle may be asked: all own cells, and no others."""
+        try:
+            if self._parts is not None:
+                self._parts.settle()
+            self._flush()
+        except OmidError as error:
+            self._roll_back()
+            if isinstance(error, (UsageError, TransactionAborted)):
+                raise
+            raise TransactionAborted(
+                f"transaction {self.start_ts} was not committed: its cells could not be written: "
+                f"{error}",
+                retryable=getattr(error, "retryable", False),
+            ) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _decide(self, cell_ids: set[CellId]) -> CommitGranted | CommitRefused:
+        try:
+            return decide(
+                self._session.oracle,
+                self._session.outcomes,
+                self.start_ts,
+                cell_ids=cell_ids,
+                table_ids={table_id(name) for name in self._buffer.tables()},
+                witness=self._buffer.witness(),
+            )
+        except TransactionAborted:
+            self._roll_back()
+            raise
+
+    def learn(self, outcome: Outcome) -> None:
+        """Take note of an outcome that was unknown, and do what follows it."""
+        if self.is_inherited:
+            return  # What follows is the parent's to do.
+        if isinstance(outcome, Aborted):
+            self._roll_back()
+        elif isinstance(outcome, Committed) and outcome.commit_ts is not None:
+            self._commit_since_s = None
+            self._committed(outcome.commit_ts)
+
+    def _committed(self, commit_ts: Timestamp) -> None:
+        self.commit_ts = commit_ts
+        self.status = TransactionStatus.COMMITTED
+        self._session.reader.resolver.cache.update({self.start_ts: commit_ts})
+        self._session.on_step("decided")
+        self._complete(self._buffer.shadow_cells(commit_ts))
+        self._session.tally.committed(self._commit_since_s)
+        self._run_callbacks()
+
+    def _complete(self, shadow_cells: WriteBatch) -> None:
+        leftovers = {} if self._parts is None else self._parts.leftovers()
+        self._session.post_committer.submit(Completion(self.start_ts, shadow_cells, leftovers))
+
+    def _run_callbacks(self) -> None:
+        for callback in self._callbacks:
+            try:
+                callback(self)
+            except Exception:
+                log.exception("after_commit of transaction %d failed", self.start_ts)
+        self._callbacks = []
+
+    def _roll_back(self) -> None:
+        """Take the cells back.  A failure is logged: readers ignore tentative cells anyway."""
+        self.status = TransactionStatus.ROLLED_BACK
+        self._callbacks = []
+        if self._parts is not None:
+            self._parts.end(self._session.oracle)
+        removals = self._buffer.removals()
+        if not self._session.store.capabilities.exact_delete:
+            removals = {}
+        try:
+            if removals:
+                self._session.store.write(removals)
+                self._session.on_step("rolled-back")
+            if self._parts is not None:
+                self._parts.take_back()
+        except StorageError as error:
+            log.warning(
+                "cells of the aborted transaction %d were not all removed; the compactor will: %s",
+                self.start_ts,
+                error,
+            )
+
+    def _cell_ids(self) -> set[CellId]:
+        """Return what the oracle checks; never nothing, which would mean that nothing was written.
+
+        A transaction whose writes are all conflict-free sends an id that no other one can send.
+        """
+        return {self._conflict_id(name) for name in self._buffer.checked_names()} or {
+            transaction_id(self.start_ts)
+        }
+
+    def _conflict_id(self, name: CellName) -> CellId:
+        # The layout that the write was checked by, which asks no store: between the last flush and
+        # the oracle nothing may fail.
+        return self._layouts[name.table].conflict_id(*name[1:])
+
+    def witness(self) -> tuple[str, Cell] | None:
+        """Return one written cell and its table: its shadow cell proves a commit."""
+        return self._buffer.witness()
+
+    # -- `with` and guards ---------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.check_open()
+        if self._is_entered:
+            raise TransactionClosed(
+                f"transaction {self.start_ts} was entered twice; begin another with tm.begin()"
+            )
+        self._is_entered = True
+        if self.block is not None and self.block() is not None:
+            self._block = self.block
+        self._session.push_ambient(self)
+        return self
+
+    @exit_of_block
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        # Not `bool`, which would tell type checkers that a block may end by any exception.
+        self._session.pop_ambient(self)
+        if exc_type is None:
+            if self.status is TransactionStatus.RUNNING or self.is_inherited:
+                self.commit()
+            return None
+        if self.status is TransactionStatus.RUNNING and not self.is_inherited:
+            try:
+                self._roll_back()
+            except Exception:
+                # The block's own exception is the one to see.
+                log.exception("rolling back transaction %d failed", self.start_ts)
+        if not issubclass(exc_type, Rollback):
+            return None
+        if self.is_inherited or self.status is not TransactionStatus.ROLLED_BACK:
+            raise TransactionClosed(
+                f"transaction {self.start_ts} is {self.status} and cannot be rolled back: Rollback "
+                "was raised after its end, or in a process that was forked from its own"
+            ) from exc
+        return True
+
+    @property
+    def is_in_block(self) -> bool:
+        """Whether the block that entered it still runs, however that may have ended."""
+        return self._block is None or self._block() is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can still be used, in the process that began it."""
+        return (
+            self.status is TransactionStatus.RUNNING
+            and self._generation == self._session.generation
+        )
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a copy that came into a child process by `fork`."""
+        return self._generation != self._session.generation
+
+    def check_open(self) -> None:
+        """Raise `TransactionClosed` unless it is running, in the process that began it.
+
+        Every use of the transaction comes through here, and so does the warning about its age.
+        """
+        if self.is_running:
+            self._warn_if_old()
+            return
+        if self.is_inherited:
+            raise TransactionClosed(
+                f"transaction {self.start_ts} was begun before fork and belongs to the parent "
+                "process; begin another in this one"
+            )
+        raise TransactionClosed(
+            f"transaction {self.start_ts} is {self.status}; begin another with tm.begin()"
+        )
+
+    def check_writable(self) -> None:
+        """Raise unless the transaction is running and may write."""
+        self.check_open()
+        if self.is_read_only:
+            raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")
+
+    def _warn_if_old(self) -> None:
+        """Say once that the oracle will soon refuse to commit this transaction."""
+        now_s = self._session.clock.monotonic_s()
+        if now_s < self._warn_at_s or self.is_read_only:
+            return
+        self._warn_at_s = inf
+        log.warning(
+            "transaction %d has been running for %.0f s, more than half of the %.0f s after which "
+            "the oracle aborts it; make it shorter, begin it with hold_s=SECONDS, or give the "
+            "oracle a longer --max-transaction-age (max_transaction_age_s where it is embedded)",
+            self.start_ts,
+            now_s - self._snapshot.asked_s,
+            self._max_age_s,
+        )

@@ -1,0 +1,128 @@
+"""A transaction of another process, resumed here from its token.
+
+A worker reads the owner's snapshot and what was flushed in the transaction, and writes tentative
+cells at a version that the owner leaves alone.  It can neither commit nor roll back.  It announces
+what it is about to write (`facts/registration.py`), and what it wrote goes back as a part
+(`tokens.py`).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+from omidpy.errors import TransactionClosed, UsageError
+from omidpy.facts.registration import Flush, WorkerRow, stretches_of
+from omidpy.model import Timestamp
+from omidpy.oracle.base import Begun
+from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
+from omidpy.tx.session import Session
+from omidpy.tx.table import TransactionalTable
+from omidpy.tx.tokens import Part, Token, digest_of
+
+
+class Worker:
+    """A transaction of another process, resumed here: reads and writes, and `finish`.
+
+    Belongs to one thread.  Writing a cell again after it was flushed (past 2 MiB of writes) is
+    refused: there is one version for all workers.
+
+    Attributes:
+        start_ts: The owner's transaction.
+        worker_id: Names this worker in errors, in `tx.parts()` and for `tx.discard`.
+    """
+
+    def __init__(self, session: Session, token: Token, task: str | None) -> None:
+        self.start_ts = Timestamp(token.start_ts)
+        self.worker_id = uuid.uuid4().hex
+        self._session = session
+        self._catalog = session.catalog
+        self._token = token
+        self._task = task
+        begun = Begun(self.start_ts, epoch=Timestamp(token.epoch))
+        self._snapshot = session.reader.open(begun, asked_s=None)
+        self._snapshot.has_sent_cells = True  # the owner's
+        self._buffer = WriteBuffer(self.start_ts, fixed_version=token.version)
+        self._row = WorkerRow(session.store, self.start_ts, self.worker_id)
+        self._generation = session.generation
+        self._is_finished = False
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.worker_id} of transaction {self.start_ts}>"
+
+    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+        """Return a table to read and write in the owner's transaction.
+
+        `conflict_free` is as in `Transaction.table`.
+        """
+        self.check_open()
+        layout = self._catalog.layout(self._catalog.full_name(name))
+        return TransactionalTable(
+            self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
+        )
+
+    def finish(self) -> bytes:
+        """Flush, and return what was written for `tx.merge` in the owner.
+
+        Raises:
+            StorageError: some cells may have been written; call it again.
+            TransactionClosed: the owner commits already, or has ended the transaction.
+            UsageError: a batch was left half-way, so that nothing may be merged.
+        """
+        self.check_open()
+        if self._buffer.flaw is not None:
+            raise UsageError(
+                f"this worker of transaction {self.start_ts} wrote half of something, which must "
+                f"not be merged: {self._buffer.flaw}"
+            )
+        digest = self._flush(is_last=True)
+        self._is_finished = True
+        part = Part(
+            store_id=self._token.store_id,
+            start_ts=self.start_ts,
+            worker_id=self.worker_id,
+            version=self._token.version,
+            task=self._task,
+            digest=digest,
+            cells=sorted(name for name, _ in self._buffer.written()),
+            conflict_free=self._buffer.conflict_free_names(),
+        )
+        return msgspec.json.encode(part)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can still be used, in the process that resumed it."""
+        return not self._is_finished and self._generation == self._session.generation
+
+    def check_open(self) -> None:
+        """Raise `TransactionClosed` once the part was handed out, or in a forked child."""
+        if self._is_finished:
+            raise TransactionClosed(
+                f"this worker of transaction {self.start_ts} has finished; resume the token again"
+            )
+        if self._generation != self._session.generation:
+            raise TransactionClosed(
+                f"this worker of transaction {self.start_ts} was resumed before fork and belongs "
+                "to the parent process"
+            )
+
+    def check_writable(self) -> None:
+        """Raise unless the worker may write."""
+        self.check_open()
+
+    def wrote(self) -> None:
+        """Note a buffered write: flushes past the limit."""
+        if self._buffer.size_bytes > FLUSH_LIMIT_BYTES:
+            self._flush()
+
+    def _flush(self, *, is_last: bool = False) -> str:
+        """Announce and send what is buffered; return the digest, of all of it if it is the last."""
+        batch = self._buffer.take()
+        digest = digest_of(self._buffer.written()) if is_last else ""
+        # A worker that wrote nothing is never heard of.
+        if batch or (is_last and self._row.has_announced):
+            flush = Flush(self._token.version, self._task, stretches_of(batch), digest or None)
+            self._row.send(flush, batch)
+        self._buffer.acknowledge()
+        return digest

@@ -1,0 +1,54 @@
+"""How long a commit entry outlives the healing of its cells, where nobody has said."""
+
+from __future__ import annotations
+
+import pytest
+
+from compactor.options import DEFAULT_GRACE, GRACE_BESIDE_OMID, Options, options_from_words
+from omidpy.base.cells import encode_long
+from omidpy.facts.commit_table import ADOPTED_CEILING_FACT
+from omidpy.storage.memory import MemoryStore
+from tests.machines.cells import World
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def omids() -> World:
+    """Return a store that Omid's oracle served before ours, with a commit entry left in it."""
+    world = World(MemoryStore())
+    world.table()
+    world.control.replace(ADOPTED_CEILING_FACT, None, encode_long(50))
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    return world
+
+
+def test_after_omid_entries_wait_a_day_unless_told_otherwise(omids: World) -> None:
+    """A Java client whose reply was lost erases its committed cells when it finds no entry."""
+    nightly = options_from_words()
+    assert omids.compact(nightly).entries_pruned == 0
+    omids.clock.advance(24 * HOUR_S - 1)
+    assert omids.compact(nightly).entries_pruned == 0
+    omids.clock.advance(1)
+    assert omids.compact(nightly).entries_pruned == 1
+
+
+def test_a_grace_that_was_asked_for_stands_after_omid_too(omids: World) -> None:
+    """Where the last Java client is gone, the operator knows."""
+    hourly = options_from_words(grace="1h")
+    omids.compact(hourly)
+    omids.clock.advance(HOUR_S)
+    assert omids.compact(hourly).entries_pruned == 1
+
+
+def test_a_store_of_ours_alone_has_the_shorter_grace() -> None:
+    """Nobody there looks for an entry for longer than an hour."""
+    options = Options()
+    assert options.grace_on(follows_omid=False) == HOUR_S == _seconds(DEFAULT_GRACE)
+    assert options.grace_on(follows_omid=True) == 24 * HOUR_S == _seconds(GRACE_BESIDE_OMID)
+    assert Options(grace_s=0.0).grace_on(follows_omid=True) == 0
+
+
+def _seconds(grace: str) -> float | None:
+    return options_from_words(grace=grace).grace_s

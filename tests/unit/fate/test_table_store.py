@@ -1,0 +1,267 @@
+"""Operations in a table: what the contract of stores does not see of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from omidpy.base.clock import ManualClock
+from omidpy.base.tables import is_system_table
+from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
+from omidpy.fate.operation import Operation, Status, Unreadable
+from omidpy.fate.rows import GUARD, row_of
+from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, TableFateStore
+from omidpy.model import Column
+from omidpy.storage.base import Condition, GuardedMutation, Put, RowMutation
+from omidpy.storage.memory import MemoryStore
+from omidpy.testing.chapters.basics import in_threads
+from omidpy.testing.fate.basics import an_operation, leaf
+from omidpy.testing.fate.submissions import keyed
+from omidpy.testing.faults import FaultyStore, Point, on
+from tests.machines.interleaving import interleaved, once
+from tests.machines.like_thrift1 import LikeThrift1
+
+
+def put_cell(store: MemoryStore, row: bytes, column: Column, value: bytes) -> None:
+    """Write a cell as somebody does who knows no rules."""
+    store.write({FATE_TABLE: [RowMutation(row, [Put(*column, 1, value)])]})
+
+
+def test_the_table_is_made_when_the_first_operation_is_kept() -> None:
+    """Whoever only looks leaves no trace; and the compactor leaves the table alone."""
+    store = MemoryStore()
+    fates = TableFateStore(store)
+    assert list(fates.scan()) == []
+    assert store.tables() == []
+    fates.create(an_operation())
+    assert [schema.name for schema in store.tables()] == [FATE_TABLE]
+    assert is_system_table(FATE_TABLE)
+
+
+def test_a_store_that_cannot_check_a_change_is_refused() -> None:
+    """Where no write can be guarded two executors would run one operation."""
+    with pytest.raises(ConfigError, match=r"hbase\+thrift2"):
+        TableFateStore(LikeThrift1(MemoryStore()))
+
+
+@pytest.mark.parametrize("written", [b"2", b'{"format":1}'])
+def test_a_table_of_a_newer_format_is_refused(written: bytes) -> None:
+    """An older program must not change what it does not understand."""
+    store = MemoryStore()
+    TableFateStore(store).create(an_operation())
+    put_cell(store, FORMAT_ROW, GUARD, written)
+    with pytest.raises(ConfigError, match="reads up to 1; upgrade omidpy"):
+        TableFateStore(store)
+
+
+def test_a_record_that_cannot_be_read_hides_no_other() -> None:
+    """It is listed with what is wrong with it; whoever asks for it is told the cell."""
+    store = MemoryStore()
+    fates = TableFateStore(store)
+    good, bad, torn = (fates.submit(an_operation()) for _ in range(3))
+    put_cell(store, row_of(bad.id), Column(b"txadmin", b"status"), b'"ASLEEP"')
+    ((cell,),) = store.get(FATE_TABLE, [row_of(torn.id)], columns=[(b"tx", b"ctime")])
+    store.write({FATE_TABLE: [RowMutation(cell.row, deletes=[cell[1:4]])]})  # type: ignore[list-item]  # a tuple is enough
+    found = {one.id: one for one in fates.scan()}
+    assert found[good.id] == good
+    for operation, complaint in ((bad, "txadmin:status"), (torn, "created_ms")):
+        unreadable = found[operation.id]
+        assert isinstance(unreadable, Unreadable)
+        assert complaint in unreadable.reason
+        assert FATE_TABLE in unreadable.reason
+        with pytest.raises(CorruptCell, match=complaint):
+            fates.read(operation.id)
+    assert fates.runnable() == [good]
+
+
+def test_columns_of_a_later_version_are_left_alone() -> None:
+    """A newer program may note more, in the same format."""
+    store = MemoryStore()
+    fates = TableFateStore(store)
+    made = fates.submit(an_operation())
+    put_cell(store, row_of(made.id), Column(b"txinfo", b"colour"), b"red")
+    assert fates.read(made.id) == made
+    assert fates.delete(made)
+    assert store.get(FATE_TABLE, [row_of(made.id)]) == [[]]
+
+
+# -- submission under a key ------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Ends a client in place of a signal."""
+
+
+def test_a_client_that_dies_at_any_write_leaves_its_key_usable() -> None:
+    """Whoever submits again gets one operation that runs, whatever is left of the first try."""
+    for count, moment in itertools.product(range(1, 9), ("before", "after")):
+        store = MemoryStore()
+        TableFateStore(store).create(an_operation())
+        dying = FaultyStore(store, on(f"write_guarded.{moment}", Killed(), nth=count))
+        is_over = True
+        try:
+            TableFateStore(dying).submit(keyed())
+        except Killed:
+            is_over = False
+        again = TableFateStore(store).submit(keyed())
+        assert TableFateStore(store).submit(keyed()).id == again.id
+        assert [one.id for one in TableFateStore(store).runnable()] == [again.id]
+        if is_over:
+            return
+    raise AssertionError("it must end some day")
+
+
+def test_a_key_that_was_entered_during_a_sweep_stays() -> None:
+    """Keys are read before operations: the other way round the new one would seem to be gone."""
+    store = MemoryStore()
+    fates = TableFateStore(store)
+    fates.create(an_operation())
+    made: list[Operation] = []
+
+    def submit() -> None:
+        made.append(fates.submit(keyed()))
+
+    for count in range(4):
+        made.clear()
+        sweeper = TableFateStore(interleaved(store, once("scan", FATE_TABLE, submit, after=count)))
+        sweeper.sweep(sweeper.new_judge(ManualClock()))
+        if made:
+            assert fates.submit(keyed()).id == made[0].id
+        for operation in fates.runnable():
+            fates.delete(operation)
+
+
+class HidingStore(MemoryStore):
+    """Hides what is put at a version that was deleted before, as HBase does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.markers: set[tuple[object, ...]] = set()
+        self.hidden = 0
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Apply what can be seen afterwards."""
+        shown = []
+        for table, mutation, condition in mutations:
+            puts = [put for put in mutation.puts if (mutation.row, *put[:3]) not in self.markers]
+            self.hidden += len(mutation.puts) - len(puts)
+            shown.append(GuardedMutation(table, mutation._replace(puts=puts), condition))
+        applied = super().write_guarded(shown, guard=guard, durable=durable)
+        for (_, mutation, _), is_applied in zip(shown, applied or (), strict=True):
+            if is_applied:
+                self.markers |= {(mutation.row, *delete) for delete in mutation.deletes}
+        return applied
+
+
+def test_a_key_that_does_not_show_is_written_again() -> None:
+    """On HBase a key that was used before and removed hides what is written at its version."""
+    store = HidingStore()
+    fates = TableFateStore(store)
+    for _ in range(4):
+        made = fates.submit(keyed())
+        assert fates.submit(keyed()).id == made.id
+        done = fates.write(made, replace(made, status=Status.FAILED, finished_ms=1))
+        other = fates.submit(keyed())
+        assert fates.submit(keyed()).id == other.id != done.id
+        assert fates.delete(other)
+    assert store.hidden
+
+
+def test_a_key_that_never_shows_is_an_error() -> None:
+    """And no endless loop; nothing of it runs."""
+
+    class Blind(TableFateStore):
+        def _key_owner(self, row: bytes) -> None:
+            del row
+
+    fates = Blind(MemoryStore())
+    with pytest.raises(FateError, match="changes all the time; submit it again"):
+        fates.submit(keyed())
+    assert fates.runnable() == []
+
+
+# -- group commit ----------------------------------------------------------------------------------
+
+
+def test_threads_share_a_write_while_another_one_is_under_way() -> None:
+    """One sync for all who came meanwhile, each on its own condition."""
+    store = FaultyStore(MemoryStore())
+    fates = TableFateStore(store)
+    operations = [fates.create(an_operation()) for _ in range(6)]
+    late = replace(operations[5], version=9)
+    store.calls.clear()
+
+    def wait_for_the_others(point: Point) -> None:
+        if point == ("write_guarded.before", 1, point.tables, point.rows):
+            while len(fates._changes._queue) < 5:
+                pass
+
+    store.plans.append(wait_for_the_others)
+    applied: dict[str, bool] = {}
+
+    def swap(old: Operation) -> None:
+        new = replace(old, version=old.version + 1, progress="new")
+        applied[old.id] = fates.swap(old, new)
+
+    in_threads([lambda one=one: swap(one) for one in (*operations[:5], late)])  # type: ignore[misc]  # a bound default
+    assert store.calls["write_guarded"] == 2
+    assert [applied[one.id] for one in operations] == [True] * 5 + [False]
+
+
+def test_a_shared_write_that_fails_is_made_by_each_alone() -> None:
+    """The failure says nothing of whose change it was."""
+    error = StorageUnavailable("nobody knows")
+    store = FaultyStore(MemoryStore())
+    fates = TableFateStore(store)
+    operations = [fates.create(an_operation()) for _ in range(4)]
+    failing = iter((False, True))
+
+    def hold_up(point: Point) -> None:
+        if point.name == "write_guarded.before":
+            is_failing = next(failing, None)
+            if is_failing is False:
+                while len(fates._changes._queue) < 3:
+                    pass
+            elif is_failing:
+                assert len(point.rows) == 3
+                raise error
+
+    store.plans.append(hold_up)
+    applied: list[bool] = []
+
+    def swap(old: Operation) -> None:
+        applied.append(fates.swap(old, replace(old, version=2)))
+
+    in_threads([lambda one=one: swap(one) for one in operations])  # type: ignore[misc]  # a bound default
+    assert applied == [True] * 4
+    assert {one.version for one in fates.scan() if isinstance(one, Operation)} == {2}
+
+
+def test_a_writer_that_is_interrupted_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody writes for it later: it may have been told that nothing was written."""
+
+    class Interrupted:
+        def __enter__(self) -> None:
+            raise Killed
+
+        def __exit__(self, *_: object) -> None:
+            raise AssertionError
+
+    fates = TableFateStore(MemoryStore())
+    made = fates.create(an_operation())
+    with monkeypatch.context() as patch:
+        patch.setattr(fates._changes, "_right", Interrupted())
+        with pytest.raises(Killed):
+            fates.write(made, replace(made, stack=(leaf(9),)))
+    other = fates.create(an_operation())
+    assert fates.read(made.id) == made
+    assert fates.read(other.id) == other

@@ -1,0 +1,106 @@
+"""Resolving many cells at once: what is asked of the store, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omidpy.model import MAX_VERSION, Cell, ColumnSpec
+from omidpy.reading.resolution import MAX_LOOKUPS_PER_CELL, CellResolver
+from omidpy.storage.base import Row
+from omidpy.storage.memory import MemoryStore
+from tests.machines.cells import World
+from tests.machines.like_thrift1 import LikeThrift1
+
+ROWS = 100
+
+
+class CountingStore(MemoryStore):
+    """A store that counts what a get has to look for: each column in each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookups = 0
+        self.gets = 0
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows, as a memory store does."""
+        if table == "t":
+            self.gets += 1
+            self.lookups += len(rows) * len(columns or ((b"", None),))
+        return super().get(
+            table,
+            rows,
+            columns=columns,
+            min_version=min_version,
+            max_version=max_version,
+            max_versions=max_versions,
+        )
+
+
+def test_rows_of_different_columns_cost_no_more_than_rows_of_the_same() -> None:
+    """A get asks every row for every column; a hundred rows would have asked for 20,000 cells."""
+    store = CountingStore()
+    world = World(store, low_watermark=0)
+    world.table()
+    cells = [Cell(b"r%d" % n, b"cf", b"q%d" % n, 100, b"v") for n in range(ROWS)]
+    for cell in cells:
+        world.put(cell.row, cell.version, qualifier=cell.qualifier)
+    world.heal(cells[7], 150)
+    resolver = CellResolver(store, world.commit_table)
+    resolutions = resolver.resolve([("t", cell) for cell in cells], may_invalidate=lambda _: False)
+    committed = {
+        cell.row: resolution.commit_ts
+        for (_, cell), resolution in resolutions.items()
+        if resolution.commit_ts
+    }
+    assert committed == {b"r7": 150}
+    assert store.gets == 1
+    assert store.lookups <= MAX_LOOKUPS_PER_CELL * ROWS
+
+
+class OneViewStore(LikeThrift1):
+    """A store whose gets of several versions are made of several reads."""
+
+    def get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        columns: Sequence[ColumnSpec] | None = None,
+        min_version: int = 0,
+        max_version: int = MAX_VERSION,
+        max_versions: int | None = None,
+    ) -> list[Row]:
+        """Read rows, and fail where a row would not be seen at one moment."""
+        assert table != "t" or max_versions == 1 or max_version - min_version == 1
+        return super().get(
+            table,
+            rows,
+            columns=columns,
+            min_version=min_version,
+            max_version=max_version,
+            max_versions=max_versions,
+        )
+
+
+def test_a_shadow_cell_is_read_in_one_view_with_its_cell() -> None:
+    """Read apart, a cell and its shadow cell that went in between look like an undecided cell."""
+    shared = MemoryStore()
+    world = World(shared, low_watermark=0)
+    world.table()
+    cells = [Cell(b"r%d" % n, b"cf", b"q", 100 * n, b"v") for n in (1, 2, 3)]
+    for cell in cells:
+        world.put(cell.row, cell.version, qualifier=cell.qualifier)
+    world.heal(cells[1], 250)
+    resolver = CellResolver(OneViewStore(shared), world.commit_table)
+    resolutions = resolver.resolve([("t", cell) for cell in cells], may_invalidate=lambda _: False)
+    assert [resolutions["t", cell].commit_ts for cell in cells] == [None, 250, None]

@@ -1,0 +1,140 @@
+"""Elapsed time, the age watermark, holds, and which samples stay recorded."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omidpy.base.ages import Sample
+from tso.core.age import (
+    MAX_DOWNTIME_MS,
+    MAX_HOLD_COUNT,
+    MAX_HOLD_MS,
+    MAX_WORLD_LEAD_MS,
+    AgeWatermark,
+    OracleTime,
+    SampleLog,
+)
+from tso.core.events import Now
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_elapsed_time_goes_on_after_a_restart() -> None:
+    """It counts the downtime by the wall clock, where that is plausible."""
+    sample = Sample(elapsed_ms=5000, wall_ms=100_000, last_issued_ts=0)
+    time = OracleTime(Now(130_000, 7.0), last_sample=sample)
+    assert time.elapsed_ms(Now(0, 7.0)) == 35_000
+    assert time.elapsed_ms(Now(0, 8.5)) == 36_500
+
+
+def test_an_implausible_downtime_counts_as_none() -> None:
+    """A clock set back, or a month ahead, must not make old what is young."""
+    sample = Sample(elapsed_ms=5000, wall_ms=100_000, last_issued_ts=0)
+    for wall_ms in (99_999, 100_000 + MAX_DOWNTIME_MS + 1):
+        assert OracleTime(Now(wall_ms, 0.0), last_sample=sample).elapsed_ms(Now(0, 0.0)) == 5000
+    longest = OracleTime(Now(100_000 + MAX_DOWNTIME_MS, 0.0), last_sample=sample)
+    assert longest.elapsed_ms(Now(0, 0.0)) == 5000 + MAX_DOWNTIME_MS
+
+
+def test_the_date_may_lead_elapsed_time_by_ten_seconds() -> None:
+    """NTP steps are believed, absurd leaps are replaced by elapsed time and reported."""
+    time = OracleTime(Now(1_000_000, 0.0), last_sample=None)
+    assert time.world_ms(Now(1_001_000 + MAX_WORLD_LEAD_MS, 1.0)) == 1_001_000 + MAX_WORLD_LEAD_MS
+    assert time.rejected_lead_ms == 0
+    leap = Now(1_002_001 + MAX_WORLD_LEAD_MS, 2.0)
+    assert time.world_ms(leap) == 1_002_000 + MAX_WORLD_LEAD_MS
+    assert time.rejected_lead_ms == MAX_WORLD_LEAD_MS + 1
+
+
+def test_many_small_steps_are_one_leap() -> None:
+    """A clock that runs twice too fast gains ten seconds and no more."""
+    time = OracleTime(Now(0, 0.0), last_sample=None)
+    for second in range(1, 3600):
+        assert time.world_ms(Now(2000 * second, float(second))) <= 1000 * second + 10_000
+
+
+def test_a_date_that_goes_back_is_believed() -> None:
+    """Timestamps do not go back with it: the engine sees to that."""
+    time = OracleTime(Now(1_000_000, 0.0), last_sample=None)
+    assert time.world_ms(Now(500_000, 1.0)) == 500_000
+
+
+# -- the watermark ---------------------------------------------------------------------------------
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 3)), min_size=1, max_size=200),
+    max_age_ms=st.sampled_from([64, 1000, 6400, 50_000]),
+)
+def test_nothing_younger_than_the_limit_is_too_old(
+    steps: list[tuple[int, int]], max_age_ms: int
+) -> None:
+    """The promise to a client; and what is older by two samples' distance is too old."""
+    age = AgeWatermark(max_age_ms=max_age_ms, elapsed_ms=0, last_issued=0)
+    issued = [(0, 0)]
+    now_ms = 0
+    for pause_ms, count in steps:
+        now_ms += pause_ms
+        for _ in range(count):
+            issued.append((now_ms, issued[-1][1] + 50))
+        age.observe(elapsed_ms=now_ms, last_issued=issued[-1][1])
+        target = age.target(elapsed_ms=now_ms)
+        assert all(at_ms <= now_ms - max_age_ms for at_ms, ts in issued if 0 < ts <= target)
+        longest_ms = max(pause for pause, _ in steps)
+        surely_old_ms = now_ms - max_age_ms - age.period_ms - longest_ms
+        assert target >= max((ts for at_ms, ts in issued if at_ms <= surely_old_ms), default=0)
+
+
+def test_samples_are_few() -> None:
+    """However often the oracle ticks."""
+    age = AgeWatermark(max_age_ms=6400, elapsed_ms=0, last_issued=0)
+    for now_ms in range(0, 100_000, 7):
+        age.observe(elapsed_ms=now_ms, last_issued=now_ms)
+        age.target(elapsed_ms=now_ms)
+        assert len(age._samples) <= 66
+
+
+def test_holds_end_and_are_bounded() -> None:
+    """In length by a day, in number by ten thousand."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    for _ in range(MAX_HOLD_COUNT):
+        assert age.hold(500, elapsed_ms=0, hold_ms=10 * MAX_HOLD_MS)
+    assert not age.hold(500, elapsed_ms=0, hold_ms=1)
+    assert age.target(elapsed_ms=MAX_HOLD_MS - 1) == 450
+    assert age.target(elapsed_ms=MAX_HOLD_MS) == 10_000
+    assert age.hold(500, elapsed_ms=MAX_HOLD_MS, hold_ms=1)
+
+
+# -- recorded samples ------------------------------------------------------------------------------
+
+
+def test_samples_are_recorded_once_a_minute() -> None:
+    """And after a restart not before a minute has passed."""
+    log = SampleLog([0, 60_000])
+    assert not log.is_due(119_999)
+    assert log.is_due(120_000)
+    assert SampleLog([]).is_due(0)
+
+
+def test_old_samples_are_thinned_and_then_forgotten() -> None:
+    """Minutes for two days, hours for three months: the store keeps some thousands."""
+    log = SampleLog([])
+    recorded: set[int] = set()
+    step_ms = 20 * 60_000
+    for now_ms in range(0, 100 * DAY_MS, step_ms):
+        recorded.add(now_ms)
+        recorded.difference_update(log.add(now_ms))
+    newest = 100 * DAY_MS - step_ms
+    assert set(log._recorded_ms) == recorded
+    minutes = [at for at in recorded if at > newest - 2 * DAY_MS]
+    hours = sorted(at for at in recorded if at <= newest - 2 * DAY_MS)
+    assert len(minutes) == 2 * 24 * 3
+    assert all(later - earlier == HOUR_MS for earlier, later in pairwise(hours))
+    assert newest - 90 * DAY_MS < hours[0] <= newest - 90 * DAY_MS + HOUR_MS

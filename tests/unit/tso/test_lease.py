@@ -1,0 +1,193 @@
+"""Who may answer as the oracle of a store, with locks and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from omidpy.base.clock import ManualClock
+from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable
+from omidpy.facts.commit_table import create_system_tables
+from omidpy.facts.leadership import lease_address, read_lease
+from omidpy.storage.base import Capabilities
+from omidpy.storage.memory import MemoryStore
+from tso.lease import Lease
+
+
+class LocklessStore(MemoryStore):
+    """A store whose locks do not die with their process: it has none."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Lack locks."""
+        return replace(super().capabilities, process_locks=False)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Return a clock that stands still."""
+    return ManualClock()
+
+
+@pytest.fixture
+def locked() -> MemoryStore:
+    """Return a store with locks."""
+    store = MemoryStore()
+    create_system_tables(store)
+    return store
+
+
+@pytest.fixture
+def lockless() -> MemoryStore:
+    """Return a store without locks."""
+    store = LocklessStore()
+    create_system_tables(store)
+    return store
+
+
+def lease(store: MemoryStore, clock: ManualClock, holder: str = "a") -> Lease:
+    """Return a claim with a period of ten seconds."""
+    return Lease(store, holder=holder, clock=clock, purpose=f"oracle {holder}")
+
+
+# -- with locks ------------------------------------------------------------------------------------
+
+
+def test_a_lock_decides_at_once(locked: MemoryStore, clock: ManualClock) -> None:
+    """The holder is named while it lives; when it is gone nobody waits."""
+    first, second = lease(locked, clock), lease(locked, clock, "b")
+    assert first.try_acquire() is None
+    assert "oracle a" in (second.try_acquire() or "")
+    first._lock.release()  # type: ignore[union-attr]  # as the kernel does for the dead
+    assert second.try_acquire() is None
+    record = read_lease(locked)
+    assert record is not None
+    assert record.holder == "b"
+    assert record.sequence == 2
+    with pytest.raises(LeaseLost, match="belongs to process"):
+        first.check()
+
+
+def test_a_lock_needs_no_renewal(locked: MemoryStore, clock: ManualClock) -> None:
+    """No write every few seconds for nothing."""
+    held = lease(locked, clock)
+    held.try_acquire()
+    before = read_lease(locked)
+    clock.advance(100)
+    held.renew_if_due()
+    assert read_lease(locked) == before
+    assert not held.needs_renewal
+
+
+# -- without ---------------------------------------------------------------------------------------
+
+
+def test_a_record_is_taken_over_when_it_has_stood_still_for_its_period(
+    lockless: MemoryStore, clock: ManualClock
+) -> None:
+    """By the observer's own clock, from when it first saw the record."""
+    first, second = lease(lockless, clock), lease(lockless, clock, "b")
+    assert first.try_acquire() is None
+    clock.advance(1000)
+    assert "process" in (second.try_acquire() or "")
+    clock.advance(10)
+    assert second.try_acquire() is not None
+    clock.advance(0.001)
+    assert second.try_acquire() is None
+    with pytest.raises(LeaseLost):
+        first.check()
+
+
+def test_a_renewed_record_is_not_taken_over(lockless: MemoryStore, clock: ManualClock) -> None:
+    """A quarter of the period is in time."""
+    first, second = lease(lockless, clock), lease(lockless, clock, "b")
+    first.try_acquire()
+    for _ in range(20):
+        assert second.try_acquire() is not None
+        clock.advance(2.5)
+        first.renew_if_due()
+    first.check()
+
+
+def test_a_renewal_is_not_written_before_it_is_due(
+    lockless: MemoryStore, clock: ManualClock
+) -> None:
+    """A flush asks at every batch."""
+    held = lease(lockless, clock)
+    held.try_acquire()
+    before = read_lease(lockless)
+    clock.advance(2.4)
+    held.renew_if_due()
+    assert read_lease(lockless) == before
+
+
+def test_whoever_finds_its_record_replaced_has_lost(
+    lockless: MemoryStore, clock: ManualClock
+) -> None:
+    """It was stopped for too long; nothing that it wrote since is answered."""
+    first, second = lease(lockless, clock), lease(lockless, clock, "b")
+    first.try_acquire()
+    second.try_acquire()
+    clock.advance(11)
+    assert second.try_acquire() is None
+    with pytest.raises(LeaseLost):
+        first.renew_if_due()
+    with pytest.raises(LeaseLost):
+        first.publish(address="h:1", epoch=5)
+    first.release()
+    record = read_lease(lockless)
+    assert record is not None
+    assert record.holder == "b"
+
+
+def test_of_two_that_take_over_one_is_faster(lockless: MemoryStore, clock: ManualClock) -> None:
+    """Compare-and-set on the record they both saw."""
+    lease(lockless, clock).try_acquire()
+    second, third = lease(lockless, clock, "b"), lease(lockless, clock, "c")
+    second.try_acquire()
+    third.try_acquire()
+    clock.advance(11)
+    raw = lockless.get("OMIDPY_COMPACTION", [b"lease"])[0][0].value
+    assert second.try_acquire() is None
+    assert not third._replace(raw, third._record)
+    assert third.try_acquire() is not None
+
+
+# -- both ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["locked", "lockless"])
+def test_a_lease_given_up_is_free_at_once(
+    name: str, request: pytest.FixtureRequest, clock: ManualClock
+) -> None:
+    """After a clean stop nobody waits for the period."""
+    store = request.getfixturevalue(name)
+    first, second = lease(store, clock), lease(store, clock, "b")
+    first.try_acquire()
+    first.release()
+    assert read_lease(store) is None
+    assert not first.is_held
+    assert second.try_acquire() is None
+
+
+def test_the_address_is_published_when_the_oracle_can_answer(
+    locked: MemoryStore, clock: ManualClock
+) -> None:
+    """Before that, clients are told to wait; without any oracle, how to start one."""
+    with pytest.raises(OracleUnavailable, match="start `tso-server --store memory:`"):
+        lease_address(locked)
+    held = lease(locked, clock)
+    held.try_acquire()
+    with pytest.raises(OracleUnavailable, match="is starting"):
+        lease_address(locked)
+    held.publish(address="[::1]:24758", epoch=0)
+    assert lease_address(locked) == ("::1", 24758)
+    held.publish(address="", epoch=0)
+    with pytest.raises(ConfigError, match="lives inside process"):
+        lease_address(locked)
+
+
+def test_a_store_without_our_tables_has_no_oracle() -> None:
+    """Java alone has served it, or nobody."""
+    assert read_lease(MemoryStore()) is None

@@ -1,0 +1,706 @@
+"""What the oracle writes, in which order, and what it finds when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from omidpy.base.ages import Sample
+from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, encode_long
+from omidpy.base.clock import ManualClock
+from omidpy.base.commit_facts import INVALID
+from omidpy.errors import ConfigError, LeaseLost, StorageUnavailable
+from omidpy.facts.commit_table import (
+    COMMIT_TABLE,
+    EPOCH_FACT,
+    FIRST_TIMESTAMP_FACT,
+    LOW_WATERMARK,
+    LOW_WATERMARK_FACT,
+    TIMESTAMP_CEILING,
+    TIMESTAMP_CEILING_ROW,
+    TIMESTAMP_TABLE,
+    CommitTable,
+    create_system_tables,
+    read_java_low_watermark,
+    read_leading_low_watermark,
+    read_low_watermark,
+)
+from omidpy.facts.control import ControlTable
+from omidpy.facts.leadership import LEASE_FACT
+from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
+from omidpy.model import Timestamp
+from omidpy.storage.base import (
+    Capabilities,
+    ChecksBehind,
+    Condition,
+    GuardedMutation,
+    Put,
+    RowMutation,
+)
+from omidpy.storage.memory import MemoryStore
+from omidpy.wire.messages import TimestampResponse
+from tso.core.events import Batch, Deferred, Now, Recall
+from tso.core.settings import Inherited, Settings
+from tso.lease import Lease
+from tso.persist import MAX_AHEAD_COUNT, NoPersistence, StorePersistence
+
+INCREMENTAL = Settings(timestamps="incremental")
+WORLD = Settings(timestamps="world")
+DAY_MS = 24 * 3600 * 1000
+
+
+class PlainStore(MemoryStore):
+    """A store without guarded batches and locks, as HBase is; it notes what was written when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[str] = []
+        self.after_commits: Callable[[], None] = lambda: None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Lack what HBase lacks."""
+        return replace(super().capabilities, guarded_batches=False, process_locks=False)
+
+    def write(self, batch: Any, *, durable: bool = False) -> None:
+        """Note the tables, then write."""
+        self.log.extend(f"write {table}" for table in batch)
+        super().write(batch, durable=durable)
+        if COMMIT_TABLE in batch:
+            self.after_commits()
+
+    def check_and_mutate(self, table: str, *arguments: Any, **options: Any) -> bool:
+        """Note the table, then write."""
+        self.log.append(f"swap {table}")
+        was_applied = super().check_and_mutate(table, *arguments, **options)
+        if table == COMMIT_TABLE:
+            self.after_commits()
+        return was_applied
+
+    def get(self, table: str, rows: Sequence[bytes], **options: Any) -> Any:
+        """Note the rows, then read."""
+        self.log.extend(f"read {row!r}" for row in rows)
+        return super().get(table, rows, **options)
+
+
+class AheadStore(PlainStore):
+    """A store that may be asked ahead, as HBase's Thrift2 gateway; it notes that it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Callable[[], None] = lambda: None
+        """Called behind the changes of a call ahead, before what is checked."""
+
+    def write_then_check(
+        self, changes: Sequence[GuardedMutation], check: Condition
+    ) -> tuple[list[bool], bool]:
+        """Do one thing after another."""
+        self.log.append("ahead")
+        applied = []
+        for table, mutation, condition in changes:
+            assert condition is not None
+            place = (table, mutation.row, condition.column, condition.expected)
+            applied.append(self.check_and_mutate(*place, mutation))
+        self.failure()
+        (row,) = self.get(check.table, [check.row], columns=(check.column,), max_versions=1)
+        return applied, (row[0].value if row else None) == check.expected
+
+
+class Oracle:
+    """A lease, its persistence and what they inherited."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        settings: Settings = INCREMENTAL,
+        *,
+        clock: ManualClock | None = None,
+        accept_clock: bool = False,
+    ) -> None:
+        """Start on a store."""
+        clock = ManualClock() if clock is None else clock
+        create_system_tables(store)
+        self.lease = Lease(store, holder="me", clock=clock)
+        assert self.lease.try_acquire() is None
+        self.persistence = StorePersistence(store, self.lease)
+        now = Now(clock.wall_ms(), clock.monotonic_s())
+        try:
+            self.inherited: Inherited = self.persistence.start(
+                settings, now, accept_clock=accept_clock
+            )
+        except ConfigError:
+            self.lease.release()
+            raise
+
+    def ended(self) -> Inherited:
+        """Give the lease up, and return what was inherited."""
+        self.lease.release()
+        return self.inherited
+
+
+@pytest.fixture(params=[MemoryStore, PlainStore, AheadStore])
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    """Return a store with guarded batches, and two without."""
+    found: MemoryStore = request.param()
+    return found
+
+
+def ceiling_of(store: MemoryStore) -> bytes | None:
+    """Return the stored ceiling as Java would read it."""
+    row = store.get(TIMESTAMP_TABLE, [TIMESTAMP_CEILING_ROW])[0]
+    assert len(row) <= 1, "old ceilings are not kept"
+    return row[0].value if row else None
+
+
+def leave_ceiling(store: MemoryStore, ceiling: int, *, version: int = 1_700_000_000_000) -> None:
+    """Write a ceiling as Java's oracle does, at a server's time."""
+    create_system_tables(store)
+    put = Put(*TIMESTAMP_CEILING, version, encode_long(ceiling))
+    store.write({TIMESTAMP_TABLE: [RowMutation(TIMESTAMP_CEILING_ROW, [put])]})
+
+
+# -- start -----------------------------------------------------------------------------------------
+
+
+def test_the_first_timestamp_is_recorded_once(store: MemoryStore) -> None:
+    """A cell below it is foreign: reported by the compactor, never dropped."""
+    assert Oracle(store).ended() == Inherited(epoch=0, ceiling=50 + INCREMENTAL.lookahead)
+    facts = ControlTable(store)
+    assert facts.read_number(FIRST_TIMESTAMP_FACT) == 50
+    assert Oracle(store).inherited.epoch == 50 + INCREMENTAL.lookahead
+    assert facts.read_number(FIRST_TIMESTAMP_FACT) == 50
+
+
+def test_world_time_starts_at_the_clock(store: MemoryStore) -> None:
+    """Nothing at or below the epoch was ever issued; the first timestamp is the time."""
+    clock = ManualClock()
+    inherited = Oracle(store, WORLD, clock=clock).inherited
+    now_ts = clock.wall_ms() * 1_000_000
+    assert inherited == Inherited(epoch=now_ts - 50, ceiling=now_ts + 1_000_000_000)
+    assert ControlTable(store).read_number(FIRST_TIMESTAMP_FACT) == now_ts
+
+
+def test_the_stored_ceiling_becomes_epoch_and_watermark(store: MemoryStore) -> None:
+    """I4: nothing begun before can commit; and the ceiling above is ours alone."""
+    leave_ceiling(store, 5000)
+    inherited = Oracle(store).inherited
+    assert inherited.epoch == 5000
+    facts = ControlTable(store)
+    assert facts.read_number(EPOCH_FACT) == facts.read_number(LOW_WATERMARK_FACT) == 5000
+    assert ceiling_of(store) == encode_long(inherited.ceiling)
+    assert inherited.ceiling == 5050 + INCREMENTAL.lookahead
+
+
+@pytest.mark.parametrize(("omids", "epoch"), [(4950, 5000), (5000, 5000), (7000, 7000)])
+def test_the_low_watermark_that_omid_left_is_not_undercut(
+    store: MemoryStore, omids: int, epoch: int
+) -> None:
+    """The greater of the two is believed, so that nothing at or below it may commit by ours (I4).
+
+    Omid's is above the ceiling that it left here if it came to keep its timestamps elsewhere.
+    """
+    leave_ceiling(store, 5000)
+    put = Put(*LOW_WATERMARK, 1, encode_long(omids))
+    store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    inherited = Oracle(store).ended()
+    assert inherited.epoch == epoch
+    assert read_leading_low_watermark(store) == (epoch, False)
+    assert inherited.ceiling > epoch
+
+
+def test_whoever_took_over_last_is_believed() -> None:
+    """Omid's oracle may take over from ours and give back; ours does not move meanwhile."""
+    store = MemoryStore()
+    create_system_tables(store)
+    assert read_leading_low_watermark(store) == (0, False)
+    row = RowMutation(LOW_WATERMARK_ROW, [Put(*LOW_WATERMARK, 1, encode_long(1000))])
+    store.write({COMMIT_TABLE: [row]})
+    assert read_leading_low_watermark(store) == (1000, True)
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 1000)
+    assert read_leading_low_watermark(store) == (1000, False)
+    row = RowMutation(LOW_WATERMARK_ROW, [Put(*LOW_WATERMARK, 1, encode_long(2000))])
+    store.write({COMMIT_TABLE: [row]})
+    assert read_leading_low_watermark(store) == (2000, True)
+    assert read_low_watermark(store) == 2000
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 3000)
+    assert read_leading_low_watermark(store) == (3000, False)
+
+
+def test_a_store_that_omid_served_gets_a_longer_age(store: MemoryStore) -> None:
+    """24 h: Java's transactions have no limit.  Its cells are not foreign."""
+    leave_ceiling(store, 5000)
+    inherited = Oracle(store).ended()
+    assert inherited.follows_omid
+    assert inherited.transaction_age_ms(None) == DAY_MS
+    assert inherited.transaction_age_ms(5) == 5
+    assert ControlTable(store).read_number(FIRST_TIMESTAMP_FACT) == 50
+    assert Oracle(store).inherited.follows_omid
+    fresh = Oracle(MemoryStore()).inherited
+    assert not fresh.follows_omid
+    assert fresh.transaction_age_ms(None) == 900_000
+
+
+def test_an_instance_that_died_between_first_timestamp_and_ceiling_does_no_harm(
+    store: MemoryStore,
+) -> None:
+    """Its record stands, and no timestamp is issued below it, even if the clock went back."""
+    create_system_tables(store)
+    clock = ManualClock()
+    first = clock.wall_ms() * 1_000_000
+    ControlTable(store).write(FIRST_TIMESTAMP_FACT, encode_long(first))
+    clock.step_wall(milliseconds=-DAY_MS)
+    assert Oracle(store, WORLD, clock=clock).inherited.epoch == first - 50
+
+
+def test_lost_timestamps_are_refused(store: MemoryStore) -> None:
+    """A restored or emptied timestamp table would issue timestamps twice."""
+    create_system_tables(store)
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 10_000)
+    leave_ceiling(store, 9950)
+    with pytest.raises(ConfigError, match="OMID_TIMESTAMP_TABLE was lost"):
+        Oracle(store)
+
+
+@pytest.mark.parametrize(("lead_ms", "is_refused"), [(30 * DAY_MS, False), (30 * DAY_MS + 1, True)])
+def test_a_clock_a_month_ahead_is_refused(
+    store: MemoryStore, lead_ms: int, *, is_refused: bool
+) -> None:
+    """Unless the operator says that it is right."""
+    clock = ManualClock()
+    leave_ceiling(store, (clock.wall_ms() - lead_ms) * 1_000_000)
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"30 days above.*--accept-clock"):
+            Oracle(store, WORLD, clock=clock)
+    Oracle(store, WORLD, clock=clock, accept_clock=is_refused)
+
+
+def test_an_instance_loses_when_another_moves_the_ceiling(store: MemoryStore) -> None:
+    """A zombie, or a Java oracle beside ours: one of the two must go."""
+    oracle = Oracle(store)
+    leave_ceiling(store, 10**9, version=1_800_000_000_000)
+    with pytest.raises(LeaseLost, match="another oracle serves the same store"):
+        oracle.persistence.flush(Batch(ceiling=2 * 10**9))
+
+
+def test_an_instance_that_lost_the_lease_while_it_started_raises_no_watermark() -> None:
+    """The ceiling it finds is its successor's, who goes on committing below it (I4)."""
+    store, clock = PlainStore(), ManualClock()
+    create_system_tables(store)
+    slow, successor = (Lease(store, holder=name, clock=clock) for name in ("slow", "successor"))
+    assert slow.try_acquire() is None
+    assert successor.try_acquire() is not None
+    clock.advance(11)
+    assert successor.try_acquire() is None
+    now = Now(clock.wall_ms(), clock.monotonic_s())
+    inherited = StorePersistence(store, successor).start(INCREMENTAL, now, accept_clock=False)
+    assert inherited.ceiling > inherited.epoch
+    with pytest.raises(LeaseLost):
+        StorePersistence(store, slow).start(INCREMENTAL, now, accept_clock=False)
+    facts = ControlTable(store)
+    assert facts.read_number(LOW_WATERMARK_FACT) == inherited.epoch
+    assert ceiling_of(store) == encode_long(inherited.ceiling), "the successor is not disturbed"
+
+
+def test_an_instance_that_loses_the_lease_under_its_ceiling_raises_no_watermark() -> None:
+    """Looked at behind the ceiling: whoever comes later then begins above our epoch."""
+    store = PlainStore()
+    create_system_tables(store)
+    lease = Lease(store, holder="me", clock=ManualClock())
+    assert lease.try_acquire() is None
+    persistence = StorePersistence(store, lease)
+    swap = store.check_and_mutate
+
+    def steal_before(table: str, *arguments: Any, **options: Any) -> bool:
+        if table == TIMESTAMP_TABLE:
+            steal(store)
+        return swap(table, *arguments, **options)
+
+    store.check_and_mutate = steal_before  # type: ignore[method-assign]  # only here
+    leave_ceiling(store, 5000)
+    with pytest.raises(LeaseLost):
+        persistence.start(INCREMENTAL, Now(0, 0.0), accept_clock=False)
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) is None
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_becomes_durable_whole(store: MemoryStore) -> None:
+    """Entries, invalidations, ceiling, watermark and sample."""
+    oracle = Oracle(store)
+    sample = Sample(7, 8, 9)
+    batch: Batch[str] = Batch(
+        commits=[(100, 200), (150, 250)],
+        invalidations=[300],
+        lookups=[100, 400],
+        ceiling=10**9,
+        low_watermark=50,
+        sample=sample,
+    )
+    result = oracle.persistence.flush(batch)
+    assert result.refused == frozenset()
+    assert result.entries == {100: 200, 300: INVALID, 400: None}
+    entries = CommitTable(store).read([Timestamp(t) for t in (100, 150, 300)])
+    assert entries == {100: 200, 150: 250, 300: INVALID}
+    assert ceiling_of(store) == encode_long(10**9)
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
+    assert Watermarks(ControlTable(store)).samples() == [sample]
+    assert store.get(COMMIT_TABLE, [commit_row(100)])[0][0].value == b"\x64"
+
+
+def test_a_batch_may_be_written_twice(store: MemoryStore) -> None:
+    """Its first answer was lost; the second time everything is there already."""
+    oracle = Oracle(store)
+    batch: Batch[str] = Batch(commits=[(100, 200)], invalidations=[300], ceiling=10**9)
+    first = oracle.persistence.flush(batch)
+    # What a process believes whose write was applied while its answer was lost.
+    oracle.persistence._ceiling = encode_long(123)
+    assert oracle.persistence.flush(batch) == first
+
+
+def test_forgotten_samples_are_removed(store: MemoryStore) -> None:
+    """And those that stay are found by the next instance."""
+    oracle = Oracle(store)
+    oracle.persistence.flush(Batch(sample=Sample(1, 1, 1)))
+    oracle.persistence.flush(Batch(sample=Sample(2, 2, 2), forgotten_samples=[1]))
+    oracle.ended()
+    inherited = Oracle(store).inherited
+    assert inherited.samples == (2,)
+    assert inherited.last_sample == Sample(2, 2, 2)
+
+
+def test_lookups_come_with_the_prune_horizon(store: MemoryStore) -> None:
+    """Below it a missing entry means nothing."""
+    oracle = Oracle(store)
+    ControlTable(store).raise_number(PRUNE_HORIZON, 777)
+    assert oracle.persistence.flush(Batch(lookups=[100])).prune_horizon == 777
+
+
+def test_an_entry_that_cannot_be_read_is_no_answer(store: MemoryStore) -> None:
+    """One rotten cell must not end the oracle."""
+    oracle = Oracle(store)
+    put = Put(b"F", b"C", 100, b"\xff\xff")
+    store.write({COMMIT_TABLE: [RowMutation(commit_row(100), [put])]})
+    oracle.persistence.flush(Batch(commits=[(150, 200)]))
+    assert oracle.persistence.flush(Batch(lookups=[100, 150])).entries == {100: None, 150: 200}
+
+
+def test_an_invalidation_that_comes_too_late_reports_the_commit(store: MemoryStore) -> None:
+    """The entry decides, whoever wrote it."""
+    oracle = Oracle(store)
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert oracle.persistence.flush(Batch(invalidations=[100])).entries == {100: 200}
+
+
+def test_a_commit_is_not_written_where_an_invalidation_is() -> None:
+    """On a store with conditions; on HBase the invalidation wins when it is read."""
+    store = MemoryStore()
+    oracle = Oracle(store)
+    CommitTable(store).invalidate(Timestamp(100))
+    result = oracle.persistence.flush(Batch(commits=[(50, 150), (100, 200)]))
+    assert result.refused == {100}
+    assert CommitTable(store).read([Timestamp(50), Timestamp(100)]) == {50: 150, 100: INVALID}
+
+
+def test_a_lost_lease_writes_nothing_where_batches_are_guarded() -> None:
+    """The record is part of the transaction, so a zombie cannot be in time."""
+    store = MemoryStore()
+    oracle = Oracle(store)
+    steal(store)
+    with pytest.raises(LeaseLost, match="process 7 on h"):
+        oracle.persistence.flush(Batch(commits=[(100, 200)], ceiling=10**9))
+    assert CommitTable(store).read([Timestamp(100)]) == {100: None}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_lease_is_read_after_the_commits_where_they_are_plain_writes(count: int) -> None:
+    """The record, not a clock: what was written after the loss is not answered."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    commits = [(100, 200), (150, 250)][:count]
+    oracle.persistence.flush(Batch(commits=commits, low_watermark=50))
+    first, second, third = (
+        store.log.index(f"{'swap' if count == 1 else 'write'} {COMMIT_TABLE}"),
+        store.log.index(f"read {LEASE_FACT!r}"),
+        store.log.index("swap OMIDPY_COMPACTION"),
+    )
+    assert first < second < third
+    store.after_commits = lambda: steal(store)
+    more = [(300, 400), (350, 450)][:count]
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=more, low_watermark=100))
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch(answers=[("a", TimestampResponse(Timestamp(50), Timestamp(0)))]),
+        Batch(answers=[("a", Deferred(Recall.COMMIT_FROM_TABLE, 100))], lookups=[100]),
+    ],
+)
+def test_whatever_is_answered_is_answered_under_the_lease(batch: Batch[str]) -> None:
+    """Also what writes nothing: a successor may have committed what a snapshot must show."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    oracle.persistence.flush(batch)
+    steal(store)
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(batch)
+
+
+def test_an_answer_under_a_moved_ceiling_needs_no_other_look() -> None:
+    """A successor would have moved it before; and begins should not cost a round trip more."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    begun = TimestampResponse(Timestamp(50), Timestamp(0))
+    oracle.persistence.flush(Batch(answers=[("a", begun)], ceiling=10**9))
+    assert store.log == [f"swap {TIMESTAMP_TABLE}"]
+
+
+def test_a_lone_commit_costs_one_write_and_one_read_where_writes_are_plain() -> None:
+    """On HBase each is a round trip that the client waits for."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert store.log == [f"swap {COMMIT_TABLE}", f"read {LEASE_FACT!r}"]
+
+
+def test_a_renewal_that_is_due_takes_the_place_of_the_read() -> None:
+    """A compare-and-set of the record proves as much, and nobody waits for both."""
+    store, clock = PlainStore(), ManualClock()
+    oracle = Oracle(store, clock=clock)
+    clock.advance(2.5)
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert store.log == [f"swap {COMMIT_TABLE}", "swap OMIDPY_COMPACTION"]
+    clock.advance(2.5)
+    steal(store)
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=[(150, 250)]))
+
+
+def test_a_batch_that_cannot_be_written_still_renews_the_lease() -> None:
+    """Else a failing commit table would bring a standby that can do no better."""
+    store, clock = PlainStore(), ManualClock()
+    oracle = Oracle(store, clock=clock)
+    before = ControlTable(store).read(LEASE_FACT)
+
+    def fail() -> None:
+        raise StorageUnavailable("full")
+
+    store.after_commits = fail
+    for advance_s, is_renewed in ((4.9, False), (0.1, True)):
+        clock.advance(advance_s)
+        with pytest.raises(StorageUnavailable):
+            oracle.persistence.flush(Batch(commits=[(100, 200)]))
+        assert (ControlTable(store).read(LEASE_FACT) != before) is is_renewed
+
+
+@pytest.mark.parametrize("commits", [[(100, 200)], [(50, 150), (100, 200)]])
+def test_an_invalidation_that_a_reader_planted_refuses_a_plain_write_too(
+    store: MemoryStore, commits: list[tuple[int, int]]
+) -> None:
+    """Omid's clients plant them below a fence or after a lost reply, unseen by the oracle (I8)."""
+    oracle = Oracle(store)
+    CommitTable(store).invalidate(Timestamp(100))
+    assert oracle.persistence.flush(Batch(commits=commits)).refused == {100}
+    assert CommitTable(store).read([Timestamp(100)]) == {100: INVALID}
+
+
+def test_an_invalidation_comes_before_the_entry_or_not_at_all() -> None:
+    """What is read behind a plain write is final: nobody plants one where an entry is."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    planted: list[bool] = []
+    store.after_commits = lambda: planted.extend(
+        CommitTable(bare(store)).invalidate(Timestamp(start_ts)) for start_ts in (100, 150)
+    )
+    result = oracle.persistence.flush(Batch(commits=[(100, 200), (150, 250)]))
+    assert planted == [False, False]
+    assert result.refused == frozenset()
+
+
+def bare(store: PlainStore) -> MemoryStore:
+    """Return the same cells without the notes and hooks."""
+    view = MemoryStore()
+    view.__dict__ = store.__dict__
+    return view
+
+
+# -- without a wait in between ---------------------------------------------------------------------
+
+
+def commits_of(count: int) -> list[tuple[int, int]]:
+    """Return that many commits."""
+    return [(100 * number, 100 * number + 50) for number in range(1, count + 1)]
+
+
+def test_a_few_entries_and_the_look_at_the_lease_are_asked_for_at_once() -> None:
+    """A round trip less for whoever commits; more of them are quicker as one call."""
+    store = AheadStore()
+    assert isinstance(store, ChecksBehind)
+    assert not isinstance(PlainStore(), ChecksBehind)
+    oracle = Oracle(store)
+    for count in range(1, MAX_AHEAD_COUNT + 1):
+        store.log.clear()
+        oracle.persistence.flush(Batch(commits=commits_of(count), low_watermark=count * 50))
+        assert store.log[:-2] == [
+            "ahead",
+            *[f"swap {COMMIT_TABLE}"] * count,
+            f"read {LEASE_FACT!r}",
+        ]
+        assert store.log[-1] == "swap OMIDPY_COMPACTION", "the watermark comes last"
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=commits_of(MAX_AHEAD_COUNT + 1)))
+    assert "ahead" not in store.log
+    starts = [Timestamp(start_ts) for start_ts, _ in commits_of(MAX_AHEAD_COUNT + 1)]
+    assert dict(CommitTable(store).read(starts)) == dict(commits_of(MAX_AHEAD_COUNT + 1))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_lease_that_was_lost_under_calls_ahead_answers_nothing(count: int) -> None:
+    """The record is read behind the entries (I8); and no watermark is raised (I4)."""
+    store = AheadStore()
+    oracle = Oracle(store)
+    store.failure = lambda: steal(store)
+    with pytest.raises(LeaseLost, match="process 7 on h"):
+        oracle.persistence.flush(Batch(commits=commits_of(count), low_watermark=50))
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 0
+
+
+def test_calls_ahead_that_failed_are_made_again_one_by_one() -> None:
+    """They may have been applied, which does no harm; those in steps wait and repeat."""
+    store = AheadStore()
+    oracle = Oracle(store)
+
+    def fail() -> None:
+        raise StorageUnavailable("broken")
+
+    store.failure = fail
+    CommitTable(store).invalidate(Timestamp(200))
+    store.log.clear()
+    assert oracle.persistence.flush(Batch(commits=commits_of(2))).refused == {200}
+    assert store.log.index("ahead") < store.log.index(f"write {COMMIT_TABLE}")
+    assert CommitTable(store).read([Timestamp(100), Timestamp(200)]) == {100: 150, 200: INVALID}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_lease_that_was_lost_while_calls_ahead_failed_is_noticed(count: int) -> None:
+    """The second attempt looks as well."""
+    store = AheadStore()
+    oracle = Oracle(store)
+
+    def fail() -> None:
+        steal(store)
+        raise StorageUnavailable("broken")
+
+    store.failure = fail
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=commits_of(count)))
+
+
+def test_what_must_come_between_the_entries_and_the_look_is_written_step_by_step() -> None:
+    """The record is read behind everything that it speaks for; or renewed, where that is due."""
+    store, clock = AheadStore(), ManualClock()
+    oracle = Oracle(store, clock=clock)
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(100, 200)], invalidations=[300]))
+    assert store.log == [f"swap {COMMIT_TABLE}"] * 2 + [f"read {LEASE_FACT!r}"]
+    store.log.clear()
+    clock.advance(2.5)
+    oracle.persistence.flush(Batch(commits=[(150, 250)]))
+    assert store.log == [f"swap {COMMIT_TABLE}", "swap OMIDPY_COMPACTION"]
+    store.log.clear()
+    oracle.persistence.flush(Batch(commits=[(400, 450)]))
+    assert store.log[0] == "ahead"
+    oracle.lease.release()
+    assert oracle.lease.proof is None
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(Batch(commits=[(500, 550)]))
+
+
+def test_the_low_watermark_never_falls_where_it_is_written_by_itself() -> None:
+    """A zombie may write long after its successor has raised it."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    ControlTable(store).raise_number(LOW_WATERMARK_FACT, 5000)
+    oracle.persistence.flush(Batch(low_watermark=100))
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 5000
+
+
+def steal(store: MemoryStore) -> None:
+    """Let another instance have the lease."""
+    record = (
+        b'{"holder":"other","address":"h:1","epoch":1,"pid":7,"host":"h","period_ms":1,'
+        b'"sequence":9}'
+    )
+    ControlTable(store).write(LEASE_FACT, record)
+
+
+# -- what Java reads -------------------------------------------------------------------------------
+
+
+def test_omids_watermark_row_follows_the_collection_horizon(store: MemoryStore) -> None:
+    """Java's coprocessor drops versions by it, so it must not pass what may be dropped."""
+    oracle = Oracle(store)
+
+    def publish(low_watermark: int) -> int:
+        sample = Sample(low_watermark, 0, 0)
+        oracle.persistence.flush(Batch(low_watermark=low_watermark, sample=sample))
+        return read_java_low_watermark(store)
+
+    assert publish(1000) == 0
+    ControlTable(store).raise_number(COLLECTION_HORIZON, 600)
+    assert publish(1050) == 600
+    ControlTable(store).raise_number(COLLECTION_HORIZON, 5000)
+    assert publish(1100) == 1100
+    row = store.get(COMMIT_TABLE, [LOW_WATERMARK_ROW])[0]
+    assert len(row) == 1
+
+
+def test_omids_watermark_row_never_falls(store: MemoryStore) -> None:
+    """A Java oracle may have left it higher."""
+    oracle = Oracle(store)
+    put = Put(*LOW_WATERMARK, 1_700_000_000_000, encode_long(9000))
+    store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    ControlTable(store).raise_number(COLLECTION_HORIZON, 5000)
+    oracle.persistence.flush(Batch(low_watermark=4000, sample=Sample(1, 1, 1)))
+    assert read_java_low_watermark(store) == 9000
+
+
+# -- trouble ---------------------------------------------------------------------------------------
+
+
+def test_a_store_that_fails_is_the_shells_business(store: MemoryStore) -> None:
+    """The error passes through; the batch can be flushed again."""
+    oracle = Oracle(store)
+    original, name = store.write_guarded, "write_guarded"
+    if isinstance(store, PlainStore):
+        original = store.check_and_mutate  # type: ignore[assignment]  # both are methods
+        name = "check_and_mutate"
+
+    def fail(*_: object, **__: object) -> list[GuardedMutation]:
+        raise StorageUnavailable("full")
+
+    setattr(store, name, fail)
+    with pytest.raises(StorageUnavailable):
+        oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    setattr(store, name, original)
+    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    assert CommitTable(store).read([Timestamp(100)]) == {100: 200}
+
+
+def test_no_persistence_claims_what_it_must() -> None:
+    """For benchmarks: every batch is durable at once, and nothing is ever found."""
+    nothing = NoPersistence()
+    inherited = nothing.start(INCREMENTAL, Now(5, 0.0), accept_clock=False)
+    assert inherited == Inherited(epoch=0, ceiling=INCREMENTAL.lookahead)
+    result = nothing.flush(Batch(lookups=[50], invalidations=[100]))
+    assert result.entries == {50: None, 100: INVALID}

@@ -1,0 +1,1 @@
+"""What the oracle decides, without I/O."""

@@ -1,0 +1,163 @@
+"""Say how old a timestamp is, by a clock that nobody can set.
+
+The oracle counts elapsed time itself: monotonic time while it runs, plausible wall time while it
+was down.  From samples of (elapsed time, last timestamp issued) follow the low watermark by age,
+and, for whoever reads the recorded ones, retention.  Pure: readings of the clocks are arguments.
+
+A watermark that moved with the date would abort every transaction, or drop all history, on the day
+somebody sets the clock wrong (docs/decisions/0005).
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from omidpy.base.ages import Sample
+from omidpy.model import TIMESTAMP_STEP
+from tso.core.events import Now
+
+MAX_WORLD_LEAD_MS: Final = 10_000
+"""How far the wall clock may run ahead of elapsed time since the oracle started."""
+
+MAX_DOWNTIME_MS: Final = 30 * 24 * 3600 * 1000
+"""A longer absence, by the wall clock, is not believed and counts as none."""
+
+SAMPLES_PER_AGE: Final = 64
+"""Samples that span the maximal age of a transaction."""
+
+MAX_HOLD_MS: Final = 24 * 3600 * 1000
+"""A longer hold is cut to this."""
+
+MAX_HOLD_COUNT: Final = 10_000
+"""Further holds are not granted."""
+
+SAMPLE_PERIOD_MS: Final = 60_000
+"""How often a sample is recorded in the store."""
+
+_FULL_DETAIL_MS: Final = 48 * 3600 * 1000
+_THINNED_PERIOD_MS: Final = 3600 * 1000
+_KEPT_MS: Final = 90 * 24 * 3600 * 1000
+
+
+class OracleTime:
+    """Elapsed time that survives restarts, and a date that cannot leap."""
+
+    def __init__(self, now: Now, *, last_sample: Sample | None) -> None:
+        """Go on from the newest recorded sample."""
+        self.rejected_lead_ms = 0
+        """How far ahead the wall clock was when it was last not believed; 0 if it never was."""
+        elapsed_ms = 0
+        if last_sample is not None:
+            downtime_ms = now.wall_ms - last_sample.wall_ms
+            elapsed_ms = last_sample.elapsed_ms
+            if 0 < downtime_ms <= MAX_DOWNTIME_MS:
+                elapsed_ms += downtime_ms
+        self._start_elapsed_ms = elapsed_ms
+        self._start_s = now.monotonic_s
+        self._start_wall_ms = now.wall_ms
+        self._lead_ms = 0
+
+    def elapsed_ms(self, now: Now) -> int:
+        """Return the milliseconds of elapsed time since the first oracle of this store."""
+        return self._start_elapsed_ms + self._running_ms(now)
+
+    def world_ms(self, now: Now) -> int:
+        """Return the date in milliseconds.
+
+        A wall clock that runs ahead of elapsed time by more than `MAX_WORLD_LEAD_MS` is replaced by
+        elapsed time.  One that runs behind is believed: timestamps never go back anyway.
+        """
+        lead_ms = now.wall_ms - self._start_wall_ms - self._running_ms(now)
+        if lead_ms > MAX_WORLD_LEAD_MS:
+            self.rejected_lead_ms = lead_ms
+            return self._start_wall_ms + self._running_ms(now) + self._lead_ms
+        self._lead_ms = max(self._lead_ms, lead_ms)
+        return now.wall_ms
+
+    def _running_ms(self, now: Now) -> int:
+        return round((now.monotonic_s - self._start_s) * 1000)
+
+
+class AgeWatermark:
+    """The last timestamp issued `max_age_ms` ago, held back by registered snapshots.
+
+    Memory is bounded: `SAMPLES_PER_AGE` samples and `MAX_HOLD_COUNT` holds.
+    """
+
+    def __init__(self, *, max_age_ms: int, elapsed_ms: int, last_issued: int) -> None:
+        """Start with a first sample; nothing older is known or needed."""
+        assert max_age_ms > 0, "checked by the configuration"
+        self._max_age_ms = max_age_ms
+        self._period_ms = max(max_age_ms // SAMPLES_PER_AGE, 1)
+        self._samples: deque[tuple[int, int]] = deque([(elapsed_ms, last_issued)])
+        self._aged = 0
+        self._holds: list[tuple[int, int]] = []
+
+    @property
+    def period_ms(self) -> int:
+        """How often `observe` takes a sample."""
+        return self._period_ms
+
+    def observe(self, *, elapsed_ms: int, last_issued: int) -> None:
+        """Take a sample if one is due."""
+        if elapsed_ms - self._samples[-1][0] >= self._period_ms:
+            self._samples.append((elapsed_ms, last_issued))
+
+    def hold(self, start_ts: int, *, elapsed_ms: int, hold_ms: int) -> bool:
+        """Keep the age watermark below `start_ts` for so long; False if holds are too many."""
+        self._drop_expired(elapsed_ms)
+        if len(self._holds) >= MAX_HOLD_COUNT:
+            return False
+        heapq.heappush(self._holds, (elapsed_ms + min(hold_ms, MAX_HOLD_MS), start_ts))
+        return True
+
+    def target(self, *, elapsed_ms: int) -> int:
+        """Return what the low watermark must be at least; 0 while nothing is old enough."""
+        while self._samples and self._samples[0][0] <= elapsed_ms - self._max_age_ms:
+            self._aged = self._samples[0][1]
+            if len(self._samples) == 1:
+                break
+            self._samples.popleft()
+        self._drop_expired(elapsed_ms)
+        return min([self._aged, *(start_ts - TIMESTAMP_STEP for _, start_ts in self._holds)])
+
+    def _drop_expired(self, elapsed_ms: int) -> None:
+        while self._holds and self._holds[0][0] <= elapsed_ms:
+            heapq.heappop(self._holds)
+
+
+class SampleLog:
+    """Which samples are recorded in the store, and which may go.
+
+    One a minute for two days, then one an hour for three months.
+    """
+
+    def __init__(self, recorded_ms: Iterable[int]) -> None:
+        """Know the samples that are recorded, by their `elapsed_ms`."""
+        self._recorded_ms = sorted(recorded_ms)
+
+    def is_due(self, elapsed_ms: int) -> bool:
+        """Say whether the next sample should be recorded."""
+        return not self._recorded_ms or elapsed_ms - self._recorded_ms[-1] >= SAMPLE_PERIOD_MS
+
+    def add(self, elapsed_ms: int) -> list[int]:
+        """Note a new sample; return those to remove for it."""
+        if not self._recorded_ms or elapsed_ms > self._recorded_ms[-1]:
+            self._recorded_ms.append(elapsed_ms)
+        split = bisect_right(self._recorded_ms, elapsed_ms - _FULL_DETAIL_MS)
+        kept: list[int] = []
+        forgotten: list[int] = []
+        for recorded_ms in self._recorded_ms[:split]:
+            is_new_hour = not kept or (
+                recorded_ms // _THINNED_PERIOD_MS != kept[-1] // _THINNED_PERIOD_MS
+            )
+            if is_new_hour and recorded_ms > elapsed_ms - _KEPT_MS:
+                kept.append(recorded_ms)
+            else:
+                forgotten.append(recorded_ms)
+        self._recorded_ms[:split] = kept
+        return forgotten

@@ -1,0 +1,50 @@
+"""Say in messages what was decided: numbers in, answers out.
+
+A decision is a commit timestamp, or one of the engine's negative `ABORT_...` numbers, or
+`ABORT_INVALIDATED`, which the engine does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from omidpy.base.commit_facts import CommitEntry, Invalid
+from omidpy.model import CellId, Timestamp
+from omidpy.oracle.base import AbortReason
+from omidpy.wire.messages import CommitResponse, InvalidateResponse, InvalidateVerdict
+from tso.core.engine import ABORT_CONFLICT, ABORT_FENCE, ABORT_LOW_WATERMARK
+
+ABORT_INVALIDATED: Final = -4
+
+_REASONS: Final = {
+    ABORT_CONFLICT: AbortReason.CONFLICT.value,
+    ABORT_LOW_WATERMARK: AbortReason.LOW_WATERMARK.value,
+    ABORT_FENCE: AbortReason.FENCE.value,
+    ABORT_INVALIDATED: AbortReason.INVALIDATED.value,
+}
+
+
+def verdict_on(start_ts: int, decision: int) -> CommitResponse:
+    """Answer a commit request."""
+    if decision > 0:
+        return CommitResponse(Timestamp(start_ts), Timestamp(decision))
+    return refusal(start_ts, decision)
+
+
+def refusal(start_ts: int, decision: int, conflicts: tuple[CellId, ...] = ()) -> CommitResponse:
+    """Refuse a commit for the reason that `decision` stands for."""
+    return CommitResponse(Timestamp(start_ts), None, conflicts, _REASONS[decision])
+
+
+def outcome_of(start_ts: int, entry: CommitEntry) -> InvalidateResponse:
+    """Answer an invalidation with what the commit table says."""
+    start = Timestamp(start_ts)
+    match entry:
+        case None:
+            return InvalidateResponse(start, InvalidateVerdict.UNKNOWN)
+        case Invalid.INVALID:
+            return InvalidateResponse(start, InvalidateVerdict.INVALIDATED)
+        case int():
+            return InvalidateResponse(start, InvalidateVerdict.COMMITTED, entry)
+        case _:
+            assert_never(entry)

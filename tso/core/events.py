@@ -1,0 +1,166 @@
+"""What the oracle's machine is told, and what it asks to be done.
+
+Values only.  A shell (`server.py`, `embedded.py`, a simulator) turns the world into events, hands
+them to `machine.py`, and carries out the effects in the order in which they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from omidpy.base.ages import Sample
+from omidpy.base.commit_facts import CommitEntry
+from omidpy.wire.messages import (
+    CommitRequest,
+    CommitResponse,
+    FenceRequest,
+    FenceResponse,
+    InvalidateRequest,
+    InvalidateResponse,
+    TimestampRequest,
+    TimestampResponse,
+)
+
+Ticket = TypeVar("Ticket")
+"""What a shell hands in with a request and gets back with its answer: a connection, a thread."""
+
+Question: TypeAlias = TimestampRequest | CommitRequest | FenceRequest | InvalidateRequest
+Answer: TypeAlias = TimestampResponse | CommitResponse | FenceResponse | InvalidateResponse
+
+
+class Now(NamedTuple):
+    """One reading of both clocks."""
+
+    wall_ms: int
+    monotonic_s: float
+    boot: str = ""
+    """Which run of the second clock it is; readings of another cannot be compared."""
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple, Generic[Ticket]):
+    """Requests arrived, in this order."""
+
+    now: Now
+    requests: Sequence[tuple[Ticket, Question]]
+
+
+class Flushed(NamedTuple):
+    """The batch in flight is durable, all of it."""
+
+    now: Now
+    result: FlushResult
+
+
+class Ticked(NamedTuple):
+    """Time has passed."""
+
+    now: Now
+
+
+class Stopping(NamedTuple):
+    """No more requests will come; finish what is under way and give the ceiling back."""
+
+    now: Now
+
+
+Event: TypeAlias = Asked[Ticket] | Flushed | Ticked | Stopping
+
+
+# -- effects ---------------------------------------------------------------------------------------
+
+
+class Send(NamedTuple, Generic[Ticket]):
+    """Send these answers, in this order."""
+
+    answers: Sequence[tuple[Ticket, Answer]]
+
+
+class Close(NamedTuple, Generic[Ticket]):
+    """End the conversation of `ticket`: its request will get no answer."""
+
+    ticket: Ticket
+    reason: str
+
+
+class Flush(NamedTuple, Generic[Ticket]):
+    """Make a batch durable, then say `Flushed`.  At most one is under way."""
+
+    batch: Batch[Ticket]
+
+
+class Stopped(NamedTuple):
+    """The last effect: everything is answered and durable."""
+
+
+Effect: TypeAlias = Send[Ticket] | Close[Ticket] | Flush[Ticket] | Stopped
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+class Recall(Enum):
+    """How an answer that must wait for its batch is found when the batch is durable."""
+
+    COMMIT_FROM_MEMORY = 1
+    COMMIT_FROM_TABLE = 2
+    INVALIDATION_FROM_MEMORY = 3
+    INVALIDATION_FROM_TABLE = 4
+    INVALIDATION_PLANTED = 5
+    COMMIT_UNLESS_IN_TABLE = 6
+
+
+class Deferred(NamedTuple):
+    """An answer about `start_ts` that is not known yet."""
+
+    how: Recall
+    start_ts: int
+    request: CommitRequest | None = None
+    """What is decided now if the table knows nothing of it."""
+
+
+@dataclass(slots=True)
+class Batch(Generic[Ticket]):
+    """Decisions that become durable together, and the answers that wait for them."""
+
+    commits: list[tuple[int, int]] = field(default_factory=list)
+    """(start_ts, commit_ts) of each commit entry to write, unless an invalidation is there."""
+    invalidations: list[int] = field(default_factory=list)
+    """start_ts of each transaction to invalidate, unless a commit is there."""
+    lookups: list[int] = field(default_factory=list)
+    """start_ts of each commit entry to read once the rest is durable."""
+    ceiling: int | None = None
+    """Set the durable ceiling to this."""
+    low_watermark: int | None = None
+    """Raise the durable low watermark to this, not before the commits are durable."""
+    sample: Sample | None = None
+    """Record this sample of the oracle's time, and let Omid's own low watermark row follow."""
+    forgotten_samples: Sequence[int] = ()
+    """`elapsed_ms` of each recorded sample to remove."""
+    answers: list[tuple[Ticket, Answer | Deferred]] = field(default_factory=list)
+    newest_ts: int = 0
+    """The highest timestamp in `answers`: they may leave once the ceiling covers it."""
+
+    def has_decisions(self) -> bool:
+        """Say whether the batch must be durable, or read from, before its answers leave."""
+        return bool(self.commits or self.invalidations or self.lookups)
+
+
+@dataclass(frozen=True, slots=True)
+class FlushResult:
+    """What the store said to a batch."""
+
+    refused: frozenset[int] = frozenset()
+    """start_ts of each commit that was not written, because an invalidation stands."""
+    entries: Mapping[int, CommitEntry] = field(default_factory=dict)
+    """What the commit table says about the batch's `lookups` and `invalidations`."""
+    prune_horizon: int = 0
+    """Commit entries at or below it may be gone; read together with `entries`."""
+
+
+NOTHING_FOUND: Final = FlushResult()

@@ -1,0 +1,517 @@
+"""Turn requests into decisions, batches and answers, in one order.
+
+The oracle between its sockets and its store: events in, effects out, deterministic, without clock,
+thread or I/O.  `server.py`, `embedded.py` and the simulator drive it; `engine.py` decides about
+cells, `age.py` about time, and what they decide is put into batches here.
+
+Order is correctness:
+
+    I2  a commit entry is durable before its reply and before any later reply
+
+so answers leave in the order of the decisions, and none before every earlier decision is durable.
+There are no timers: an idle oracle flushes at once, and while a flush is under way arrivals form
+the next batch.  What arrives ahead of the batch's first decision leaves with the flush under way:
+a begin waits for the commits before it, and for no others.  A timestamp leaves once the durable
+ceiling covers it (I1), and the low watermark is written in or after the batch that raised it, never
+before an earlier decision is durable.  It may lag: what is written is a promise, and a lower
+watermark promises less.
+
+A flush that carries no answers (a higher ceiling, a watermark, a sample) holds nobody up.
+
+An answer that needs no flush leaves without a look at the lease, so that it may leave only while
+nobody else can have it.  The shell says until when; past that every answer waits for a flush.
+
+What is remembered is bounded: the last decisions, for retries and duplicates; invalidations, until
+the low watermark passes them.  A transaction of which nothing is remembered is looked up in the
+commit table, and what is not there either is not answered: the oracle invents no abort for a
+transaction that may have committed and been forgotten.
+
+Source: Omid's TSO, whose retry and fence replies overtake the batches before them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from math import inf
+from typing import Final, Generic, assert_never
+
+from omidpy.base.ages import Sample
+from omidpy.base.commit_facts import INVALID
+from omidpy.base.metrics import NO_METRICS, Metrics
+from omidpy.model import TIMESTAMP_STEP, CellId, Timestamp
+from omidpy.wire.messages import (
+    CommitRequest,
+    CommitResponse,
+    FenceRequest,
+    FenceResponse,
+    InvalidateRequest,
+    TimestampRequest,
+    TimestampResponse,
+)
+from tso.core.age import AgeWatermark, OracleTime, SampleLog
+from tso.core.answers import ABORT_INVALIDATED, outcome_of, refusal, verdict_on
+from tso.core.engine import ABORT_CONFLICT, Engine, OldestFirstMap
+from tso.core.events import (
+    NOTHING_FOUND,
+    Answer,
+    Asked,
+    Batch,
+    Close,
+    Deferred,
+    Effect,
+    Event,
+    Flush,
+    Flushed,
+    FlushResult,
+    Now,
+    Question,
+    Recall,
+    Send,
+    Stopped,
+    Stopping,
+    Ticked,
+    Ticket,
+)
+from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings
+
+MAX_INVALIDATION_COUNT: Final = 2**16
+"""Invalidations above the low watermark that are remembered; more are not granted."""
+
+ACTIVE_S: Final = 10.0
+"""So long after its last request an oracle keeps its ceiling ready for the next one."""
+
+LOW_WATERMARK_PERIOD_MS: Final = 1000
+"""How often at most the low watermark is written.
+
+A full conflict map raises it with each commit, and on HBase each write of it is a round trip.
+"""
+
+_ACTIVE_TICK_S: Final = 0.25
+_IDLE_TICK_S: Final = 1.0
+
+
+class Machine(Generic[Ticket]):
+    """One instance of the oracle, from its start to its end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        inherited: Inherited,
+        now: Now,
+        *,
+        metrics: Metrics = NO_METRICS,
+    ) -> None:
+        """Take over where the last instance ended: nothing begun before can commit unseen."""
+        self.epoch: Final = inherited.epoch
+        self.time: Final = OracleTime(now, last_sample=inherited.last_sample)
+        self.vouched_until_s = inf
+        """By the monotonic clock: until then nobody else answers.  The shell moves it on."""
+        self._settings = settings
+        self._metrics = metrics
+        self._engine = Engine(
+            last_issued=inherited.epoch,
+            conflict_map_size=settings.conflict_map_size,
+            seed=settings.hash_seed,
+        )
+        self._age = AgeWatermark(
+            max_age_ms=settings.max_transaction_age_ms,
+            elapsed_ms=self.time.elapsed_ms(now),
+            last_issued=inherited.epoch,
+        )
+        self._samples = SampleLog(inherited.samples)
+        self._decisions = OldestFirstMap(settings.decision_memory, seed=settings.hash_seed)
+        self._forgotten_start = inherited.epoch
+        self._invalidated: set[int] = set()
+        self._barred: set[int] = set()
+        self._remembered_by_age: list[int] = []
+        self._durable_ceiling = inherited.ceiling
+        self._ceiling = inherited.ceiling
+        self._wants_ceiling = False
+        self._wants_sample = False
+        self._durable_low_watermark = inherited.epoch
+        self._low_watermark_due_ms = 0
+        self._early: Batch[Ticket] = Batch()
+        self._pending: Batch[Ticket] = Batch()
+        self._flight: Batch[Ticket] | None = None
+        self._last_request_s = now.monotonic_s
+        self._elapsed_ms = self.time.elapsed_ms(now)
+        self._now_s = now.monotonic_s
+        self._boot = now.boot
+        self._wall_ms = now.wall_ms
+        self._is_stopping = False
+        self._gave_ceiling_back = False
+        self._set_time(now)
+
+    # -- what a shell may look at --------------------------------------------------------------
+
+    @property
+    def low_watermark(self) -> int:
+        """The low watermark as decided, which may not be durable yet."""
+        return self._engine.low_watermark
+
+    @property
+    def last_issued(self) -> int:
+        """The newest timestamp, which may not have left yet."""
+        return self._engine.last_issued
+
+    @property
+    def queue_length(self) -> int:
+        """How many answers wait for a flush: what back-pressure looks at."""
+        flight = 0 if self._flight is None else len(self._flight.answers)
+        return len(self._early.answers) + len(self._pending.answers) + flight
+
+    def tick_period_s(self, now: Now) -> float:
+        """Return how long a shell may wait at most until it says `Ticked`.
+
+        Shorter after a request: the ceiling then stays ahead of the clock for the next one.
+        """
+        longest_s = _ACTIVE_TICK_S if self._is_active(now) else _IDLE_TICK_S
+        return min(self._age.period_ms / 1000, longest_s)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def handle(self, event: Event[Ticket]) -> list[Effect[Ticket]]:
+        """Take one event and return what must be done, in order."""
+        effects: list[Effect[Ticket]] = []
+        self._set_time(event.now)
+        match event:
+            case Asked():
+                self._last_request_s = event.now.monotonic_s
+                for ticket, request in event.requests:
+                    self._ask(ticket, request, effects)
+            case Flushed():
+                self._land(event.result, effects)
+            case Ticked():
+                self._tick(event.now)
+            case Stopping():
+                self._is_stopping = True
+            case _:
+                assert_never(event)
+        self._forget_old_invalidations()
+        self._pump(effects)
+        return effects
+
+    def _set_time(self, now: Now) -> None:
+        self._now_s = now.monotonic_s
+        self._boot = now.boot
+        self._elapsed_ms = self.time.elapsed_ms(now)
+        self._wall_ms = now.wall_ms
+        if self._settings.timestamps == "world":
+            self._engine.clock_ts = self.time.world_ms(now) * TIMESTAMPS_PER_MS
+
+    def _tick(self, now: Now) -> None:
+        """Let the watermark age, and keep the ceiling ahead of the clock while there is demand."""
+        self._age.observe(elapsed_ms=self._elapsed_ms, last_issued=self._engine.last_issued)
+        self._engine.raise_low_watermark(self._age.target(elapsed_ms=self._elapsed_ms))
+        self._wants_sample = self._samples.is_due(self._elapsed_ms)
+        if self._is_active(now):
+            self._cover(max(self._engine.clock_ts, self._engine.last_issued))
+
+    def _is_active(self, now: Now) -> bool:
+        return now.monotonic_s - self._last_request_s < ACTIVE_S
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def _ask(self, ticket: Ticket, request: Question, effects: list[Effect[Ticket]]) -> None:
+        if self._is_stopping:
+            effects.append(Close(ticket, "the oracle is stopping"))
+            return
+        match request:
+            case TimestampRequest():
+                self._begin(ticket, request)
+            case CommitRequest():
+                self._commit(ticket, request, effects)
+            case FenceRequest():
+                fence_ts = self._issued(self._engine.fence(request.table_id))
+                self._answer(ticket, FenceResponse(request.table_id, fence_ts))
+                self._metrics.count("tso.fences")
+            case InvalidateRequest():
+                self._invalidate(ticket, request.start_ts, effects)
+            case _:
+                assert_never(request)
+
+    def _begin(self, ticket: Ticket, request: TimestampRequest) -> None:
+        start_ts = self._issued(self._engine.issue())
+        if request.hold_ms is not None and not self._age.hold(
+            start_ts, elapsed_ms=self._elapsed_ms, hold_ms=request.hold_ms
+        ):
+            self._metrics.count("tso.holds.refused")
+        low_watermark = Timestamp(self._engine.low_watermark)
+        self._answer(ticket, TimestampResponse(start_ts, low_watermark))
+        self._metrics.count("tso.timestampAllocation")
+
+    def _commit(
+        self, ticket: Ticket, request: CommitRequest, effects: list[Effect[Ticket]]
+    ) -> None:
+        start_ts = request.start_ts
+        if not self._was_issued(ticket, start_ts, effects):
+            return
+        if self._decisions.get(start_ts):
+            self._answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
+        elif start_ts in self._invalidated:
+            self._answer(ticket, refusal(start_ts, ABORT_INVALIDATED))
+        elif request.is_retry or start_ts in self._barred:
+            # The first request may have been decided and forgotten, by us or by an instance before
+            # us.  Deciding again would find the transaction in conflict with itself.
+            self._look_up(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
+        elif start_ts <= self._forgotten_start:
+            # Most likely a first request, of a transaction that took long; but also a repetition
+            # that does not say so must not be decided twice.
+            self._look_up(ticket, Deferred(Recall.COMMIT_UNLESS_IN_TABLE, start_ts, request))
+        else:
+            self._decide(ticket, request)
+
+    def _look_up(self, ticket: Ticket, waiting: Deferred) -> None:
+        self._open_decisions()
+        self._pending.lookups.append(waiting.start_ts)
+        self._answer(ticket, waiting)
+
+    def _decide(self, ticket: Ticket, request: CommitRequest) -> None:
+        start_ts = request.start_ts
+        verdict = self._engine.commit(start_ts, request.cell_ids, request.table_ids)
+        if self._decisions.put(start_ts, verdict):
+            self._forgotten_start = max(self._forgotten_start, self._decisions.evicted_key)
+        if verdict > 0:
+            self._open_decisions()
+            self._pending.commits.append((start_ts, verdict))
+            self._answer(ticket, CommitResponse(start_ts, self._issued(verdict)))
+            self._metrics.count("tso.commits")
+            return
+        conflicts: tuple[CellId, ...] = ()
+        if verdict == ABORT_CONFLICT:
+            found = self._engine.conflicts(start_ts, request.cell_ids)
+            conflicts = tuple(CellId(cell) for cell in found)
+        self._answer(ticket, refusal(start_ts, verdict, conflicts))
+        self._metrics.count("tso.aborts")
+
+    def _invalidate(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> None:
+        if not self._was_issued(ticket, start_ts, effects):
+            return
+        self._metrics.count("tso.invalidations")
+        if self._decisions.get(start_ts):
+            self._answer(ticket, Deferred(Recall.INVALIDATION_FROM_MEMORY, start_ts))
+        elif start_ts in self._invalidated:
+            self._answer(ticket, outcome_of(start_ts, INVALID))
+        elif start_ts > self._engine.low_watermark and not self._remember_until_old(
+            start_ts, self._invalidated if start_ts > self._forgotten_start else self._barred
+        ):
+            effects.append(Close(ticket, f"{MAX_INVALIDATION_COUNT} invalidations are remembered"))
+        elif start_ts in self._invalidated:
+            self._open_decisions()
+            self._pending.invalidations.append(start_ts)
+            self._answer(ticket, Deferred(Recall.INVALIDATION_PLANTED, start_ts))
+        else:
+            # It may have committed, been completed and left no entry: an invalidation planted now
+            # would be a false one.  But it will not be decided from here on, neither below the low
+            # watermark nor where it is barred, so what its cells say then is final.
+            self._look_up(ticket, Deferred(Recall.INVALIDATION_FROM_TABLE, start_ts))
+
+    def _remember_until_old(self, start_ts: int, where: set[int]) -> bool:
+        """Keep `start_ts` in a set until the low watermark passes it; False if there is no room."""
+        if start_ts not in where:
+            if len(self._remembered_by_age) >= MAX_INVALIDATION_COUNT:
+                return False
+            where.add(start_ts)
+            heapq.heappush(self._remembered_by_age, start_ts)
+        return True
+
+    def _was_issued(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> bool:
+        if 0 < start_ts <= self._engine.last_issued and start_ts % TIMESTAMP_STEP == 0:
+            return True
+        effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
+        return False
+
+    def _open_decisions(self) -> None:
+        """Let what was answered so far leave before the decision that follows."""
+        if not self._pending.has_decisions():
+            assert not self._early.answers, "I2: answers behind a decision would leave before it"
+            self._early, self._pending = self._pending, self._early
+
+    def _answer(self, ticket: Ticket, answer: Answer | Deferred) -> None:
+        self._pending.answers.append((ticket, answer))
+
+    def _issued(self, timestamp: int) -> Timestamp:
+        """Note that `timestamp` waits in the pending batch until the ceiling covers it."""
+        self._pending.newest_ts = timestamp
+        self._cover(timestamp)
+        return Timestamp(timestamp)
+
+    def _cover(self, timestamp: int) -> None:
+        """Ask for a higher ceiling when less than half of the lookahead is left."""
+        if self._ceiling - timestamp < self._settings.lookahead // 2:
+            self._wants_ceiling = True
+
+    def _forget_old_invalidations(self) -> None:
+        low_watermark = self._engine.low_watermark
+        while self._remembered_by_age and self._remembered_by_age[0] <= low_watermark:
+            start_ts = heapq.heappop(self._remembered_by_age)
+            self._invalidated.discard(start_ts)
+            self._barred.discard(start_ts)
+
+    # -- batches -------------------------------------------------------------------------------
+
+    def _pump(self, effects: list[Effect[Ticket]]) -> None:
+        """Send what may leave, then start the next flush if none is under way."""
+        if self._early.answers and self._may_leave(self._early):
+            batch, self._early = self._early, Batch()
+            self._release(batch, NOTHING_FOUND, effects)
+        if self._pending.answers and not self._early.answers and self._may_leave(self._pending):
+            batch, self._pending = self._pending, Batch()
+            self._release(batch, NOTHING_FOUND, effects)
+        if self._flight is not None:
+            return
+        batch = self._pending
+        if self._early.answers:  # they wait for the ceiling, or for a look at the lease
+            batch.answers[:0] = self._early.answers
+            batch.newest_ts = max(batch.newest_ts, self._early.newest_ts)
+            self._early = Batch()
+        self._add_housekeeping(batch)
+        if batch.answers or batch.ceiling or batch.low_watermark or batch.sample:
+            self._pending = Batch()
+            self._flight = batch
+            effects.append(Flush(batch))
+        elif self._is_stopping:
+            self._finish(effects)
+
+    def _may_leave(self, batch: Batch[Ticket]) -> bool:
+        """Say whether a batch needs no flush: neither its own nor the one under way."""
+        return (
+            not batch.has_decisions()
+            and batch.newest_ts <= self._durable_ceiling
+            and self._now_s < self.vouched_until_s
+            and (self._flight is None or not self._flight.answers)
+        )
+
+    def _add_housekeeping(self, batch: Batch[Ticket]) -> None:
+        """Let a flush carry whatever else should become durable."""
+        if self._wants_ceiling and not self._gave_ceiling_back:
+            newest = max(self._engine.clock_ts, self._engine.last_issued)
+            self._ceiling = batch.ceiling = newest + self._settings.lookahead
+            self._wants_ceiling = False
+        is_raised = self._engine.low_watermark > self._durable_low_watermark
+        if is_raised and self._elapsed_ms >= self._low_watermark_due_ms:
+            batch.low_watermark = self._engine.low_watermark
+            self._low_watermark_due_ms = self._elapsed_ms + LOW_WATERMARK_PERIOD_MS
+        if self._wants_sample:
+            self._add_sample(batch)
+
+    def _add_sample(self, batch: Batch[Ticket]) -> None:
+        self._wants_sample = False
+        batch.sample = Sample(
+            self._elapsed_ms,
+            self._wall_ms,
+            self._engine.last_issued,
+            self._boot,
+            round(self._now_s * 1000),
+        )
+        batch.forgotten_samples = self._samples.add(self._elapsed_ms)
+
+    def _finish(self, effects: list[Effect[Ticket]]) -> None:
+        """Lower the ceiling to what was issued, once nothing more can be, and end."""
+        if self._gave_ceiling_back or not self._engine.last_issued:
+            effects.append(Stopped())
+            return
+        self._gave_ceiling_back = True
+        batch: Batch[Ticket] = Batch(ceiling=self._engine.last_issued)
+        self._add_sample(batch)
+        self._flight = batch
+        effects.append(Flush(batch))
+
+    def _land(self, result: FlushResult, effects: list[Effect[Ticket]]) -> None:
+        """Take note of what became durable, and send what waited for it."""
+        batch = self._flight
+        assert batch is not None, "I2: a flush ended that was never begun"
+        self._flight = None
+        if batch.ceiling is not None:
+            self._durable_ceiling = batch.ceiling
+        if batch.low_watermark is not None:
+            self._durable_low_watermark = batch.low_watermark
+        for start_ts in result.refused:
+            self._decisions.replace(start_ts, ABORT_INVALIDATED)
+        self._release(batch, result, effects)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def _release(
+        self, batch: Batch[Ticket], result: FlushResult, effects: list[Effect[Ticket]]
+    ) -> None:
+        """Send the answers of a batch whose decisions, and all earlier ones, are durable."""
+        assert batch.newest_ts <= self._durable_ceiling, "I1: a timestamp above the durable ceiling"
+        answers: list[tuple[Ticket, Answer]] = []
+        closes: list[Close[Ticket]] = []
+        for ticket, waiting in batch.answers:
+            answer: Answer | str
+            if isinstance(waiting, Deferred):
+                if self._is_undecided(waiting, result):
+                    self._decide_now(ticket, waiting, effects)
+                    continue
+                answer = self._recalled(waiting, result)
+            elif isinstance(waiting, CommitResponse) and waiting.start_ts in result.refused:
+                answer = refusal(waiting.start_ts, ABORT_INVALIDATED)
+            else:
+                answer = waiting
+            if isinstance(answer, str):
+                closes.append(Close(ticket, answer))
+            else:
+                answers.append((ticket, answer))
+        if answers:
+            effects.append(Send(answers))
+        effects.extend(closes)
+
+    def _is_undecided(self, waiting: Deferred, result: FlushResult) -> bool:
+        """Say whether a request was looked up and may be decided, for all that the table knows."""
+        return (
+            waiting.how is Recall.COMMIT_UNLESS_IN_TABLE
+            and result.entries[waiting.start_ts] is None
+            and waiting.start_ts > result.prune_horizon
+        )
+
+    def _decide_now(self, ticket: Ticket, waiting: Deferred, effects: list[Effect[Ticket]]) -> None:
+        """Decide what was looked up in vain, in the batch that forms now."""
+        start_ts, request = waiting.start_ts, waiting.request
+        assert request is not None, "only a request waits to be decided"
+        if self._decisions.get(start_ts):
+            self._answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
+        elif start_ts in self._barred:
+            effects.append(Close(ticket, f"start_ts {start_ts} was invalidated meanwhile"))
+        else:
+            self._decide(ticket, request)
+
+    def _recalled(self, waiting: Deferred, result: FlushResult) -> Answer | str:
+        """Find an answer that was not known at once; a string is the reason to give none."""
+        start_ts = waiting.start_ts
+        remembered = self._decisions.get(start_ts)
+        match waiting.how:
+            case Recall.COMMIT_FROM_MEMORY:
+                if not remembered:
+                    return f"the decision about start_ts {start_ts} was forgotten meanwhile"
+                return verdict_on(start_ts, remembered)
+            case Recall.COMMIT_FROM_TABLE | Recall.COMMIT_UNLESS_IN_TABLE:
+                return self._looked_up(start_ts, result)
+            case Recall.INVALIDATION_FROM_MEMORY:
+                if not remembered:
+                    return outcome_of(start_ts, None)
+                return outcome_of(start_ts, Timestamp(remembered) if remembered > 0 else INVALID)
+            case Recall.INVALIDATION_FROM_TABLE:
+                return outcome_of(start_ts, result.entries[start_ts])
+            case Recall.INVALIDATION_PLANTED:
+                entry = result.entries[start_ts]
+                if entry is not None and entry is not INVALID:
+                    # Only an oracle that is not ours can have written it; believe the table.
+                    self._invalidated.discard(start_ts)
+                    self._decisions.put(start_ts, entry)
+                return outcome_of(start_ts, entry)
+            case _:
+                assert_never(waiting.how)
+
+    def _looked_up(self, start_ts: int, result: FlushResult) -> CommitResponse | str:
+        if start_ts <= result.prune_horizon:
+            return (
+                f"start_ts {start_ts} is at or below the prune horizon {result.prune_horizon}: its "
+                "commit entry may have been pruned"
+            )
+        entry = result.entries[start_ts]
+        if entry is None:
+            return f"nothing is known about start_ts {start_ts}: it may be complete, or never asked"
+        self._metrics.count("tso.retries.from-table")
+        return verdict_on(start_ts, ABORT_INVALIDATED if entry is INVALID else entry)

@@ -1,0 +1,70 @@
+"""What an instance of the oracle is made with: choices, and what the store held.
+
+Values and their defaults; `config.py` reads choices from a command line, `persist.py` the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from omidpy.base.ages import Sample
+from omidpy.model import TIMESTAMP_STEP
+
+TimestampMode: TypeAlias = Literal["world", "incremental"]
+
+DECISION_MEMORY: Final = 2**20
+"""Decisions that a retry or duplicate is answered from."""
+
+WORLD_LOOKAHEAD: Final = 1_000_000_000
+"""How far the durable ceiling is above what is being issued, in world time: one second."""
+
+INCREMENTAL_LOOKAHEAD: Final = 1_000_000 * TIMESTAMP_STEP
+"""The same for incremental timestamps: a million of them."""
+
+TIMESTAMPS_PER_MS: Final = 1_000_000
+"""World timestamps count nanoseconds."""
+
+DEFAULT_AGE_MS: Final = 15 * 60 * 1000
+"""Older transactions can no longer commit."""
+
+AGE_BESIDE_OMID_MS: Final = 24 * 3600 * 1000
+"""The same where Omid's tables were there before us: Java's transactions have no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator may choose."""
+
+    timestamps: TimestampMode = "world"
+    conflict_map_size: int = 1_000_000
+    max_transaction_age_ms: int = DEFAULT_AGE_MS
+    decision_memory: int = DECISION_MEMORY
+    hash_seed: int = 0
+    """Makes the conflict map's buckets hard to guess for clients that choose cell ids."""
+
+    @property
+    def lookahead(self) -> int:
+        """How far the durable ceiling is kept above the last timestamp."""
+        return WORLD_LOOKAHEAD if self.timestamps == "world" else INCREMENTAL_LOOKAHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What an instance found in the store, and made of it, before it may answer."""
+
+    epoch: int
+    """The ceiling that was stored: nothing above it was ever issued (I1)."""
+    ceiling: int
+    """The ceiling that is stored now, for this instance alone."""
+    samples: tuple[int, ...] = ()
+    """`elapsed_ms` of the recorded samples."""
+    last_sample: Sample | None = None
+    follows_omid: bool = False
+    """Whether Omid's own oracle served the store before us, so that Java clients may exist."""
+
+    def transaction_age_ms(self, chosen_ms: int | None) -> int:
+        """Return the chosen age of transactions, or the default that fits the store."""
+        if chosen_ms is not None:
+            return chosen_ms
+        return AGE_BESIDE_OMID_MS if self.follows_omid else DEFAULT_AGE_MS

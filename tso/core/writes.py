@@ -1,0 +1,63 @@
+"""What does a batch change in the store?  Its decisions as mutations of rows.
+
+Pure; `persist.py` writes them, in an order that each kind of store allows.  A commit entry stands
+on condition that no invalidation does, and the other way round: whoever comes first has decided.
+"""
+
+from __future__ import annotations
+
+from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
+from omidpy.base.tables import FIXED_VERSION, VALUE
+from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, LOW_WATERMARK_FACT
+from omidpy.facts.control import encode_document, put_value
+from omidpy.facts.watermarks import sample_row
+from omidpy.storage.base import Condition, DeleteVersion, GuardedMutation, Put, RowMutation
+from tso.core.events import Batch, Ticket
+
+
+def commit_entry(start_ts: int, commit_ts: int) -> GuardedMutation:
+    """Return the commit entry of a transaction, unless it was invalidated."""
+    row = commit_row(start_ts)
+    put = Put(*COMMIT, start_ts, encode_commit(start_ts, commit_ts))
+    return GuardedMutation(
+        COMMIT_TABLE,
+        RowMutation(row, puts=(put,)),
+        Condition(COMMIT_TABLE, row, INVALIDATION, None),
+    )
+
+
+def invalidation(start_ts: int) -> GuardedMutation:
+    """Return the invalidation of a transaction, unless it committed."""
+    row = commit_row(start_ts)
+    put = Put(*INVALIDATION, start_ts, INVALIDATION_VALUE)
+    return GuardedMutation(
+        COMMIT_TABLE, RowMutation(row, puts=(put,)), Condition(COMMIT_TABLE, row, COMMIT, None)
+    )
+
+
+def facts_of(batch: Batch[Ticket], *, with_low_watermark: bool = True) -> list[RowMutation]:
+    """Return what a batch says in the control table: the low watermark, and samples of the time."""
+    facts: list[RowMutation] = []
+    if with_low_watermark and batch.low_watermark is not None:
+        facts.append(put_value(LOW_WATERMARK_FACT, encode_long(batch.low_watermark)))
+    if batch.sample is not None:
+        row = sample_row(batch.sample.elapsed_ms)
+        facts.append(put_value(row, encode_document(batch.sample)))
+    delete = (DeleteVersion(VALUE.family, VALUE.qualifier, FIXED_VERSION),)
+    facts += [
+        RowMutation(sample_row(elapsed_ms), deletes=delete)
+        for elapsed_ms in batch.forgotten_samples
+    ]
+    return facts
+
+
+def needs_check(batch: Batch[Ticket]) -> bool:
+    """Say whether the lease must be looked at behind a batch's plain writes.
+
+    Commits and invalidations need the look, and so do start timestamps, which a successor might be
+    handing out as well.  The exception is a batch without commits that raises the ceiling: this is
+    a compare-and-set of the number that a successor raises before anything else, so that its
+    success proves that there was none.
+    """
+    is_answer = bool(batch.answers) and batch.ceiling is None
+    return bool(batch.commits or batch.invalidations) or is_answer
