@@ -27,7 +27,7 @@ _CLAIMS: Final = {
 }
 
 
-class Check(NamedTuple):
+class Finding(NamedTuple):
     """A claim about the store, and what contradicts it."""
 
     claim: str
@@ -51,16 +51,16 @@ class LooseEnds(NamedTuple):
     """Shadow cells without the data cell they speak for."""
 
 
-def check_tables(tm: TransactionManager, expected: Mapping[str, Rows]) -> list[Check]:
+def check_tables(tm: TransactionManager, expected: Mapping[str, Rows]) -> list[Finding]:
     """Compare what a fresh snapshot reads with what the input says.  Cost: 1 scan of each table."""
     with tm.begin(read_only=True) as tx:
         return [
-            Check(_CLAIMS[table], _differences(dict(tx.table(table).scan()), expected[table]))
+            Finding(_CLAIMS[table], _differences(dict(tx.table(table).scan()), expected[table]))
             for table in TABLES
         ]
 
 
-def check_compaction(store: Store, report: Report, *, newest: int) -> list[Check]:
+def check_compaction(store: Store, report: Report, *, newest: int) -> list[Finding]:
     """Check what a finished compaction promises.
 
     Args:
@@ -79,9 +79,9 @@ def check_compaction(store: Store, report: Report, *, newest: int) -> list[Check
     ends = loose_ends(store, up_to=report.low_watermark)
     loose = [f"{count} {name}" for name, count in ends._asdict().items() if count]
     return [
-        Check("the horizon passed every transaction that was loaded", behind),
-        Check("the commit table has no entry at or below the horizon", kept),
-        Check("every cell has its shadow cell, and no orphan is left", loose),
+        Finding("the horizon passed every transaction that was loaded", behind),
+        Finding("the commit table has no entry at or below the horizon", kept),
+        Finding("every cell has its shadow cell, and no orphan is left", loose),
     ]
 
 

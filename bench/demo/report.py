@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
-from bench.demo.check import Check, LooseEnds
+from bench.demo.check import Finding, LooseEnds
 from bench.demo.compaction import Report
 from bench.demo.load import Totals
 
@@ -47,7 +47,7 @@ class Summary(msgspec.Struct):
     entries_before: int
     entries_after: int
     compaction: Report
-    checks: list[Check]
+    checks: list[Finding]
 
     @property
     def passed(self) -> bool:

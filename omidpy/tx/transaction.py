@@ -46,10 +46,10 @@ from omidpy.model import (
 from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
 from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
+from omidpy.tx.part_status import RegisteredPart
 from omidpy.tx.parts import Parts
 from omidpy.tx.savepoint import Savepoint
 from omidpy.tx.session import Session
-from omidpy.tx.standing import RegisteredPart
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.tokens import decode_part
 from omidpy.tx.worker import Worker

@@ -78,7 +78,7 @@ class Parts(Chapter):
         written = {b"e": b"1", b"z": b"2"}
         self._worker(tm, token, name, {b"e": b"1"}, task="t", is_dead=True)
         tx.merge(self._worker(tm, token, name, written, task="t").finish())
-        assert sorted(one.standing for one in tx.parts()) == ["covered", "merged"]
+        assert sorted(one.status for one in tx.parts()) == ["covered", "merged"]
         tx.commit()
         assert self._values(tm, name) == {b"a": b"owner's", **written}
         assert cells(tm, name) == 6

@@ -21,7 +21,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx import worker as worker_module
 from omidpy.tx.buffer import WriteBuffer
-from omidpy.tx.standing import RegisteredPart, Standing
+from omidpy.tx.part_status import PartStatus, RegisteredPart
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client
 from tests.machines.like_thrift2 import LikeThrift2
@@ -277,7 +277,7 @@ def test_an_interrupted_merge_may_be_repeated_and_not_discarded(client: Client) 
         tx.merge(part)
     with pytest.raises(UsageError, match="cannot be discarded"):
         tx.discard(worker.worker_id)
-    assert [part.standing for part in tx.parts()] == [Standing.MISSING]
+    assert [part.status for part in tx.parts()] == [PartStatus.MISSING]
     tx.merge(part)
     tx.commit()
     assert seen(client) == {"a": b"owner's", "b": b"1", "c": b"2"}
@@ -492,14 +492,14 @@ def test_the_owner_knows_its_workers(client: Client) -> None:
     lost = flushed(client, token, task="u", c=b"2")
     dead = flushed(client, token, d=b"3")
     tx.discard(dead.worker_id)
-    assert sorted(tx.parts(), key=lambda one: one.standing) == [
-        RegisteredPart(attempt.worker_id, "t", Standing.COVERED),
-        RegisteredPart(dead.worker_id, None, Standing.DISCARDED),
-        RegisteredPart(merged.worker_id, "t", Standing.MERGED),
-        RegisteredPart(lost.worker_id, "u", Standing.MISSING),
+    assert sorted(tx.parts(), key=lambda one: one.status) == [
+        RegisteredPart(attempt.worker_id, "t", PartStatus.COVERED),
+        RegisteredPart(dead.worker_id, None, PartStatus.DISCARDED),
+        RegisteredPart(merged.worker_id, "t", PartStatus.MERGED),
+        RegisteredPart(lost.worker_id, "u", PartStatus.MISSING),
     ]
     for one in tx.parts():
-        if one.standing == "missing":
+        if one.status == "missing":
             tx.discard(one.worker_id)
     tx.commit()
     assert seen(client) == {"a": b"owner's", "b": b"1"}

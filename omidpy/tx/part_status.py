@@ -28,7 +28,7 @@ from omidpy.facts.registration import Registration
 from omidpy.tx.tokens import Part
 
 
-class Standing(StrEnum):
+class PartStatus(StrEnum):
     """What becomes of a part at the commit."""
 
     MERGED = "merged"
@@ -44,7 +44,7 @@ class RegisteredPart(NamedTuple):
 
     worker_id: str
     task: str | None
-    standing: Standing
+    status: PartStatus
 
 
 class Objection(NamedTuple):
@@ -60,14 +60,14 @@ Merged = Mapping[str, Part]
 RULE: Final = "attempts of a task must write identical cells; materialise their input first"
 
 
-def standing(one: Registration, merged: Merged, discarded: AbstractSet[str]) -> Standing:
+def status(one: Registration, merged: Merged, discarded: AbstractSet[str]) -> PartStatus:
     """Say what becomes of a worker's part."""
     if one.worker_id in merged:
-        return Standing.MERGED
+        return PartStatus.MERGED
     if one.worker_id in discarded:
-        return Standing.DISCARDED
+        return PartStatus.DISCARDED
     is_covered = any(_is_attempt(one, part) or _is_equal(one, part) for part in merged.values())
-    return Standing.COVERED if is_covered else Standing.MISSING
+    return PartStatus.COVERED if is_covered else PartStatus.MISSING
 
 
 def to_remove(
@@ -85,15 +85,15 @@ def to_remove(
         discarded: Workers that were given up.
         can_delete: Whether the store can remove single versions.
     """
-    standings = [(one, standing(one, merged, discarded)) for one in registered]
-    if missing := [_named(one) for one, found in standings if found is Standing.MISSING]:
+    statuses = [(one, status(one, merged, discarded)) for one in registered]
+    if missing := [_named(one) for one, found in statuses if found is PartStatus.MISSING]:
         return Objection(
             f"the part of {', '.join(missing)} was neither merged nor discarded; pass what its "
             "finish() returned to tx.merge, or its id to tx.discard, before the commit"
         )
     removable = []
-    for one, found in standings:
-        if found is Standing.MERGED or any(_is_equal(one, part) for part in merged.values()):
+    for one, found in statuses:
+        if found is PartStatus.MERGED or any(_is_equal(one, part) for part in merged.values()):
             continue
         if can_delete and one.is_acknowledged:
             removable.append(one)
