@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 from msgspec.structs import replace
 
+from omidpy.cli import fate as fate_command
 from omidpy.cli import main
 from omidpy.fate import Fate, Locks, Operation, TableFateStore
 from omidpy.fate.admin import Admin
@@ -380,7 +381,7 @@ def test_an_interrupted_command_changes_nothing(
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fate, "Admin", partial(Admin, sleep=interrupt))
+        monkeypatch.setattr(fate_command, "Admin", partial(Admin, sleep=interrupt))
         monkeypatch.setattr(Fate, "wait_for", interrupt)
         for verb in ("fail", "delete", "wait"):
             code, _, err = cli(verb, going.id)
@@ -437,9 +438,9 @@ class Daemon:
         )
         assert self.process.stderr is not None
         self.said: list[str] = []
-        while not (line := self.process.stderr.readline()).startswith("running operations of"):
-            assert line, self.said
+        while (line := self.process.stderr.readline()) and not line.startswith("running oper"):
             self.said.append(line)
+        assert line, self.said
         self._reader = threading.Thread(target=self.process.stderr.read, daemon=True)
         self._reader.start()
 
@@ -454,9 +455,28 @@ class Daemon:
             return self.process.wait(LONGEST_S)
         finally:
             self.process.kill()
+            self.process.wait()
             self._reader.join()
             assert self.process.stderr is not None
             self.process.stderr.close()
+
+
+StartDaemon: TypeAlias = Callable[..., Daemon]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[StartDaemon]:
+    """Return what starts a daemon on the store, with options; none outlives its test."""
+    started: list[Daemon] = []
+
+    def start(*options: str) -> Daemon:
+        started.append(Daemon(tmp_path, f"sqlite:///{tmp_path}/s.db", *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.wait()
 
 
 PAY: Final = b'{"step":"shop.Pay","version":1,"fields":{"who":"ann"}}'
@@ -472,49 +492,48 @@ def wait_for(path: Path) -> None:
     raise AssertionError(f"no {path}")
 
 
-def test_the_daemon_runs_what_others_submit(fates: TableFateStore, tmp_path: Path) -> None:
+def test_the_daemon_runs_what_others_submit(
+    fates: TableFateStore, tmp_path: Path, daemon: StartDaemon
+) -> None:
     """With the module and the environment that it was given; SIGTERM ends both in good order."""
     submitted = fates.submit(an_operation(stack=(PAY,), name="PAY"))
     assert fates.read(FateId(submitted.id)) is not None
     (tmp_path / "may-pay").touch()
-    url = f"sqlite:///{tmp_path}/s.db"
-    daemon = Daemon(tmp_path, url, "--env", "shop:make", "--pool", "PAY=1")
+    running = daemon("--env", "shop:make", "--pool", "PAY=1")
     ended = Fate(None, fates, {}).get(submitted.id)
     assert ended.result(timeout=LONGEST_S) == ["ann", "entered"]
-    assert daemon.end(signal.SIGTERM) == 0
+    assert running.end(signal.SIGTERM) == 0
     assert (tmp_path / "left").exists()
     assert fates.worker_names() == {}
 
 
 def test_a_daemon_that_is_told_to_stop_gives_its_operations_back(
-    fates: TableFateStore, tmp_path: Path
+    fates: TableFateStore, tmp_path: Path, daemon: StartDaemon
 ) -> None:
     """^C as SIGTERM; nothing has failed, and the next one goes on."""
     submitted = fates.submit(an_operation(stack=(PAY,), name="PAY"))
-    url = f"sqlite:///{tmp_path}/s.db"
-    daemon = Daemon(tmp_path, url)
+    running = daemon()
     wait_for(tmp_path / "paying")
-    assert daemon.end(signal.SIGINT) == 0
+    assert running.end(signal.SIGINT) == 0
     found = fates.existing(submitted.id)
     assert (found.status, found.reservation) == (Status.IN_PROGRESS, None)
     (tmp_path / "may-pay").touch()
-    again = Daemon(tmp_path, url)
+    again = daemon()
     result = Fate(None, fates, {}).get(submitted.id).result(timeout=LONGEST_S)
     assert result[0] == "ann"
     assert again.end(signal.SIGTERM) == 0
 
 
 def test_a_daemon_that_is_killed_leaves_its_operations_to_the_next(
-    fates: TableFateStore, tmp_path: Path
+    fates: TableFateStore, tmp_path: Path, daemon: StartDaemon
 ) -> None:
     """At once on this machine: a lock tells that its process is gone."""
     submitted = fates.submit(an_operation(stack=(PAY,), name="PAY"))
-    url = f"sqlite:///{tmp_path}/s.db"
-    daemon = Daemon(tmp_path, url)
+    running = daemon()
     wait_for(tmp_path / "paying")
-    assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
+    assert running.end(signal.SIGKILL) == -signal.SIGKILL
     assert fates.existing(submitted.id).reservation is not None
     (tmp_path / "may-pay").touch()
-    again = Daemon(tmp_path, url)
+    again = daemon()
     assert Fate(None, fates, {}).get(submitted.id).result(timeout=LONGEST_S)[0] == "ann"
     assert again.end(signal.SIGTERM) == 0
