@@ -27,7 +27,7 @@ from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
 from omidpy.fate.dispatch import Dispatcher, Pools
 from omidpy.fate.locks import Locks
-from omidpy.fate.operation import Operation, Status
+from omidpy.fate.operation import RUNNABLE, Operation
 from omidpy.fate.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
 from omidpy.fate.store import FateStore, Worker
 from omidpy.fate.sweep import Keep, Sweeper
@@ -77,6 +77,7 @@ class Executor:
         self._is_over = threading.Event()
         self._has_news = False
         self._held: list[Operation] = []
+        self._beaten_s = 0.0
         self._worker: Worker | None = None
         self._judge = store.new_judge(self._clock)
         self._runner = Runner(
@@ -143,7 +144,7 @@ class Executor:
 
     def offer(self, operation: Operation) -> None:
         """Take an operation that was just submitted here, without looking for it."""
-        if self._worker is None or operation.status is Status.NEW:
+        if self._worker is None or operation.status not in RUNNABLE:
             return
         with self._condition:
             if self._dispatcher.offer(operation):
@@ -163,10 +164,9 @@ class Executor:
         Returns:
             In how many seconds something may be run again; None: nothing waits.
         """
-        worker = self._worker or self._register()
         while True:
-            if not worker.beat():
-                worker = self._register()
+            self._beat_if_due()
+            worker = self._worker or self._register()
             self._refresh(worker)
             self._break_dead()
             ran_any = False
@@ -249,13 +249,9 @@ class Executor:
 
     def _look_after(self) -> None:
         look_s = min(self._lease_s / BEATS_PER_LEASE, LONGEST_LOOK_S)
-        beaten_s = self._clock.monotonic_s()
         while not self._is_over.wait(look_s):
-            now_s = self._clock.monotonic_s()
             try:
-                if now_s - beaten_s >= self._lease_s / BEATS_PER_LEASE:
-                    self._beat()
-                    beaten_s = now_s
+                self._beat_if_due()
                 if not self._stopping.is_set():
                     self._break_dead()
                     self._sweeper.sweep_if_due()
@@ -265,16 +261,21 @@ class Executor:
     # -- parts of what the threads do ----------------------------------------------------------
 
     def _register(self) -> Worker:
+        self._beaten_s = self._clock.monotonic_s()
         worker = self._store.new_worker(lease_s=self._lease_s, clock=self._clock)
         with self._condition:
             self._worker = worker
             self._condition.notify_all()
         return worker
 
-    def _beat(self) -> None:
+    def _beat_if_due(self) -> None:
         """Show that this executor lives; begin anew if it was taken for dead."""
-        worker = self._worker
-        if worker is not None and not worker.beat():
+        worker, now_s = self._worker, self._clock.monotonic_s()
+        if worker is None or now_s - self._beaten_s < self._lease_s / BEATS_PER_LEASE:
+            return
+        is_alive = worker.beat()
+        self._beaten_s = now_s
+        if not is_alive:
             log.warning(
                 "this executor (worker %s) was taken for dead: it was stopped, or could not reach "
                 "the store, for longer than its lease of %g s; its operations are others' now",

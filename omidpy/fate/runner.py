@@ -43,6 +43,7 @@ from omidpy.fate.answers import change_for, checked_wait
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (
     MAX_STACK,
+    RUNNABLE,
     Failure,
     Operation,
     Status,
@@ -210,11 +211,13 @@ class _Run:
     def go(self) -> Ran:
         """Reserve it and run it."""
         operation = self._operation
+        held = operation.reservation
+        is_others = held is not None and held.worker != self._worker.id
+        if is_others or operation.status not in RUNNABLE:
+            return Ran(None)
         top = self._top_or_reason()
         if isinstance(top, str):
             return self._wait_for_another(top)
-        if operation.reservation is not None and operation.reservation.worker != self._worker.id:
-            return Ran(None)
         # Without a `ready` of its own a step is called next, whatever happens.
         starts = operation.status is Status.SUBMITTED and not top.needs_ready()
         self._write(lambda one: self._reserved(one, top, starts=starts))

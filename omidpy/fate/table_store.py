@@ -228,9 +228,7 @@ class TableFateStore(FateStore):
 
     def worker_names(self) -> dict[str, str]:
         """Say where each worker runs; see `FateStore`."""
-        with contextlib.suppress(NoSuchTable):
-            return self._workers.names()
-        return {}
+        return self._workers.names()
 
     def sweep(self, judge: Judge) -> None:
         """Remove rows of keys and workers that nothing refers to; see `FateStore`."""

@@ -18,6 +18,7 @@ Source: Accumulo ties reservations to an ephemeral node; a store of cells has no
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import uuid
@@ -28,7 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
-from omidpy.errors import StorageUnavailable
+from omidpy.errors import NoSuchTable, StorageUnavailable
 from omidpy.fate.rows import FIXED_VERSION, TX
 from omidpy.model import Column, KeyRange
 from omidpy.storage.base import DeleteVersion, ProcessLock, Put, RowMutation, Store
@@ -80,14 +81,16 @@ class WorkerRows:
         }
 
     def read_all(self) -> dict[str, bytes]:
-        """Return all rows by worker."""
-        return {
-            cells[0].row.removeprefix(WORKER_PREFIX).decode(errors="replace"): cells[0].value
+        """Return all rows by worker; none where there is no table yet."""
+        found: dict[str, bytes] = {}
+        with contextlib.suppress(NoSuchTable):
             for page in self.store.scan(
                 self._table, KeyRange(WORKER_PREFIX, b"worker`"), columns=[BEAT], max_versions=1
-            )
-            for cells in page
-        }
+            ):
+                for cells in page:
+                    worker = cells[0].row.removeprefix(WORKER_PREFIX).decode(errors="replace")
+                    found[worker] = cells[0].value
+        return found
 
     def names(self) -> dict[str, str]:
         """Say where each worker runs, as far as its row can be read."""

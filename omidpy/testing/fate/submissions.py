@@ -137,6 +137,7 @@ class Submissions(Chapter):
     ) -> None:
         """And takes away those of operations that are gone, which nobody notices."""
         judge = fates.new_judge(clock)
+        fates.sweep(judge)  # before there is anything
         live = fates.submit(keyed())
         gone = fates.submit(an_operation(key='["gone"]'))
         fates.delete(gone)

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.fate import Done, Fate, Status, Step, step
 from omidpy.fate.dispatch import MAX_DEFERRED, Dispatcher, Pools
+from omidpy.fate.executor import BEATS_PER_LEASE
 from omidpy.fate.operation import FateId, Operation, Reservation
 from omidpy.fate.runner import Ran
 from omidpy.fate.step import Answer, StepContext
@@ -344,6 +346,19 @@ def test_an_executor_that_may_be_buried_takes_nothing(world: World) -> None:
         assert store.calls["write_guarded"] == 0
         assert worker.beat()
         assert handle.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+
+
+def test_an_executor_shows_life_some_times_in_its_lease_and_no_oftener(world: World) -> None:
+    """Each sign is a durable write, and a script may call `run_pending` all the time."""
+    store, clock = FaultyStore(MemoryStore()), ManualClock()
+    fate = Fate(world, TableFateStore(store), lease_s=8.0, clock=clock)
+    fate.run_pending()
+    store.calls.clear()
+    for _ in range(16):
+        clock.advance(0.5)
+        fate.run_pending()
+        fate.run_pending()
+    assert store.calls["check_and_mutate"] == BEATS_PER_LEASE
 
 
 def test_a_store_that_does_not_answer_for_a_while_is_waited_for(world: World) -> None:

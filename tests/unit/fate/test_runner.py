@@ -13,7 +13,7 @@ from omidpy.base.clock import ManualClock
 from omidpy.errors import FateError, OperationFailed, StorageUnavailable
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Operation, Retry, Status, Step, step
 from omidpy.fate.operation import CANCELLED
-from omidpy.fate.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S
+from omidpy.fate.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S, Ran
 from omidpy.fate.step import Again, Answer, StepContext
 from omidpy.fate.table_store import TableFateStore
 from omidpy.storage.memory import MemoryStore
@@ -601,6 +601,22 @@ def test_what_another_worker_holds_is_left_alone(bench: Bench) -> None:
     bench.fate.run_pending()
     assert bench.world.diary == []
     assert bench.read(handle.id) == held
+
+
+def test_what_is_finished_or_new_is_not_run_whoever_hands_it_out(bench: Bench) -> None:
+    """Nor written: seeding it once more hands it to this executor."""
+    ended = bench.run(One("a"))
+    bench.fate.get(ended.id).seed()
+    bench.fate._executor.offer(ended)
+    assert bench.fate._executor._dispatcher.busy_count == 0
+    new = bench.fate.create("TEST", One("b")).read()
+    assert new is not None
+    for operation in (ended, new):
+        worker = bench.fate._executor._worker
+        assert worker is not None
+        assert bench.fate._executor._runner.run(operation, worker) == Ran(None)
+        assert bench.read(operation.id) == operation
+    assert bench.world.diary == ["a"]
 
 
 def test_a_step_that_learns_that_it_lost_its_operation_has_not_failed(
