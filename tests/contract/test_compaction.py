@@ -55,13 +55,6 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
         yield store
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Return an empty store."""
-    with opened(request.param, request) as store:
-        yield store
-
-
 @pytest.fixture(
     params=[
         "memory",
@@ -69,10 +62,18 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
     ]
 )
-def store_of_a_step(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Return an empty store for tests that are run once for each step: on HBase they take long."""
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Return an empty store; on HBase, where each test takes seconds, at night."""
     with opened(request.param, request) as store:
         yield store
+
+
+on_every_store: Final = pytest.mark.parametrize(
+    "store",
+    ["memory", "sqlite", pytest.param("hbase", marks=pytest.mark.hbase)],
+    indirect=True,
+)
+"""For what rests on how the store itself deletes, scans, checks or lists."""
 
 
 @pytest.fixture
@@ -86,6 +87,7 @@ def world(store: Store) -> World:
 # -- healing and dropping --------------------------------------------------------------------------
 
 
+@on_every_store
 def test_committed_cells_are_healed_and_their_entry_goes(world: World) -> None:
     """The purpose of it all: the commit table forgets, and no reader notices."""
     world.put(b"a", 100)
@@ -98,6 +100,7 @@ def test_committed_cells_are_healed_and_their_entry_goes(world: World) -> None:
     assert world.visible(b"z", 2000) == {b"q": b"v"}
 
 
+@on_every_store
 def test_cells_that_never_committed_are_invalidated_and_dropped(world: World) -> None:
     """Their client died; an invalidation forbids a late commit before the first cell goes."""
     world.put(b"a", 100)
@@ -121,6 +124,7 @@ def test_invalidation_that_stood_before_is_not_counted_again(world: World) -> No
     assert world.data() == []
 
 
+@on_every_store
 def test_invalidation_wins_over_a_commit_beside_it(world: World) -> None:
     """A deposed oracle wrote `C` after `IT`; every reader says invalid, and both go together."""
     world.put(b"a", 100)
@@ -156,6 +160,7 @@ def test_checkpointed_cell_of_the_transaction_at_the_watermark_is_healed(
     assert world.entries() == {}
 
 
+@on_every_store
 def test_invalidations_of_a_page_are_one_durable_write(world: World) -> None:
     """One fsync a transaction would make the first run after a crash take hours."""
     writes: list[str] = []
@@ -176,6 +181,7 @@ def test_invalidations_of_a_page_are_one_durable_write(world: World) -> None:
         assert writes.count("check_and_mutate") == 20
 
 
+@on_every_store
 def test_orphan_shadow_cell_goes(world: World) -> None:
     """Java's rollback and a healing reader that was overtaken leave them."""
     cell = world.put(b"a", 100)
@@ -199,6 +205,7 @@ def test_orphan_is_looked_for_again_before_it_goes(world: World) -> None:
     assert world.visible(b"a", 2000) == {b"q": b"v"}
 
 
+@on_every_store
 def test_horizon_is_durable_before_the_first_entry_goes(world: World) -> None:
     """I7: the oracle refuses to guess about what may have been forgotten, from then on."""
     horizons: list[int] = []
@@ -213,6 +220,7 @@ def test_horizon_is_durable_before_the_first_entry_goes(world: World) -> None:
     assert horizons == [1000]
 
 
+@on_every_store
 def test_second_run_finds_nothing_to_do(world: World) -> None:
     """Idempotent: the nightly job of a quiet cluster writes claims and nothing else."""
     world.put(b"a", 100)
@@ -237,6 +245,7 @@ def replace_counts(report: Report) -> tuple[int, int, int, int, int]:
     )
 
 
+@on_every_store
 def test_omids_low_watermark_row_is_never_pruned(world: World) -> None:
     """Its key has 13 bytes and sorts among the entries; Java's coprocessor reads it."""
     put = Put(*LOW_WATERMARK, 1, encode_long(10))
@@ -249,6 +258,7 @@ def test_omids_low_watermark_row_is_never_pruned(world: World) -> None:
 # -- what is not ours ------------------------------------------------------------------------------
 
 
+@on_every_store
 def test_plain_table_comes_out_byte_for_byte(world: World) -> None:
     """Plain HBase data beside transactional data, some of it looking like old versions."""
     world.table("plain", families=(), plain_families=(b"cf",), owner=None)
@@ -260,6 +270,7 @@ def test_plain_table_comes_out_byte_for_byte(world: World) -> None:
     assert (report.horizon, list(report.laggards)) == (1000, [])
 
 
+@on_every_store
 def test_family_without_the_mark_is_never_touched(world: World) -> None:
     """A table of ours may keep plain data in another family."""
     world.table("mixed", plain_families=(b"plain",))
@@ -269,6 +280,7 @@ def test_family_without_the_mark_is_never_touched(world: World) -> None:
     assert [cell.family for cell in world.cells("mixed")] == [b"plain"]
 
 
+@on_every_store
 def test_shadow_cell_in_an_unmarked_family_blocks(world: World) -> None:
     """Somebody writes transactions there; what they commit would be lost."""
     world.table("mixed", plain_families=(b"plain",), splits=[b"m"])
@@ -326,6 +338,7 @@ def test_table_that_is_no_longer_ours_blocks_whatever_was_claimed(world: World) 
     assert (report.horizon, world.entries()) == (0, {100: 150})
 
 
+@on_every_store
 def test_foreign_cells_are_reported_and_left_alone(world: World, store: Store) -> None:
     """Below the oracle's first timestamp: bulk-loaded data, or another Omid's life before ours."""
     world.control.raise_number(b"first-timestamp", 500)
@@ -524,6 +537,7 @@ def test_table_created_while_a_run_waits_blocks_until_it_is_scanned(world: World
     assert world.shadows("clone") == {(b"a", 100): 150}
 
 
+@on_every_store
 def test_table_that_appears_during_the_scan_is_scanned_too(world: World) -> None:
     """With the same L, which was read before."""
 
@@ -538,6 +552,7 @@ def test_table_that_appears_during_the_scan_is_scanned_too(world: World) -> None
     assert (report.entries_pruned, list(report.laggards)) == (1, [])
 
 
+@on_every_store
 @pytest.mark.parametrize("step", ["list-tables", "page-read", "ranges-passed"])
 def test_table_dropped_during_the_run_does_not_matter(world: World, step: str) -> None:
     """Its cells are gone, and so is what they needed."""
@@ -569,6 +584,7 @@ def test_splits_and_merges_between_runs_change_nothing(world: World) -> None:
     assert world.entries() == {}
 
 
+@on_every_store
 def test_the_low_watermark_of_omids_oracle_counts_once_it_has_taken_over(world: World) -> None:
     """Ours stays frozen then, and nothing would be pruned any more, and nobody be told."""
     world.put(b"a", 1050)
@@ -591,6 +607,7 @@ def test_the_low_watermark_of_omids_oracle_counts_once_it_has_taken_over(world: 
 # -- no table at all -------------------------------------------------------------------------------
 
 
+@on_every_store
 def test_store_without_tables_forgets_up_to_the_low_watermark(world: World) -> None:
     """The last table was dropped; its entries stayed for ever, and nobody was told."""
     world.enter(100, 150)
@@ -684,6 +701,7 @@ def test_low_watermark_equal_to_the_records_is_an_idle_oracle(world: World) -> N
     assert world.compact().low_watermark == 1000
 
 
+@on_every_store
 def test_store_without_a_commit_table_says_what_to_do(store: Store) -> None:
     """Most likely a wrong address."""
     world = World(store)
@@ -692,6 +710,7 @@ def test_store_without_a_commit_table_says_what_to_do(store: Store) -> None:
         world.compact()
 
 
+@on_every_store
 def test_dry_run_counts_the_same_and_writes_nothing(world: World) -> None:
     """Operators look first."""
     world.put(b"a", 100)
@@ -729,6 +748,7 @@ def versions(world: World) -> list[int]:
     return [cell[2] for cell in world.data()]
 
 
+@on_every_store
 def test_old_versions_go_a_grace_after_their_horizon_was_published(world: World) -> None:
     """A reader looks at the horizon after its data arrived; it must have had the time."""
     history(world)
@@ -759,6 +779,7 @@ def test_wait_collects_in_one_run(world: World) -> None:
     assert versions(world) == [300]
 
 
+@on_every_store
 def test_hold_keeps_what_its_snapshot_sees(world: World) -> None:
     """The snapshot at 250 sees the first version only: 250 is committed *at* it."""
     history(world)
@@ -798,6 +819,7 @@ def test_hold_written_after_publication_is_respected_too(world: World) -> None:
     assert versions(world) == [300, 200]
 
 
+@on_every_store
 def test_retention_keeps_what_the_oracles_time_says(world: World) -> None:
     """A day back by the oracle's own samples, not by any wall clock."""
     history(world)
@@ -820,6 +842,7 @@ def test_without_samples_retention_keeps_everything(world: World) -> None:
     assert versions(world) == [300, 200, 100]
 
 
+@on_every_store
 def test_deleted_row_vanishes_without_a_trace(world: World) -> None:
     """Hidden cells first, the tombstone after them; nothing of the row is left."""
     world.healed(b"a", 100, 150)
@@ -894,7 +917,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_run_killed_at_any_step_is_finished_by_the_next(store_of_a_step: Store, step: str) -> None:
+def test_run_killed_at_any_step_is_finished_by_the_next(store: Store, step: str) -> None:
     """A plain re-run is enough; and what readers see never changes meanwhile."""
     options = replace(ALL_AT_ONCE, should_wait=True)
     untouched = World(MemoryStore())
@@ -905,7 +928,7 @@ def test_run_killed_at_any_step_is_finished_by_the_next(store_of_a_step: Store, 
     expected = outcome(untouched)
     assert expected[2] == shown
 
-    world = World(store_of_a_step)
+    world = World(store)
     world.table(splits=[b"m"])
     troubled(world)
     reached: list[str] = []
@@ -924,10 +947,10 @@ def test_run_killed_at_any_step_is_finished_by_the_next(store_of_a_step: Store, 
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_two_runs_at_once_do_the_work_of_one(store_of_a_step: Store, step: str) -> None:
+def test_two_runs_at_once_do_the_work_of_one(store: Store, step: str) -> None:
     """A second run goes through from start to end while the first stands at a step."""
     options = replace(ALL_AT_ONCE, should_wait=True)
-    world = World(store_of_a_step)
+    world = World(store)
     world.table(splits=[b"m"])
     troubled(world)
     shown = outcome(world)[2]

@@ -89,10 +89,10 @@ FORKED_HOLD = """
             else:
                 os._exit(3)
             held.__exit__(None, None, None)
-            os._exit(0 if list(client.tm._control.scan(HOLD_PREFIX)) else 4)
+            os._exit(0 if list(client.tm.session.control.scan(HOLD_PREFIX)) else 4)
         _, status = os.waitpid(child, 0)
         assert status == 0, status
-    assert not list(client.tm._control.scan(HOLD_PREFIX))
+    assert not list(client.tm.session.control.scan(HOLD_PREFIX))
     print("released by its owner")
 """
 

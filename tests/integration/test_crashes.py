@@ -6,8 +6,9 @@ where they end and who looks: `tests/machines/crashes/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from typing import Final
 
 import pytest
 
@@ -26,40 +27,51 @@ pytestmark = pytest.mark.integration
 Cases = dict[str, list[Case]]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "sqlite",
-        pytest.param("hbase", marks=pytest.mark.hbase),
-        pytest.param("thrift1", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+ON_HBASE: Final = ("two-tables", "savepoints", "refused", "given-up")
+"""What is tried on HBase by day: many cells, many versions, an abort, and workers."""
+
+KINDS: Final = {
+    "sqlite": (SCENARIOS, ()),
+    "hbase": (ON_HBASE, (pytest.mark.hbase,)),
+    "all on hbase": (SCENARIOS, (pytest.mark.hbase, pytest.mark.nightly)),
+    "thrift1": (SCENARIOS, (pytest.mark.hbase, pytest.mark.nightly)),
+}
+
+of_each_scenario: Final = pytest.mark.parametrize(
+    ("cases", "scenario"),
+    [
+        pytest.param(kind, name, marks=marks, id=f"{kind}-{name}")
+        for kind, (names, marks) in KINDS.items()
+        for name in names
     ],
+    indirect=["cases"],
+    scope="module",
 )
+
+
+@pytest.fixture(scope="module")
 def cases(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cases]:
     """Return what was seen of each client, by scenario."""
+    names, _ = KINDS[request.param]
     if request.param == "sqlite":
-        yield observed(f"sqlite:///{tmp_path_factory.mktemp('crashes')}/store.db")
+        yield observed(names, f"sqlite:///{tmp_path_factory.mktemp('crashes')}/store.db")
         return
     hbase: HBase = request.getfixturevalue("hbase")
     with one_region_store(hbase) as store:
-        yield observed(store.url, hbase.thrift1_url if request.param == "thrift1" else None)
+        clients_url = hbase.thrift1_url if request.param == "thrift1" else None
+        yield observed(names, store.url, clients_url)
 
 
-def observed(url: str, clients_url: str | None = None) -> Cases:
+def observed(names: Iterable[str], url: str, clients_url: str | None = None) -> Cases:
     """Let the clients live and end; return what was seen of each, by scenario."""
     with closing(Observer(url, clients_url=clients_url)) as observer:
-        seen = observer.observe()
-    return {name: [case for case in seen if case.task.scenario == name] for name in SCENARIOS}
+        seen = observer.observe(names)
+    return {name: [case for case in seen if case.task.scenario == name] for name in names}
 
 
-@pytest.fixture(params=SCENARIOS)
-def scenario(request: pytest.FixtureRequest) -> str:
-    """Return the name of a scenario."""
-    name: str = request.param
-    return name
-
-
+@of_each_scenario
 def test_a_client_that_is_spared_ends_as_it_should(cases: Cases, scenario: str) -> None:
     """Else the others would be held to the wrong thing.
 
@@ -74,6 +86,7 @@ def test_a_client_that_is_spared_ends_as_it_should(cases: Cases, scenario: str) 
     assert healthy.told.status == ("committed" if commits else "rolled_back")
 
 
+@of_each_scenario
 def test_a_reader_of_before_sees_nothing_of_it(cases: Cases, scenario: str) -> None:
     """Neither at once nor once the compactor has healed and dropped: its snapshot stays."""
     for case in cases[scenario]:
@@ -82,6 +95,7 @@ def test_a_reader_of_before_sees_nothing_of_it(cases: Cases, scenario: str) -> N
             assert [seen.image for seen in case.before] == [expected] * 2, case
 
 
+@of_each_scenario
 def test_a_reader_of_after_sees_all_or_nothing(cases: Cases, scenario: str) -> None:
     """All of it if the client ended behind the decision, and then with one commit timestamp."""
     for case in cases[scenario]:
@@ -92,6 +106,7 @@ def test_a_reader_of_after_sees_all_or_nothing(cases: Cases, scenario: str) -> N
                 assert is_seen(case, seen) is case.is_decided, case
 
 
+@of_each_scenario
 def test_nobody_sees_more_or_less_of_it_later(cases: Cases, scenario: str) -> None:
     """Once its outcome was asked for, or an epoch has begun; whatever of it still arrives."""
     for case in cases[scenario]:
@@ -99,6 +114,7 @@ def test_nobody_sees_more_or_less_of_it_later(cases: Cases, scenario: str) -> No
         assert len(set(settled)) == 1, case
 
 
+@of_each_scenario
 def test_its_outcome_is_what_readers_see(cases: Cases, scenario: str) -> None:
     """Asked for at once and after the compaction, and by the commit table's record alone."""
     for case in cases[scenario]:
@@ -112,6 +128,7 @@ def test_its_outcome_is_what_readers_see(cases: Cases, scenario: str) -> None:
             assert not isinstance(case.outcomes[0], Forgotten), case
 
 
+@of_each_scenario
 def test_a_request_that_arrives_too_late_is_refused(cases: Cases, scenario: str) -> None:
     """Somebody asked for the outcome meanwhile, and was told of none.
 
@@ -127,6 +144,7 @@ def test_a_request_that_arrives_too_late_is_refused(cases: Cases, scenario: str)
     assert len(late) == (3 if asks else 0)
 
 
+@of_each_scenario
 def test_a_client_that_lives_on_is_told_what_readers_see(cases: Cases, scenario: str) -> None:
     """It was told that a step failed, once; and never stays in doubt."""
     lived_on = [case for case in cases[scenario] if case.task.ending is Ending.FAILED]
@@ -139,6 +157,7 @@ def test_a_client_that_lives_on_is_told_what_readers_see(cases: Cases, scenario:
             assert case.outcomes[0] == Committed(Timestamp(told.commit_ts)), case
 
 
+@of_each_scenario
 def test_a_compaction_leaves_nothing_of_what_did_not_commit(cases: Cases, scenario: str) -> None:
     """And of what did commit every cell with its shadow cell, which is checked there."""
     for case in cases[scenario]:

@@ -38,9 +38,9 @@ def load(hbase_cluster: RunningHBase) -> Iterator[Load]:
     [
         "rs1",
         pytest.param("rs2", marks=pytest.mark.nightly),
-        "thrift2-1",
+        pytest.param("thrift2-1", marks=pytest.mark.nightly),
         pytest.param("thrift2-2", marks=pytest.mark.nightly),
-        "master",
+        pytest.param("master", marks=pytest.mark.nightly),
     ],
 )
 def test_commits_outlive_the_kill_of_a_process(

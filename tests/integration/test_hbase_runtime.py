@@ -85,6 +85,7 @@ def test_its_addresses_are_those_that_clients_take(hbase: HBase) -> None:
     assert (hbase.idl_dir / "thrift" / "Hbase.thrift").exists()
 
 
+@pytest.mark.nightly
 def test_what_was_acknowledged_survives_the_kill_of_a_region_server(
     hbase_cluster: RunningHBase,
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_server_that_cannot_start_is_an_error_with_the_end_of_its_log(tmp_path
     assert "the end of its log" in str(refused.value)
 
 
+@pytest.mark.nightly
 def test_one_for_many_runs_is_found_by_its_folder_and_ends_with_its_command(
     tmp_path: Path,
 ) -> None:

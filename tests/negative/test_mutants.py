@@ -235,8 +235,8 @@ def abort_leaves_cells_visible(patch: pytest.MonkeyPatch) -> None:
 
     def roll_back(self: Any) -> None:
         self.status = TransactionStatus.ROLLED_BACK
-        commit_ts = self._manager.oracle.begin().start_ts
-        self._manager.post_committer.submit(
+        commit_ts = self._session.oracle.begin().start_ts
+        self._session.post_committer.submit(
             Completion(self.start_ts, self._buffer.shadow_cells(commit_ts))
         )
 
