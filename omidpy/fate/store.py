@@ -1,7 +1,7 @@
 """What is asked of a store of operations, and how an answer that got lost is found again.
 
 A backend does a few things, each atomic: it inserts a record, swaps one for the next if it is still
-the one that was read, removes one, and swaps small documents.  `omidpy.testing.fate_contract` holds
+the one that was read, removes one, and swaps small documents.  `omidpy.testing.fate` holds
 each backend to the same meaning.
 
 Every such call may raise `StorageUnavailable`, and then nobody knows whether it was done, or will

@@ -1,0 +1,261 @@
+"""Executors are killed before and after every write, and a fresh one finishes: the same world.
+
+In memory every moment is simulated, and every answer is lost once; on a file every moment is a real
+process that is really killed.  On HBase and in ZooKeeper a sample of the moments is, and all of
+them at night.  What is done: `tests/machines/fate_crashes/`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from omidpy.base.clock import ManualClock, SystemClock
+from omidpy.errors import OmidError
+from omidpy.fate.executor import Executor
+from omidpy.fate.store import FateStore
+from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.zookeeper_session import Delete
+from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sqlite import SqliteStore
+from tests.machines.fate_crashes.lives import (
+    LEASE_S,
+    Ending,
+    Fates,
+    Killed,
+    Moment,
+    Task,
+    live,
+    live_and_die,
+    moments,
+    mortal,
+    sweep,
+)
+from tests.machines.fate_crashes.world import End, end_of
+from tests.machines.hbase import HBase
+
+pytestmark = pytest.mark.integration
+
+DEATHS: Final = (Ending.DIES_BEFORE, Ending.DIES_AFTER)
+SAMPLED: Final = 13
+"""One of so many moments by day, on servers."""
+
+
+@pytest.fixture(params=["well", "badly"])
+def how(request: pytest.FixtureRequest) -> str:
+    """Return how the operation ends: it succeeds, or is rolled back."""
+    chosen: str = request.param
+    return chosen
+
+
+# -- simulated -------------------------------------------------------------------------------------
+
+
+class Simulation:
+    """Lives on one store in memory, one after the other."""
+
+    def __init__(self, folder: Path, *, ends_well: bool) -> None:
+        """Begin with nothing."""
+        folder.mkdir()
+        self.task = Task(folder, ends_well)
+        self.store = MemoryStore()
+        self.clock = ManualClock()
+
+    def live(self, moment: Moment | None) -> Fates:
+        """Live until a moment, or to the end."""
+
+        def die() -> None:
+            raise Killed
+
+        life = Fates(moment, die)
+        with suppress(Killed):
+            live(self.task, mortal(TableFateStore(self.store), life), self.clock)
+        return life
+
+    def end(self) -> End:
+        """Let a fresh executor finish; return what is left."""
+        fates = TableFateStore(self.store)
+        live(self.task, fates, self.clock)
+        sweep(fates, self.clock)
+        return end_of(self.task.folder, fates)
+
+
+def test_whenever_an_executor_dies_the_next_one_finishes(tmp_path: Path, how: str) -> None:
+    """Before and after every single write, in memory."""
+    spared = Simulation(tmp_path / "spared", ends_well=how == "well")
+    count = spared.live(None).count
+    assert count > 15
+    expected = spared.end()
+    for moment in moments(count, DEATHS):
+        simulation = Simulation(tmp_path / f"{moment}", ends_well=how == "well")
+        assert simulation.live(moment).is_dead
+        assert simulation.end() == expected, moment
+
+
+def test_whenever_two_die_one_after_the_other_the_third_finishes(
+    tmp_path: Path,
+    how: str,
+) -> None:
+    """A successor is no safer than its predecessor."""
+    spared = Simulation(tmp_path / "spared", ends_well=how == "well")
+    count = spared.live(None).count
+    expected = spared.end()
+    for first in moments(count, DEATHS, every=5):
+        for second in moments(count, DEATHS, every=7):
+            simulation = Simulation(tmp_path / f"{first} {second}", ends_well=how == "well")
+            simulation.live(first)
+            simulation.live(second)
+            assert simulation.end() == expected, (first, second)
+
+
+@pytest.mark.parametrize("ending", [Ending.LOST, Ending.FAILED, Ending.HELD_UP])
+def test_whichever_answer_is_lost_the_executor_goes_on(
+    tmp_path: Path,
+    how: str,
+    ending: Ending,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Done or not, or on its way: what arrives when all is over changes nothing."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(Executor, "_patience", lambda *_: True)
+    spared = Simulation(tmp_path / "spared", ends_well=how == "well")
+    count = spared.live(None).count
+    expected = spared.end()
+    for moment in moments(count, [ending]):
+        simulation = Simulation(tmp_path / f"{moment}", ends_well=how == "well")
+        try:
+            life = simulation.live(moment)
+        except Exception as error:
+            error.add_note(str(moment))
+            raise
+        ended = simulation.end()
+        assert ended == expected, moment
+        for arrive in life.late:
+            with suppress(OmidError):
+                arrive()
+        assert simulation.end() == expected, moment
+
+
+# -- real ------------------------------------------------------------------------------------------
+
+
+def in_a_file(path: Path) -> FateStore:
+    """Open operations in a file."""
+    return TableFateStore(SqliteStore(path))
+
+
+def on_hbase(url: str, table: str) -> FateStore:
+    """Open operations on HBase."""
+    return TableFateStore(Thrift2Store(url), table)
+
+
+def in_zookeeper(hosts: str, path: str) -> FateStore:
+    """Open operations in ZooKeeper."""
+    return ZooKeeperFateStore(hosts, path)
+
+
+def bury(fates: FateStore) -> None:
+    """Do what an ensemble does once the sessions of the dead have timed out."""
+    if isinstance(fates, ZooKeeperFateStore):
+        for worker in fates.worker_names():
+            fates._session.change([Delete(f"{fates._path}/workers/{worker}")])
+
+
+def ended(task: Task, opened: Callable[[], FateStore]) -> End:
+    """Let a fresh executor finish; return what is left."""
+    fates = opened()
+    bury(fates)
+    live(task, fates, SystemClock())
+    sweep(fates, SystemClock())
+    found = end_of(task.folder, fates)
+    fates.close()
+    if isinstance(fates, TableFateStore):
+        fates._store.close()
+    return found
+
+
+def check_all(
+    folder: Path,
+    place: Callable[[], Callable[[], FateStore]],
+    *,
+    ends_well: bool,
+    every: int,
+    lease_s: float = LEASE_S,
+) -> None:
+    """Let processes be killed at moments of their lives, each on a store of its own."""
+
+    def task(name: str) -> Task:
+        (folder / name).mkdir()
+        return Task(folder / name, ends_well, lease_s)
+
+    opened, spared = place(), task("spared")
+    count = live_and_die(spared, opened, None)
+    assert count > 15
+    expected = ended(spared, opened)
+    for moment in moments(count, DEATHS, every=every):
+        opened, doomed = place(), task(f"{moment}")
+        live_and_die(doomed, opened, moment)
+        assert ended(doomed, opened) == expected, moment
+
+
+def test_whenever_a_process_is_killed_the_next_one_finishes_on_a_file(
+    tmp_path: Path,
+    how: str,
+) -> None:
+    """Before and after every single write."""
+    names = (str(number) for number in range(1000))
+    check_all(
+        tmp_path,
+        lambda: partial(in_a_file, tmp_path / f"{next(names)}.db"),
+        ends_well=how == "well",
+        every=1,
+        lease_s=60.0,  # a lock tells at once that its process is gone
+    )
+
+
+@pytest.mark.parametrize("every", [SAMPLED, pytest.param(1, marks=pytest.mark.nightly)])
+def test_whenever_a_process_is_killed_the_next_one_finishes_on_hbase(
+    tmp_path: Path,
+    hbase: HBase,
+    how: str,
+    every: int,
+) -> None:
+    """Once its lease is over."""
+    made: list[str] = []
+
+    def place() -> Callable[[], FateStore]:
+        made.append(f"FATE_{uuid.uuid4().hex}")
+        return partial(on_hbase, hbase.thrift2_url, made[-1])
+
+    try:
+        check_all(tmp_path, place, ends_well=how == "well", every=every)
+    finally:
+        store = Thrift2Store(hbase.thrift2_url)
+        there = {schema.name for schema in store.tables()}
+        for table in set(made) & there:
+            store.drop_table(table)
+        store.close()
+
+
+@pytest.mark.parametrize("every", [SAMPLED, pytest.param(1, marks=pytest.mark.nightly)])
+def test_whenever_a_process_is_killed_the_next_one_finishes_in_zookeeper(
+    tmp_path: Path,
+    hbase: HBase,
+    how: str,
+    every: int,
+) -> None:
+    """Once the ensemble has ended its session."""
+
+    def place() -> Callable[[], FateStore]:
+        return partial(in_zookeeper, hbase.zookeeper, f"/omidpy-test/{uuid.uuid4().hex}/fate")
+
+    check_all(tmp_path, place, ends_well=how == "well", every=every)
