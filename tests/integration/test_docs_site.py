@@ -110,7 +110,7 @@ def test_the_reference_is_filled(site: Path) -> None:
         "omidpy.TransactionManager.begin",
         "omidpy.Transaction.commit",
         "omidpy.tx.table.TransactionalTable.scan",
-        "omidpy.tx.tokens.Worker.finish",
+        "omidpy.tx.worker.Worker.finish",
     ):
         assert f'id="{name}"' in api
     assert "<code" in (site / "reference" / "cli.html").read_text("utf-8")
