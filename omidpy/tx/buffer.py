@@ -16,14 +16,18 @@ an undone layer had already sent is named, so that exactly those versions can be
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
-from omidpy.errors import UsageError
+from omidpy.errors import OmidError, UsageError
 from omidpy.model import TIMESTAMP_STEP, Cell, CellName, KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_CHECKPOINTS: Final = TIMESTAMP_STEP - 1
 
@@ -135,6 +139,25 @@ class _Layer:
         self.size_bytes = 0
 
 
+def _whole(
+    change: Callable[Concatenate[WriteBuffer, P], T],
+) -> Callable[Concatenate[WriteBuffer, P], T]:
+    """Let a change that an exception of others cuts short be a flaw of the buffer for good."""
+
+    @functools.wraps(change)
+    def call(buffer: WriteBuffer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        was_torn, buffer.is_torn = buffer.is_torn, True
+        try:
+            result = change(buffer, *args, **kwargs)
+        except OmidError:
+            buffer.is_torn = was_torn  # its own word that nothing is half done
+            raise
+        buffer.is_torn = was_torn
+        return result
+
+    return call
+
+
 class WriteBuffer:
     """What one transaction has written so far."""
 
@@ -153,6 +176,10 @@ class WriteBuffer:
         self._used_checkpoint = -1
         """Up to this checkpoint versions are not to be used: deleted at, or given to workers."""
         self._reserved_checkpoint: int | None = None
+        self.is_torn = False
+        """Whether a change of it is under way, or was interrupted."""
+        self._dropped: list[DroppedSavepoint] = []
+        """Layers whose sent cells may still be in the store."""
         self._layers = [_Layer()]
         self._taken: list[_Layer] = []
         self._sent: dict[CellName, dict[int, bytes | None]] = {}
@@ -235,6 +262,10 @@ class WriteBuffer:
     @property
     def flaw(self) -> str | None:
         """Why what the transaction has written may not be committed; None if it may."""
+        if self.is_torn:
+            return "an exception came in the middle of a savepoint, a flush or a merge"
+        if self._dropped:
+            return "the flushed cells of an undone savepoint were not all removed"
         return self._layers[0].flaw
 
     @property
@@ -242,6 +273,7 @@ class WriteBuffer:
         """Whether a savepoint is open."""
         return len(self._layers) > 1
 
+    @_whole
     def open_savepoint(self) -> None:
         """Begin a layer, with a checkpoint of its own.
 
@@ -251,6 +283,7 @@ class WriteBuffer:
         self._take_checkpoint()
         self._layers.append(_Layer())
 
+    @_whole
     def keep_savepoint(self) -> None:
         """Make the top layer part of the one below it."""
         top = self._layers.pop()
@@ -260,28 +293,33 @@ class WriteBuffer:
         below.sent.extend(top.sent)
         below.flaw = below.flaw or top.flaw
 
+    @_whole
     def drop_savepoint(self) -> DroppedSavepoint:
-        """Forget the top layer; return what it had sent already.
+        """Forget the top layer; return what it had sent already, which counts until `forget`.
 
         Nothing is written again at a deleted version, because HBase's delete markers hide later
         puts: whatever is flushed next takes a higher one.
         """
         top = self._layers.pop()
+        dropped = DroppedSavepoint(
+            top.sent, not any(sent in self._unacknowledged for sent in top.sent)
+        )
         if top.sent:
             self._used_checkpoint = self._checkpoint
-        was_acknowledged = not any(sent in self._unacknowledged for sent in top.sent)
-        for name, version in top.sent:
-            self._unacknowledged.pop((name, version), None)
+            self._dropped.append(dropped)
+        for sent in top.sent:
+            self._unacknowledged.pop(sent, None)
+        return dropped
+
+    @_whole
+    def forget(self, dropped: DroppedSavepoint) -> None:
+        """Note that what a dropped layer had sent is gone from the store."""
+        for name, version in dropped.sent:
             versions = self._sent[name]
             del versions[version]
             if not versions:
                 del self._sent[name]
-        return DroppedSavepoint(top.sent, was_acknowledged)
-
-    def restore_savepoint(self, dropped: DroppedSavepoint) -> None:
-        """Count cells that may not be gone as sent again, so that a rollback removes them."""
-        for name, version in dropped.sent:
-            self._sent.setdefault(name, {})[version] = None
+        self._dropped.remove(dropped)
 
     def _take_checkpoint(self) -> None:
         if self._checkpoint == MAX_CHECKPOINTS:
@@ -294,6 +332,7 @@ class WriteBuffer:
 
     # -- sending -------------------------------------------------------------------------------
 
+    @_whole
     def take(self, *, with_savepoints: bool = False) -> dict[str, list[RowMutation]]:
         """Note the buffered cells as sent and return what must be written, rows in order.
 
@@ -367,6 +406,7 @@ class WriteBuffer:
 
     # -- parts of other processes --------------------------------------------------------------
 
+    @_whole
     def reserve_version(self) -> int:
         """Return a version for workers, at which this buffer has sent and will send nothing.
 
@@ -378,6 +418,7 @@ class WriteBuffer:
             self._reserved_checkpoint = self._used_checkpoint = self._checkpoint
         return self._start_ts + self._checkpoint
 
+    @_whole
     def merge(
         self,
         names: Sequence[CellName],

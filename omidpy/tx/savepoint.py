@@ -63,29 +63,26 @@ class Savepoint:
             self._undo()
 
     def _undo(self) -> None:
+        """Take the layer back; until all of that is done, the buffer forbids the commit."""
         dropped = self._buffer.drop_savepoint()
-        if not dropped.deletes:
+        if not dropped.sent:
             return
-        reason = None
-        try:
-            if not dropped.was_acknowledged:
-                reason = (
-                    "a savepoint was undone whose cells had been sent without an acknowledgement, "
-                    "so that they may still arrive"
-                )
-            elif not self._store.capabilities.exact_delete:
-                reason = (
-                    "a savepoint was undone after some of its cells had been flushed, and this "
-                    "store cannot delete single versions"
+        if not dropped.was_acknowledged:
+            self._owner.forbid_commit(
+                "a savepoint was undone whose cells had been sent without an acknowledgement, so "
+                "that they may still arrive"
+            )
+        elif not self._store.capabilities.exact_delete:
+            self._owner.forbid_commit(
+                "a savepoint was undone after some of its cells had been flushed, and this store "
+                "cannot delete single versions"
+            )
+        else:
+            try:
+                self._store.write(dropped.deletes)
+            except StorageError as error:
+                self._owner.forbid_commit(
+                    f"the flushed cells of an undone savepoint could not be deleted: {error}"
                 )
             else:
-                # An interrupt leaves it open which of them are gone.
-                reason = "the removal of an undone savepoint's flushed cells was interrupted"
-                self._store.write(dropped.deletes)
-                reason = None
-        except StorageError as error:
-            reason = f"the flushed cells of an undone savepoint could not be deleted: {error}"
-        finally:
-            if reason is not None:
-                self._buffer.restore_savepoint(dropped)
-                self._owner.forbid_commit(reason)
+                self._buffer.forget(dropped)

@@ -57,7 +57,7 @@ def test_a_block_whose_end_was_interrupted_is_joined_by_nobody(
     lines = interrupter.lines(use)
     end = 1 + next(i for i, line in enumerate(lines) if line.function.endswith("__exit__"))
     with pytest.raises(Interrupt):
-        interrupter.interrupted(use, end, Interrupt())
+        interrupter.interrupt(use, end, Interrupt())
     assert entered[-1].status == "running", "its end never began"
     assert not joins(tm, entered[-1])
     with tm.begin() as outer:
@@ -70,7 +70,7 @@ def test_the_block_around_one_that_was_interrupted_is_joined(tm: omidpy.Transact
     with tm.begin() as outer:
         inner = tm.begin()
         with pytest.raises(Interrupt):
-            Interrupter().interrupted(lambda: _enter(inner), _lines_of_enter(tm), Interrupt())
+            Interrupter().interrupt(lambda: _enter(inner), _lines_of_enter(tm), Interrupt())
         assert joins(tm, outer)
     tm.close()
 

@@ -32,7 +32,7 @@ def test_a_lock_is_free_again() -> None:
     assert count >= 4
     for number in range(1, count + 1):
         with pytest.raises(Interrupt):
-            interrupter.interrupted(call, number, Interrupt())
+            interrupter.interrupt(call, number, Interrupt())
         assert not lock.locked()
 
 

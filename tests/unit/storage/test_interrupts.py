@@ -55,7 +55,7 @@ def interruptions(call: Callable[[], object]) -> Iterator[int]:
     assert count > 10
     for number in range(1, count + 1):
         try:
-            interrupter.interrupted(call, number, Interrupt())
+            interrupter.interrupt(call, number, Interrupt())
         except Interrupt:
             yield number
 

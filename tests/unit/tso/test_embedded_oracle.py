@@ -344,7 +344,7 @@ def test_a_caller_interrupted_at_any_line_keeps_nobody_from_asking(oracle: Embed
     while True:
         number += 1
         try:
-            interrupter.interrupted(oracle.begin, number, Interrupt())
+            interrupter.interrupt(oracle.begin, number, Interrupt())
             break
         except Interrupt:
             pass

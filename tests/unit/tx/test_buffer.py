@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
 import pytest
 
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.errors import UsageError
 from omidpy.model import KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx.buffer import MAX_CHECKPOINTS, WriteBuffer
 
 START = Timestamp(1000)
@@ -209,3 +214,37 @@ def test_rows_of_a_range_are_a_copy(buffer: WriteBuffer) -> None:
     found = buffer.rows_in("t", KeyRange(b"a", b"c"))
     put(buffer, b"a", b"changed")
     assert found == {b"a": {(b"f", b"q"): b"v"}, b"b": {(b"f", b"q"): b"v"}}
+
+
+# -- an exception at any line ----------------------------------------------------------------------
+
+
+def interrupted(change: Callable[[WriteBuffer], object]) -> Iterator[WriteBuffer]:
+    """Yield a buffer with a savepoint and two writes in it for each line, interrupted there."""
+    interrupter = Interrupter()
+    for number in itertools.count(1):
+        buffer = WriteBuffer(START)
+        buffer.open_savepoint()
+        put(buffer, b"a", b"v")
+        put(buffer, b"b", b"v")
+        with suppress(Interrupt):
+            interrupter.interrupt(lambda: change(buffer), number, Interrupt())  # noqa: B023 - at once
+        yield buffer
+        if interrupter.where is None:
+            assert number > 10
+            return
+
+
+def test_what_an_interrupted_flush_did_not_send_is_sent_by_the_next() -> None:
+    """Or the buffer says that it must not be committed: a cell counted as sent that never was."""
+    for buffer in interrupted(lambda buffer: buffer.take(with_savepoints=True)):
+        if buffer.flaw is None:
+            taken = buffer.take(with_savepoints=True)
+            assert [mutation.row for mutation in taken["t"]] == [b"a", b"b"]
+
+
+def test_an_interrupted_savepoint_keeps_all_of_its_writes() -> None:
+    """Or the buffer says that it must not be committed."""
+    for buffer in interrupted(WriteBuffer.keep_savepoint):
+        if buffer.flaw is None:
+            assert list(buffer.rows_in("t", KeyRange())) == [b"a", b"b"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -18,6 +20,7 @@ from omidpy.errors import (
 from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
+from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx import transaction as transaction_module
 from omidpy.tx.buffer import MAX_CHECKPOINTS
 from omidpy.tx.savepoint import Savepoint
@@ -313,9 +316,30 @@ def test_an_interrupted_delete_makes_the_transaction_rollback_only() -> None:
     store.plans.append(on("write.before", KeyboardInterrupt(), nth=1, table=TABLE))
     with pytest.raises(KeyboardInterrupt):
         savepoint.__exit__(Undo, Undo(), None)
-    with pytest.raises(TransactionAborted, match="interrupted"):
+    with pytest.raises(TransactionAborted, match="not all removed"):
         tx.commit()
     assert client.raw() == []
+
+
+@pytest.mark.usefixtures("small_buffer")
+def test_an_undo_interrupted_at_any_line_leaves_nothing_to_be_committed() -> None:
+    """Between two lines the cells counted as gone, and stood in the store."""
+    interrupter = Interrupter()
+    for number in itertools.count(1):
+        client = Client()
+        tx = client.tm.begin()
+        savepoint = tx.savepoint()
+        savepoint.__enter__()
+        put(tx, b"b", b"inner")
+        undo = partial(savepoint.__exit__, Undo, Undo(), None)
+        with suppress(Interrupt):
+            interrupter.interrupt(undo, number, Interrupt())
+        with suppress(TransactionAborted, UsageError):  # UsageError: it is still open
+            tx.commit()
+        assert committed(client) == {}, interrupter.where
+        if interrupter.where is None:
+            break
+    assert number > 20
 
 
 @pytest.mark.usefixtures("small_buffer")
