@@ -14,6 +14,8 @@ Invariants:
 * While a call waits on an open link, some thread leads or is about to: the lead is taken, passed
   and given up under `_lock`, together with the list of those who wait.
 * Every call registered with the connection is settled exactly once: by its answer, or by the end.
+* A thread that an exception takes out of a call ends the link: half a request may be sent, half an
+  answer read, and the lists may be torn.
 * Requests are sent in the order in which they were registered: both happen under `_send_lock`.
 * The descriptor is closed when the last thread has left; until then it is only shut down, which
   wakes a reader and a writer, so that its number cannot be reused under them.
@@ -27,10 +29,12 @@ import socket
 import struct
 import threading
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from omidpy.base.clock import Clock
-from omidpy.errors import OmidError, RemoteProtocolError
+from omidpy.base.within import within
+from omidpy.errors import LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
@@ -64,8 +68,7 @@ class _Call:
         self.answer: Answer | None = None
         self.is_settled = False
         self.leads = False
-        self.wake = threading.Lock()
-        self.wake.acquire()
+        self.wake: SimpleQueue[None] = SimpleQueue()
 
 
 class Link:
@@ -87,9 +90,16 @@ class Link:
         self._lock = threading.Lock()
         self._followers: dict[_Call, None] = {}
         self._has_leader = False
-        self._users = 0
+        self._users: set[_Call] = set()
+        """The calls that threads are inside of."""
         self._failure: tuple[str, OmidError | None] | None = None
-        self._gone = threading.Event()
+        self._is_reset = False
+        self._has_ended = False
+        self._gone = threading.Lock()
+        """Free once the descriptor is closed."""
+        self._gone.acquire()
+        self.is_fit = False
+        """Whether it was found to lead to the oracle that was wanted."""
         self.published_epoch = Timestamp(0)
         """The epoch that was found together with the address; 0 if none was."""
 
@@ -143,26 +153,22 @@ class Link:
         """
         frame = frame_request(question, packed=packed)
         call = _Call()
-        is_inside = False
         try:
-            with self._send_lock:
-                with self._lock:
-                    self._register(question, call)
-                    is_inside = True
-                deadline_s = self._clock.monotonic_s() + timeout_s
-                self._send(frame, deadline_s, timeout_s)
+            deadline_s = within(self._send_lock, self._start, call, question, frame, timeout_s)
             self._wait(call, deadline_s, timeout_s)
+            within(self._lock, self._leave, call)
         except BaseException:
-            # An interrupted thread leaves half a request, or an answer that nobody takes.
-            if is_inside:
-                self.kill("a thread was interrupted while it used the connection")
+            self._abandon(call)
             raise
-        finally:
-            if is_inside:
-                self._leave()
         if call.answer is None:
             raise self._down(was_sent=True)
         return call.answer
+
+    def _abandon(self, call: _Call) -> None:
+        """Leave a call that an exception ended; where it had begun the link is of no more use."""
+        if call in self._users:
+            self.kill("a thread was interrupted while it used the connection")
+        within(self._lock, self._leave, call)
 
     def shake_hands(self, *, timeout_s: float) -> None:
         """Open the conversation.  Only before the link is shared.
@@ -179,21 +185,28 @@ class Link:
 
     def kill(self, reason: str, cause: OmidError | None = None) -> None:
         """End the link: every call that waits raises `LinkDown`.  A second call does nothing."""
-        with self._lock:
-            self._end(reason, cause)
+        within(self._lock, self._end, reason, cause)
 
     def wait_gone(self, timeout_s: float) -> None:
         """Wait until the descriptor of a killed link is closed.
 
         A request must not be repeated on a new connection while the old one could still deliver it.
         """
-        self._gone.wait(timeout_s)
+        if self._gone.acquire(timeout=timeout_s):
+            self._gone.release()
 
     def forget(self) -> None:
         """Close the descriptor and nothing else: after a fork, the connection is the parent's."""
         self._sock.close()
 
     # -- sending -----------------------------------------------------------------------------------
+
+    def _start(self, call: _Call, question: Question, frame: bytes, timeout_s: float) -> float:
+        """Register a call and send its request; return when it must be answered."""
+        within(self._lock, self._register, question, call)
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        self._send(frame, deadline_s, timeout_s)
+        return deadline_s
 
     def _register(self, question: Question, call: _Call) -> None:
         """Let `call` in, or raise.  Holds `_lock`."""
@@ -202,8 +215,12 @@ class Link:
         if isinstance(question, CommitRequest) and self._is_over():
             self._end("the oracle closed the idle connection", None)
             raise self._down(was_sent=False)
-        self._connection.expect(question, call)
-        self._users += 1
+        self._users.add(call)
+        try:
+            self._connection.expect(question, call)
+        except LocalProtocolError:  # nothing was registered
+            self._users.discard(call)
+            raise
 
     def _is_over(self) -> bool:
         """Say whether the oracle hung up while nobody asked anything.
@@ -233,35 +250,41 @@ class Link:
 
     def _wait(self, call: _Call, deadline_s: float, timeout_s: float) -> None:
         """Return once `call` is settled, leading if nobody else does."""
-        with self._lock:
-            if call.is_settled:
-                return
-            if self._has_leader:
-                self._followers[call] = None
-            else:
-                self._has_leader = call.leads = True
+        if within(self._lock, self._is_over_for, call):
+            return
         if not call.leads:
             left_s = deadline_s - self._clock.monotonic_s()
-            is_awake = call.wake.acquire(timeout=max(0.0, left_s))
-            with self._lock:
-                self._followers.pop(call, None)
-                if not is_awake and not call.is_settled and not call.leads:
-                    self._end(f"a request got no answer within {timeout_s:g} s", None)
-        if call.leads:
             try:
-                while not call.is_settled:
-                    self._read(deadline_s, timeout_s)
-            finally:
-                self._pass_the_lead()
+                call.wake.get(timeout=max(0.0, left_s))
+            except Empty:
+                within(self._lock, self._time_out, call, timeout_s)
+        if call.leads:
+            while not call.is_settled:
+                self._read(deadline_s, timeout_s)
+            within(self._lock, self._pass_the_lead)
+
+    def _is_over_for(self, call: _Call) -> bool:
+        """Say whether `call` is settled; else let it lead, or follow."""
+        if call.is_settled:
+            return True
+        if self._has_leader:
+            self._followers[call] = None
+        else:
+            self._has_leader = call.leads = True
+        return False
+
+    def _time_out(self, call: _Call, timeout_s: float) -> None:
+        self._followers.pop(call, None)
+        if not call.is_settled and not call.leads:
+            self._end(f"a request got no answer within {timeout_s:g} s", None)
 
     def _pass_the_lead(self) -> None:
-        with self._lock:
-            for follower in self._followers:
-                del self._followers[follower]
-                follower.leads = True
-                follower.wake.release()
-                return
-            self._has_leader = False
+        for follower in self._followers:
+            follower.leads = True
+            follower.wake.put(None)
+            del self._followers[follower]
+            return
+        self._has_leader = False
 
     def _read(self, deadline_s: float, timeout_s: float) -> None:
         """Wait for bytes and hand out what they complete, or end the link."""
@@ -276,57 +299,60 @@ class Link:
         except OSError as error:
             self.kill(f"reading failed: {error}")
             return
-        with self._lock:
-            if self._failure is not None:
-                return
-            if not data:
-                where = " in the middle of an answer" if self._connection.is_inside_frame else ""
-                self._end(f"the oracle closed the connection{where}", None)
-                return
-            try:
-                for call, answer in self._connection.receive(data):
-                    self._settle(call, answer)
-            except RemoteProtocolError as error:
-                self._end(f"the oracle broke the protocol: {error}", error)
+        within(self._lock, self._hand_out, data)
+
+    def _hand_out(self, data: bytes) -> None:
+        if self._failure is not None:
+            return
+        if not data:
+            where = " in the middle of an answer" if self._connection.is_inside_frame else ""
+            self._end(f"the oracle closed the connection{where}", None)
+            return
+        try:
+            for call, answer in self._connection.receive(data):
+                self._settle(call, answer)
+        except RemoteProtocolError as error:
+            self._end(f"the oracle broke the protocol: {error}", error)
 
     def _settle(self, call: _Call, answer: Answer) -> None:
         call.answer = answer
         call.is_settled = True
         if call in self._followers:
+            call.wake.put(None)
             del self._followers[call]
-            call.wake.release()
 
     # -- ending ------------------------------------------------------------------------------------
 
     def _end(self, reason: str, cause: OmidError | None) -> None:
-        """End the link, once.  Holds `_lock`."""
-        if self._failure is not None:
+        """End the link, once; go on where an exception stopped it.  Holds `_lock`."""
+        if self._has_ended:
             return
-        self._failure = (reason, cause)
-        waiting = self._connection.end()
-        for call in waiting:
+        self._failure = self._failure or (reason, cause)
+        self._is_reset |= any(not call.is_settled for call in self._users)
+        self._connection.end()
+        for call in self._users:
             call.is_settled = True
-        for follower in self._followers:
-            follower.wake.release()
-        self._followers.clear()
+            call.wake.put(None)
         with suppress(OSError):
-            if waiting:
+            if self._is_reset:
                 # What is still in our send buffer must not reach the oracle after a repetition.
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             if self._users:
                 self._sock.shutdown(socket.SHUT_RDWR)
         if not self._users:
             self._close()
+        self._has_ended = True
 
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._failure is not None and not self._users:
-                self._close()
+    def _leave(self, call: _Call) -> None:
+        """Take a thread out.  Holds `_lock`."""
+        self._users.discard(call)
+        if self._failure is not None and not self._users:
+            self._close()
 
     def _close(self) -> None:
         self._sock.close()
-        self._gone.set()
+        if self._gone.locked():
+            self._gone.release()
 
     def _down(self, *, was_sent: bool) -> LinkDown:
         reason, cause = self._failure or ("the connection ended", None)
@@ -354,21 +380,22 @@ def open_link(
         OSError: if nobody accepts the connection.
         LinkDown: if the handshake got no answer, or a wrong one.
     """
-    sock = socket.create_connection(address, timeout=connect_timeout_s)
+    sock: socket.socket | None = None
+    link: Link | None = None
     try:
+        sock = socket.create_connection(address, timeout=connect_timeout_s)
         _check_not_ourselves(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         link = Link(sock, ClientConnection(after_ts=after_ts), clock=clock)
-    except BaseException:
-        sock.close()
-        raise
-    try:
         link.shake_hands(timeout_s=handshake_timeout_s)
+        return link
     except BaseException:
-        link.kill("the handshake failed")
+        if link is not None:
+            link.kill("the handshake failed")
+        if sock is not None:
+            sock.close()
         raise
-    return link
 
 
 def _check_not_ourselves(sock: socket.socket) -> None:

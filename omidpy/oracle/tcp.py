@@ -22,11 +22,11 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.within import within
 from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import (
@@ -52,6 +52,9 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
+
+TURN_COUNT: Final = 64
+"""So many fences and invalidations are in flight at most; more than that seldom are."""
 
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
@@ -113,6 +116,7 @@ class TcpOracle:
         self._packed = packed
         self._clock: Clock = SystemClock() if clock is None else clock
         self._link: Link | None = None
+        self._is_closed = False
         self._where = address or "an address not found yet"
         self._is_known = False
         self._store_id: str | None = None
@@ -128,9 +132,10 @@ class TcpOracle:
 
     def _make_locks(self) -> None:
         self._connect_lock = threading.Lock()
-        self._closing = threading.Event()
-        self._turns = threading.Condition()
-        self._taken: set[tuple[str, int]] = set()
+        self._still_open = threading.Lock()
+        """Held until `close`."""
+        self._still_open.acquire()
+        self._turns = tuple(threading.Lock() for _ in range(TURN_COUNT))
         self._attempts = 0
         self._failed_attempt: tuple[int, str] = (0, "")
 
@@ -236,15 +241,13 @@ class TcpOracle:
 
     def fence(self, table_id: TableId) -> Timestamp:
         """Set a fence on a table; see `Oracle.fence`."""
-        with self._turn("fence", table_id):
-            _, answer = self._ask(lambda _: FenceRequest(table_id))
+        answer = self._ask_in_turn(FenceRequest(table_id), table_id)
         assert isinstance(answer, FenceResponse), "answers are matched by kind"
         return answer.fence_ts
 
     def invalidate(self, start_ts: Timestamp) -> CommitGranted | InvalidationVerdict:
         """Forbid a commit, or say that it has happened; see `Oracle.invalidate`."""
-        with self._turn("invalidate", start_ts):
-            _, answer = self._ask(lambda _: InvalidateRequest(start_ts))
+        answer = self._ask_in_turn(InvalidateRequest(start_ts), start_ts)
         assert isinstance(answer, InvalidateResponse), "answers are matched by kind"
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)
@@ -254,9 +257,11 @@ class TcpOracle:
 
     def close(self) -> None:
         """Close the connection; requests in flight raise `OracleUnavailable`."""
-        self._closing.set()
-        # A thread that connects right now publishes its link first and looks at `_closing` after,
-        # so one of the two of us kills it.
+        self._is_closed = True
+        if self._still_open.locked():
+            self._still_open.release()
+        # A thread that connects right now publishes its link first and looks after whether we are
+        # closed, so one of the two of us kills it.
         if self._link is not None:
             self._link.kill("this client was closed")
 
@@ -288,32 +293,27 @@ class TcpOracle:
             # The first repetition comes at once: most often a restarted oracle is there already.
             longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failure_count, 10))
             pause_s = 0.0 if failure_count == 1 else random.uniform(0, longest_s)
-            if self._closing.is_set() or now_s + pause_s >= give_up_s:
+            if self._is_closed or now_s + pause_s >= give_up_s:
                 raise error
-            self._closing.wait(pause_s)
+            self._pause(pause_s)
         raise AssertionError("unreachable: the loop has no end")
 
-    @contextmanager
-    def _turn(self, kind: str, number: int) -> Iterator[None]:
+    def _pause(self, seconds: float) -> None:
+        """Wait, no longer than until `close`."""
+        if self._still_open.acquire(timeout=seconds):
+            self._still_open.release()
+
+    def _ask_in_turn(self, question: FenceRequest | InvalidateRequest, number: int) -> Answer:
         """Let one request of a name out at a time; two equal answers cannot be told apart."""
-        name = (kind, number)
-        with self._turns:
-            while name in self._taken:
-                self._turns.wait()
-            self._taken.add(name)
-        try:
-            yield
-        finally:
-            with self._turns:
-                self._taken.discard(name)
-                self._turns.notify_all()
+        turn = self._turns[hash((type(question), number)) % TURN_COUNT]
+        return within(turn, self._ask, lambda _: question)[1]
 
     def _unavailable(self, down: LinkDown, *, is_repeatable: bool) -> OracleUnavailable:
-        if self._closing.is_set():
+        if self._is_closed:
             message = f"this client of the oracle at {self._where} is closed"
         else:
             message = f"no answer from the oracle at {self._where}: {down.reason}"
-        is_retryable = (is_repeatable or not down.was_sent) and not self._closing.is_set()
+        is_retryable = (is_repeatable or not down.was_sent) and not self._is_closed
         return OracleUnavailable(message, retryable=is_retryable)
 
     # -- connecting --------------------------------------------------------------------------------
@@ -321,41 +321,43 @@ class TcpOracle:
     def _open_link(self) -> Link:
         """Return the link in use, or one attempt's new one."""
         link = self._link
-        if link is not None and link.is_open:
+        if link is not None and link.is_open and link.is_fit:
             return link
-        seen_attempts = self._attempts
-        with self._connect_lock:
-            if self._link is not None and self._link.is_open:
-                return self._link
-            failed_attempt, reason = self._failed_attempt
-            if failed_attempt > seen_attempts:
-                # Somebody tried and failed since we came, so we need not wait for the same again:
-                # a hundred threads would do it one after the other.
-                raise OracleUnavailable(reason)
-            self._attempts += 1
-            try:
-                link = self._connect()
-            except OracleUnavailable as error:
-                self._failed_attempt = (self._attempts, str(error))
-                raise
-            self._link = link
-            if self._closing.is_set():
-                link.kill("this client was closed")
-            return link
+        return within(self._connect_lock, self._open_link_alone, self._attempts)
+
+    def _open_link_alone(self, seen_attempts: int) -> Link:
+        if self._link is not None and self._link.is_open and self._link.is_fit:
+            return self._link
+        failed_attempt, reason = self._failed_attempt
+        if failed_attempt > seen_attempts:
+            # Somebody tried and failed since we came, so we need not wait for the same again: a
+            # hundred threads would do it one after the other.
+            raise OracleUnavailable(reason)
+        self._attempts += 1
+        try:
+            link = self._connect()
+        except OracleUnavailable as error:
+            self._failed_attempt = (self._attempts, str(error))
+            raise
+        if self._is_closed:
+            link.kill("this client was closed")
+        return link
 
     def _connect(self) -> Link:
-        if self._closing.is_set():
+        """Open a link, known here from the moment at which it is open."""
+        if self._is_closed:
             raise OracleUnavailable(
                 f"this client of the oracle at {self._where} is closed", retryable=False
             )
         if self._link is not None:
+            self._link.kill("nobody found out whether the oracle fits")  # unless it has ended
             self._last_start_ts = max(self._last_start_ts, self._link.last_start_ts)
             self._link.wait_gone(self._connect_timeout_s)
         place = Place(*self._resolve())
         address = (place.host, place.port)
         self._where = address_text(address)
         try:
-            link = open_link(
+            self._link = link = open_link(
                 address,
                 connect_timeout_s=self._connect_timeout_s,
                 handshake_timeout_s=self._request_timeout_s,
@@ -371,13 +373,14 @@ class TcpOracle:
                     "is it the address of a tso-server, without TLS?"
                 ) from down.cause
             raise self._nobody_there(f"during the handshake, {down.reason}") from down
-        link.published_epoch = place.epoch
         try:
+            link.published_epoch = place.epoch
             self._accept(link)
-        except ConfigError:
-            link.kill("the oracle does not fit")
+            link.is_fit = True
+            return link
+        except BaseException:
+            link.kill("the oracle does not fit, or nobody found out")
             raise
-        return link
 
     def _accept(self, link: Link) -> None:
         """Check that this is our oracle, and keep what it told."""
@@ -421,10 +424,9 @@ class TcpOracle:
         The descriptor is closed without a shutdown, which would end the parent's conversation.
         """
         link, self._link = self._link, None
-        was_closing = self._closing.is_set()
         self._make_locks()
-        if was_closing:
-            self._closing.set()
+        if self._is_closed:
+            self._still_open.release()
         if link is not None:
             self._last_start_ts = max(self._last_start_ts, link.last_start_ts)
             link.forget()

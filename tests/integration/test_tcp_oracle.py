@@ -6,10 +6,12 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 
 import pytest
 
@@ -30,6 +32,7 @@ from omidpy.oracle.base import (
 )
 from omidpy.oracle.link import Link
 from omidpy.oracle.tcp import Place, TcpOracle
+from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.wire import frames
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import (
@@ -330,14 +333,14 @@ def test_the_same_fence_from_two_threads_goes_out_one_after_the_other() -> None:
 
     with served(script) as (oracle, _), threads(3) as pool:
         fences = [pool.submit(oracle.fence, TableId(9)) for _ in range(2)]
-        until(lambda: len(oracle._taken) == 1 and waits_for_its_turn(oracle))
+        until(lambda: any(turn.locked() for turn in oracle._turns) and somebody_waits_for_a_lock())
         assert pool.submit(oracle.begin).result(PATIENCE_S).start_ts == 1000
         assert {future.result(PATIENCE_S) for future in fences} == {2000, 3000}
 
 
-def waits_for_its_turn(oracle: TcpOracle) -> bool:
-    """Say whether a thread sleeps in the queue for a name that is in use."""
-    return bool(oracle._turns._waiters)  # type: ignore[attr-defined]  # the one way to see it
+def somebody_waits_for_a_lock() -> bool:
+    """Say whether a thread sleeps where a lock is taken, the way to a turn among them."""
+    return any(frame.f_code.co_name == "within" for frame in sys._current_frames().values())
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -470,7 +473,7 @@ def test_a_new_connection_is_opened_only_once_the_old_one_is_closed(
         were_gone: list[bool] = []
 
         def resolve() -> tuple[str, int]:
-            were_gone.extend(link._gone.is_set() for link in old_links)
+            were_gone.extend(not link._gone.locked() for link in old_links)
             return "127.0.0.1", server.port
 
         oracle = TcpOracle(resolve=resolve, connect_timeout_s=PATIENCE_S)
@@ -707,6 +710,37 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
         assert len(outcome) == 1
         with pytest.raises(OracleUnavailable, match="was interrupted"):
             follower.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda oracle: oracle.commit(Timestamp(10**9), CELLS, TABLES),
+        lambda oracle: oracle.fence(TableId(9)),
+    ],
+)
+def test_a_call_interrupted_at_any_line_keeps_nobody_from_asking(
+    ask: Callable[[TcpOracle], object],
+) -> None:
+    """A lock stayed with a thread that had gone, or a connection that nobody had looked at."""
+    interrupter = Interrupter()
+
+    def client() -> closing[TcpOracle]:
+        return closing(TcpOracle(server.address, request_timeout_s=2 * PATIENCE_S))
+
+    with ScriptedOracle(*(obliging(first_ts=1000 * count) for count in range(1, 2000))) as server:
+        with client() as oracle:
+            numbers = interrupter.places(partial(ask, oracle))
+        assert len(numbers) > 100
+        for number in numbers:
+            with client() as oracle:
+                with suppress(Interrupt):
+                    interrupter.interrupt(partial(ask, oracle), number, Interrupt())
+                other = threading.Thread(target=ask, args=(oracle,), daemon=True)
+                other.start()
+                other.join(PATIENCE_S)
+                assert not other.is_alive(), interrupter.where
+                assert oracle.begin().epoch == oracle.epoch == 100, interrupter.where
 
 
 # -- finding the oracle ----------------------------------------------------------------------------

@@ -84,8 +84,11 @@ class Conversation:
         self.say_bytes(b"".join(frame(encode_response(response)) for response in responses))
 
     def say_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self._sock.sendall(data)
+        """Send bytes as they are; raise Hangup if nobody takes them."""
+        try:
+            self._sock.sendall(data)
+        except ConnectionError as error:
+            raise Hangup from error
 
     def shake_hands(self, capabilities: PeerCapabilities = OURS) -> None:
         """Answer the handshake."""
