@@ -37,11 +37,13 @@ from compactor.ownership import (
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
+    INCARNATION_ATTRIBUTE,
     OMID_ENABLED,
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
     forgetfulness,
     is_system_table,
+    new_incarnation,
     transactional_families,
     weakness,
 )
@@ -197,6 +199,9 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> Counter[bytes]
         CONFLICT_LEVEL_ATTRIBUTE: plan.conflict_level,
         COMMIT_TABLE_ATTRIBUTE: commit_table,
     }
+    if not plan.owned:
+        # What was claimed of an earlier table of this name says nothing of it.
+        attributes[INCARNATION_ATTRIBUTE] = new_incarnation()
     store.set_table_attributes(plan.table, attributes)
     control = ControlTable(store)
     word = read_ignored(control).get(plan.table, NOT_IGNORED)

@@ -91,23 +91,35 @@ def without_tables(claims: Iterable[Claim], commit_table: str) -> Timestamp:
     return max(absences, default=Timestamp(HOLE))
 
 
+class Wanted(NamedTuple):
+    """What claims must speak of to count for a table."""
+
+    families: frozenset[bytes]
+    """All of them: one that was adopted since a pass may be full of cells that it never saw."""
+    incarnation: str = ""
+    """It alone: another table of the name is of no account."""
+
+    def is_met_by(self, claim: Claim) -> bool:
+        """Say whether a claim on a table of the name speaks of this one, as a whole."""
+        return self.families <= frozenset(claim.families) and self.incarnation == claim.incarnation
+
+
 def relevant(
-    claims: Iterable[Claim], families: Mapping[str, frozenset[bytes]]
+    claims: Iterable[Claim], tables: Mapping[str, Wanted]
 ) -> tuple[list[Claim], list[Claim]]:
-    """Divide claims into those that speak of every family of their table, and those that do not.
+    """Divide claims into those that speak of a table as it is, and those that do not.
 
     Args:
-        claims: Of any tables.
-        families: Those of each table that are to be spoken of.  A family that was adopted since a
-            pass may be full of cells that the pass never saw.
+        claims: Of any tables; those of tables that are not among `tables` are left out.
+        tables: The tables as they are.
     """
     whole: list[Claim] = []
-    partial: list[Claim] = []
+    rest: list[Claim] = []
     for claim in claims:
-        wanted = families.get(claim.table)
+        wanted = tables.get(claim.table)
         if wanted is not None:
-            (whole if wanted <= frozenset(claim.families) else partial).append(claim)
-    return whole, partial
+            (whole if wanted.is_met_by(claim) else rest).append(claim)
+    return whole, rest
 
 
 def claims_by_table(claims: Iterable[Claim]) -> dict[str, list[Claim]]:

@@ -20,10 +20,12 @@ from typing import Final
 
 import msgspec
 
+from compactor.horizon import Wanted
 from omidpy.base.cells import SHADOW_PREFIX
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
+    incarnation,
     is_system_table,
     transactional_families,
 )
@@ -66,6 +68,8 @@ class TableStanding:
     """Why it holds the horizon back, and what to do about it; empty if it does not."""
     note: str = ""
     """What could not be found out about it; that alone holds nothing back."""
+    incarnation: str = ""
+    """Which table of this name it is."""
 
 
 def is_owned(schema: TableSchema, commit_table: str) -> bool:
@@ -78,9 +82,13 @@ def is_owned(schema: TableSchema, commit_table: str) -> bool:
     )
 
 
-def owned(standings: Iterable[TableStanding]) -> dict[str, frozenset[bytes]]:
-    """Return the families that are ours, by table."""
-    return {one.name: one.families for one in standings if one.standing is Standing.OWNED}
+def owned(standings: Iterable[TableStanding]) -> dict[str, Wanted]:
+    """Return what claims must speak of, by table of ours."""
+    return {
+        one.name: Wanted(one.families, one.incarnation)
+        for one in standings
+        if one.standing is Standing.OWNED
+    }
 
 
 def judge(
@@ -107,15 +115,15 @@ def judge(
     marked = transactional_families(schema)
     others = frozenset(schema.family_names()) - ignored_families
     if is_owned(schema, commit_table):
-        rest = others - marked
+        rest, which = others - marked, incarnation(schema)
         if witness is None:
-            return TableStanding(name, Standing.OWNED, marked, rest)
+            return TableStanding(name, Standing.OWNED, marked, rest, incarnation=which)
         family = family_text(witness.family)
         reason = (
             f"family {family} is not ours, but {_found(witness)}; "
             f"{family_remedy(name, witness.family)}"
         )
-        return TableStanding(name, Standing.OWNED, marked, rest, reason)
+        return TableStanding(name, Standing.OWNED, marked, rest, reason, incarnation=which)
     if is_ignored:
         return TableStanding(name, Standing.IGNORED)
     if marked:

@@ -92,6 +92,8 @@ class RangeTask:
     """Who sends it: the run that its claim is dated by."""
     newest: int = MAX_VERSION
     """No commit timestamp can be above it."""
+    incarnation: str = ""
+    """Which table of its name was listed."""
 
     def scope(self) -> Scope:
         """Return which cells may be judged."""
@@ -283,11 +285,15 @@ class RangePass:
 
     def claim(self) -> Claim:
         """Claim the range; everything written before must have been acknowledged (I6)."""
-        start, end = self.task.key_range
-        watermark = self.task.low_watermark
-        families = tuple(sorted(self.task.families))
+        task = self.task
         claim = Claim(
-            self.task.table, start, end, watermark, self.clock.wall_ms(), families, self.task.run
+            task.table,
+            *task.key_range,
+            task.low_watermark,
+            self.clock.wall_ms(),
+            tuple(sorted(task.families)),
+            task.run,
+            task.incarnation,
         )
         if not self.task.is_dry_run:
             self.on_step("before-claim")

@@ -1,7 +1,8 @@
 """Which ranges shall a run pass over?  One task for each, first by regions, then by what is left.
 
 Regions are only how the work is divided.  What a second list of tables shows that no task has tried
-is passed over too: tables that appeared, rows, and families that were marked meanwhile.
+is passed over too: tables that appeared or were made anew, rows, and families that were marked
+meanwhile.
 """
 
 from __future__ import annotations
@@ -36,10 +37,7 @@ def region_tasks(
         except StorageError:
             # One pass over all of it finds out what is wrong, and says so.
             regions = [KeyRange()]
-        tasks += [
-            replace(base_task, table=standing.name, key_range=region, families=standing.families)
-            for region in regions
-        ]
+        tasks += [_task(base_task, standing, region) for region in regions]
     return tasks
 
 
@@ -60,12 +58,7 @@ def missed_tasks(
     attempts, _ = relevant((_attempt(result.task) for result in results), owned(standings))
     tried = claims_by_table(attempts)
     return [
-        replace(
-            base_task,
-            table=standing.name,
-            key_range=segment.key_range,
-            families=standing.families,
-        )
+        _task(base_task, standing, segment.key_range)
         for standing in scanned(standings, options)
         for segment in uncovered(tried.get(standing.name, ()), below=1)
     ]
@@ -80,6 +73,17 @@ def scanned(standings: Iterable[TableStanding], options: Options) -> list[TableS
     ]
 
 
+def _task(base_task: RangeTask, standing: TableStanding, key_range: KeyRange) -> RangeTask:
+    return replace(
+        base_task,
+        table=standing.name,
+        key_range=key_range,
+        families=standing.families,
+        incarnation=standing.incarnation,
+    )
+
+
 def _attempt(task: RangeTask) -> Claim:
     """Describe the rows of a task as a claim, for interval arithmetic."""
-    return Claim(task.table, *task.key_range, 1, 0, tuple(sorted(task.families)))
+    families = tuple(sorted(task.families))
+    return Claim(task.table, *task.key_range, 1, 0, families, incarnation=task.incarnation)

@@ -328,6 +328,9 @@ class TransactionManager:
     ) -> None:
         """Create a transactional table, all versions kept.
 
+        Transactions that are running and wrote an earlier table of this name abort: what they wrote
+        there went with it.
+
         Args:
             name: Letters, digits, `_`, `-` and `.`, with an optional namespace and `:` before.
             families: Names of its column families; or a dict from each name to its options, such
@@ -339,7 +342,13 @@ class TransactionManager:
             UsageError: an option would lose what snapshots need, has no effect, or is unknown.
         """
         self._check_usable()
-        self.session.catalog.create(name, families, splits)
+        catalog = self.session.catalog
+        table = catalog.plan(name, families, splits)
+        catalog.check_absent(table.schema.name)
+        # While there is none: whoever wrote the last one began before, and whoever begins now can
+        # write this one alone.
+        self.oracle.fence(table_id(table.schema.name))
+        catalog.create(table)
 
     def drop_table(self, name: str) -> None:
         """Remove a table with everything in it.

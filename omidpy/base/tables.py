@@ -5,6 +5,7 @@ Pure.  Java reads and writes `OMID_ENABLED`; the other attributes are ours, or H
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,6 +26,10 @@ COMMIT_TABLE_ATTRIBUTE: Final = "OMIDPY_COMMIT_TABLE"
 
 CONFLICT_LEVEL_ATTRIBUTE: Final = "OMIDPY_CONFLICT_LEVEL"
 """Table attribute: `cell` or `row`, the same for every client of the table."""
+
+INCARNATION_ATTRIBUTE: Final = "OMIDPY_INCARNATION"
+"""Table attribute: which one of this name it is.  What was proven of a table that was dropped says
+nothing of a later one, though both have one name."""
 
 VERSIONS_ATTRIBUTE: Final = "VERSIONS"
 """Family attribute: how many versions of a column HBase keeps; without it, all of them."""
@@ -55,6 +60,16 @@ def transactional_families(schema: TableSchema) -> frozenset[bytes]:
         for family in schema.families
         if family.attributes.get(OMID_ENABLED, "").lower() == "true"
     )
+
+
+def incarnation(schema: TableSchema) -> str:
+    """Return which one of its name a table is; empty where nobody has said so."""
+    return schema.attributes.get(INCARNATION_ATTRIBUTE, "")
+
+
+def new_incarnation() -> str:
+    """Return what no table ever had."""
+    return uuid.uuid4().hex
 
 
 def forgetfulness(schema: TableSchema, families: Iterable[bytes]) -> str | None:

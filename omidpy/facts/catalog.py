@@ -8,7 +8,7 @@ it would not see each other's conflicts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from omidpy.base.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.base.clock import Clock
@@ -16,11 +16,13 @@ from omidpy.base.family_options import family_attributes
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
+    INCARNATION_ATTRIBUTE,
     OMID_ENABLED,
     forgetfulness,
+    new_incarnation,
     transactional_families,
 )
-from omidpy.errors import ConfigError, NotTransactional, UsageError
+from omidpy.errors import ConfigError, NoSuchTable, NotTransactional, TableExists, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import transactional_tables
 from omidpy.facts.layout import TableLayout
@@ -28,6 +30,15 @@ from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
 
 CONFLICT_LEVELS: Final = ("cell", "row")
+
+
+class NewTable(NamedTuple):
+    """A table that is to be made."""
+
+    schema: TableSchema
+    splits: tuple[bytes, ...] = ()
+    """Where its regions meet."""
+
 
 LAYOUT_AGE_S: Final = 5.0
 """How long a table's layout is trusted; a table dropped meanwhile fails in the store, not here."""
@@ -47,13 +58,13 @@ class Catalog:
         self._table_prefix = table_prefix
         self._layouts: dict[str, tuple[float, TableLayout]] = {}
 
-    def create(
+    def plan(
         self,
         name: str,
         families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
         splits: Sequence[bytes],
-    ) -> None:
-        """Create a transactional table; see `TransactionManager.create_table`."""
+    ) -> NewTable:
+        """Return a transactional table to be made; see `TransactionManager.create_table`."""
         name = check_table_name(self.full_name(name))
         options = _family_options(families)
         if not options:
@@ -70,17 +81,38 @@ class Catalog:
             {
                 COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
                 CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
+                INCARNATION_ATTRIBUTE: new_incarnation(),
             },
         )
-        self._store.create_table(schema, splits=sorted(set(splits)))
+        return NewTable(schema, tuple(sorted(set(splits))))
+
+    def check_absent(self, name: str) -> None:
+        """Refuse the name of a table that exists.
+
+        Raises:
+            TableExists: there is one.
+        """
+        try:
+            self._store.schema(name)
+        except NoSuchTable:
+            return
+        raise TableExists(f"table {name!r} exists already in {self._store.url}")
+
+    def create(self, table: NewTable) -> None:
+        """Make a table that `plan` has returned."""
+        self._store.create_table(table.schema, splits=table.splits)
+        self.forget(table.schema.name)
+
+    def forget(self, name: str) -> None:
+        """Remember nothing of a table that somebody has changed."""
         self._layouts.pop(name, None)
 
     def drop(self, name: str) -> None:
         """Remove a table with everything in it."""
         name = check_table_name(self.full_name(name))
-        _check_ours(self._store.schema(name))
+        check_ours(self._store.schema(name))
         self._store.drop_table(name)
-        self._layouts.pop(name, None)
+        self.forget(name)
 
     def names(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
@@ -113,7 +145,7 @@ class Catalog:
         return layout
 
     def _layout_of(self, schema: TableSchema) -> TableLayout:
-        families = _check_ours(schema)
+        families = check_ours(schema)
         if (complaint := forgetfulness(schema, families)) is not None:
             raise NotTransactional(complaint)
         level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
@@ -152,8 +184,12 @@ def _family_name(family: object) -> bytes:
     return check_family_name(family)
 
 
-def _check_ours(schema: TableSchema) -> frozenset[bytes]:
-    """Return the transactional families of a table of ours, and refuse any other table."""
+def check_ours(schema: TableSchema) -> frozenset[bytes]:
+    """Return the transactional families of a table of ours.
+
+    Raises:
+        NotTransactional: it is another's, or nobody's.
+    """
     families = transactional_families(schema)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
     if not families or owner != COMMIT_TABLE:

@@ -5,8 +5,9 @@ All of them are in the control table.
 *Claims*: "every cell with base(version) <= watermark in this key range of these families of this
 table is healed or gone".  A claim is proven by the pass that wrote it and stays true, whoever else
 runs, so claims are immutable rows: they need no lock, and two jobs at once only add more of them.
-They speak of key ranges, so splits and merges of regions do not matter, and of families by name, so
-that one which is adopted later is not taken for clean.  One that names the commit table itself says
+They speak of key ranges, so splits and merges of regions do not matter, of families by name, so
+that one which is adopted later is not taken for clean, and of one incarnation of the table, so that
+a later table of that name is not either.  One that names the commit table itself says
 that there was no table of ours at all.
 
 *The prune horizon*: the commit table has forgotten everything at or below it (I7).
@@ -72,6 +73,8 @@ class Claim(msgspec.Struct, frozen=True):
     of any."""
     run: str = ""
     """The run whose stamps say how old it is; of an early version's nobody can say."""
+    incarnation: str = ""
+    """Which table of this name the pass was told to go over; empty where the table did not say."""
 
     @property
     def key_range(self) -> KeyRange:
@@ -84,6 +87,8 @@ class Claim(msgspec.Struct, frozen=True):
         row = CLAIM_PREFIX + b"/".join(parts) + b"/%020d" % self.watermark
         if self.families:
             row += b"/" + b",".join(family.hex().encode() for family in self.families)
+        if self.incarnation:
+            row += b"/" + self.incarnation.encode()
         return row
 
 

@@ -195,8 +195,18 @@ class Store(Protocol):
         """
         ...
 
-    def drop_table(self, table: str) -> None:
-        """Remove a table, its cells and its regions."""
+    def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
+        """Remove a table, its cells and its regions.
+
+        Args:
+            table: Its name.
+            only: Attributes that it must have.  One that lacks them is left as it is, also where it
+                is made while this call is under way: then another of its name was removed
+                meanwhile.
+
+        Returns:
+            Whether it was removed.
+        """
         ...
 
     def schema(self, table: str) -> TableSchema:

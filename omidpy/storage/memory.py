@@ -164,10 +164,12 @@ class MemoryStore:
         self._tables[schema.name] = _Table(copy, sorted(splits))
 
     @_atomic
-    def drop_table(self, table: str) -> None:
+    def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Remove a table, its cells and its regions."""
-        self._table(table)
+        if not rules.has(self._table(table).schema.attributes, only):
+            return False
         del self._tables[table]
+        return True
 
     @_atomic
     def schema(self, table: str) -> TableSchema:

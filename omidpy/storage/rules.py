@@ -103,6 +103,11 @@ def changed(attributes: Mapping[str, str], changes: Mapping[str, str | None]) ->
     return {name: value for name, value in {**attributes, **changes}.items() if value is not None}
 
 
+def has(attributes: Mapping[str, str], wanted: Mapping[str, str] | None) -> bool:
+    """Say whether all of `wanted` is among some attributes; None: nothing is wanted."""
+    return wanted is None or wanted.items() <= attributes.items()
+
+
 def check_lock_name(name: str) -> None:
     """Refuse a lock name that could not be part of a file's name."""
     if not _LOCK_NAME.fullmatch(name):

@@ -143,9 +143,11 @@ class FaultyStore:
             tables=[schema.name],
         )
 
-    def drop_table(self, table: str) -> None:
+    def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Pass on; see `Store`."""
-        self._call("drop_table", lambda: self.store.drop_table(table), tables=[table])
+        return self._call(
+            "drop_table", lambda: self.store.drop_table(table, only=only), tables=[table]
+        )
 
     def schema(self, table: str) -> TableSchema:
         """Pass on; see `Store`."""

@@ -604,6 +604,40 @@ def test_the_low_watermark_of_omids_oracle_counts_once_it_has_taken_over(world: 
     assert world.compact().horizon == 3000
 
 
+# -- a table that is made anew ---------------------------------------------------------------------
+
+
+def test_claims_of_a_dropped_table_say_nothing_of_the_next_of_its_name(world: World) -> None:
+    """It may be restored from a snapshot; its commits were forgotten by what its forerunner had."""
+    world.enter(100, 150)
+    world.compact(NIGHTLY)
+    world.clock.advance(3600)
+    world.store.drop_table("t")
+    world.table("t", incarnation="2")
+    world.put(b"a", 100)
+    report = world.compact(replace(NIGHTLY, exclude=frozenset({"t"})))
+    assert (report.horizon, world.entries()) == (0, {100: 150})
+    assert world.compact(NIGHTLY).horizon == 0
+    world.clock.advance(3600)
+    assert world.compact(NIGHTLY).entries_pruned == 1
+    assert world.shadows("t") == {(b"a", 100): 150}
+
+
+def test_a_table_that_is_made_anew_under_a_run_is_passed_over_again(world: World) -> None:
+    """The pass over its forerunner has seen none of its cells."""
+    world.enter(100, 150)
+
+    def renew(name: str) -> None:
+        if name == "ranges-passed":
+            world.store.drop_table("t")
+            world.table("t", incarnation="2")
+            world.put(b"a", 100)
+
+    report = world.compact(on_step=renew)
+    assert (report.cells_healed, report.entries_pruned) == (1, 1)
+    assert world.shadows("t") == {(b"a", 100): 150}
+
+
 # -- no table at all -------------------------------------------------------------------------------
 
 

@@ -215,7 +215,10 @@ def test_a_table_dropped_before_it_is_asked_forbids_nothing(world: World) -> Non
     """Its cells are gone, and so is what they needed."""
     world.put(b"a", 100, table="java")
     world.enter(100, 150)
-    report = world.compact(
-        on_step=lambda step: world.store.drop_table("java") if step == "minimum-known" else None
-    )
+
+    def drop(name: str) -> None:
+        if name == "minimum-known":
+            world.store.drop_table("java")
+
+    report = world.compact(on_step=drop)
     assert (report.entries_pruned, list(report.laggards)) == (1, [])

@@ -15,7 +15,7 @@ from compactor.range_pass import OnStep, ignore_step
 from compactor.report import Report
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
 from omidpy.base.clock import ManualClock
-from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, INCARNATION_ATTRIBUTE, OMID_ENABLED
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
@@ -71,11 +71,14 @@ class World:
         plain_families: Sequence[bytes] = (),
         splits: Sequence[bytes] = (),
         owner: str | None = COMMIT_TABLE,
+        incarnation: str | None = None,
     ) -> str:
         """Create a table; `families` are marked, `plain_families` are not."""
         schemas = [FamilySchema(family, {OMID_ENABLED: "true"}) for family in families]
         schemas += [FamilySchema(family) for family in plain_families]
         attributes = {} if owner is None else {COMMIT_TABLE_ATTRIBUTE: owner}
+        if incarnation is not None:
+            attributes[INCARNATION_ATTRIBUTE] = incarnation
         self.store.create_table(TableSchema(name, schemas, attributes), splits=splits)
         return name
 

@@ -239,6 +239,29 @@ def test_a_fence_aborts_older_transactions_of_its_table(client: Client) -> None:
     client.write()
 
 
+def test_a_table_that_is_made_anew_aborts_who_wrote_the_earlier_one(client: Client) -> None:
+    """Its cells went with the table: it would be told that it had committed them (I8)."""
+    tx = client.tm.begin()
+    put(tx)
+    tx.flush()
+    client.tm.drop_table(TABLE)
+    client.tm.create_table(TABLE, families=["cf"])
+    with pytest.raises(Fenced):
+        tx.commit()
+    with client.tm.begin() as later:
+        put(later)
+    assert later.status == "committed"
+
+
+def test_a_table_that_exists_aborts_nobody(client: Client) -> None:
+    """Programs begin by making a table that is there already."""
+    tx = client.tm.begin()
+    put(tx)
+    with pytest.raises(TableExists):
+        client.tm.create_table(TABLE, families=["cf"])
+    tx.commit()
+
+
 def test_a_fence_needs_a_transactional_table(client: Client) -> None:
     """Its number is a hash: a typing mistake would fence nothing."""
     with pytest.raises(NoSuchTable, match="'missing'"):

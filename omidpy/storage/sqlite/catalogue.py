@@ -73,11 +73,16 @@ class Catalog:
         )
         create_cells(connection, f"cells_{cursor.lastrowid}")
 
-    def drop(self, connection: sqlite3.Connection, table: str) -> None:
-        """Remove a table and its cells."""
-        (number,) = self._entry(connection, table, "id")
+    def drop(
+        self, connection: sqlite3.Connection, table: str, only: Mapping[str, str] | None
+    ) -> bool:
+        """Remove a table and its cells, if it has some attributes; say whether it was so."""
+        number, attributes = self._entry(connection, table, "id, attributes")
+        if not rules.has(json.loads(attributes), only):
+            return False
         connection.execute("DELETE FROM omidpy_tables WHERE id = ?", (number,))
         connection.execute(f"DROP TABLE cells_{number}")
+        return True
 
     def set_table_attributes(
         self, connection: sqlite3.Connection, table: str, attributes: Mapping[str, str | None]

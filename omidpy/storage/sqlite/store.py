@@ -124,10 +124,11 @@ class SqliteStore:
         rules.check_schema(schema, splits)
         self._change(lambda connection: self._catalog.create(connection, schema, splits))
 
-    def drop_table(self, table: str) -> None:
+    def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Remove a table, its cells and its regions."""
-        self._change(lambda connection: self._catalog.drop(connection, table))
+        is_gone = self._change(lambda connection: self._catalog.drop(connection, table, only))
         self._known.pop(table, None)
+        return is_gone
 
     def schema(self, table: str) -> TableSchema:
         """Return a table's families and attributes."""
@@ -168,8 +169,8 @@ class SqliteStore:
         """Merge the two regions that meet at `at`."""
         self._change(lambda connection: self._catalog.merge(connection, table, at))
 
-    def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
-        self._file.write(change, durable=True)
+    def _change(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        return self._file.write(change, durable=True)
 
     def _physical(self, table: str) -> Physical:
         known = self._known.get(table)

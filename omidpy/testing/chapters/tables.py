@@ -104,6 +104,22 @@ class Tables(Chapter):
         with pytest.raises(NoSuchFamily, match="cf"):
             things.write({TABLE: [put(b"r", 1)]})
 
+    def test_a_table_is_dropped_only_if_it_has_what_is_asked_for(self, store: Store) -> None:
+        """Whoever was asked long ago to drop a table must not drop a later one of its name."""
+        if not store.capabilities.table_admin:
+            store.create_table(TableSchema(TABLE, [FamilySchema(CF)]))
+            with pytest.raises(UsageError, match="attributes"):
+                store.drop_table(TABLE, only={"which": "1"})
+            return
+        store.create_table(TableSchema(TABLE, [FamilySchema(CF)], {"which": "2", "more": "x"}))
+        store.write({TABLE: [put(b"r", 1)]})
+        assert not store.drop_table(TABLE, only={"which": "1"})
+        assert not store.drop_table(TABLE, only={"absent": ""})
+        assert store.get(TABLE, [b"r"]) == [[Cell(b"r", CF, Q, 1, b"v")]]
+        assert store.drop_table(TABLE, only={"which": "2"})
+        with pytest.raises(NoSuchTable):
+            store.drop_table(TABLE, only={"which": "2"})
+
     def test_every_call_names_a_missing_table(self, store: Store) -> None:
         """NoSuchTable comes from every method that names a table."""
         condition = Condition("absent", b"r", COLUMN, None)

@@ -13,6 +13,7 @@ from compactor.horizon import (
     HOLE,
     OLDEST_GRACE_MS,
     Segment,
+    Wanted,
     aged,
     coverage,
     minimum,
@@ -201,8 +202,27 @@ def test_claim_counts_for_the_families_it_names(
     """One that names none was recorded before claims did; more than are asked for is enough."""
     made = Claim("t", b"", b"", 100, NOW_MS, spoken_of)
     expected = ([made], []) if is_whole else ([], [made])
-    assert relevant([made], {"t": frozenset({b"a", b"b"})}) == expected
-    assert relevant([made], {"u": frozenset()}) == ([], []), "another table's is neither"
+    assert relevant([made], {"t": Wanted(frozenset({b"a", b"b"}))}) == expected
+    assert relevant([made], {"u": Wanted(frozenset())}) == ([], []), "another table's is neither"
+
+
+@pytest.mark.parametrize(("claimed", "is_whole"), [("2", True), ("1", False), ("", False)])
+def test_claim_counts_for_its_incarnation_alone(
+    claimed: str,
+    is_whole: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A table that was dropped and made anew may hold cells that no pass has seen (I7)."""
+    made = Claim("t", b"", b"", 100, NOW_MS, (b"a",), incarnation=claimed)
+    expected = ([made], []) if is_whole else ([], [made])
+    assert relevant([made], {"t": Wanted(frozenset({b"a"}), "2")}) == expected
+
+
+def test_claims_of_two_incarnations_are_two_facts() -> None:
+    """The later one must not be taken for recorded because the earlier one is."""
+    first, second = (
+        Claim("t", b"", b"", 100, NOW_MS, (b"a",), incarnation=one) for one in ("1", "2")
+    )
+    assert first.row() != second.row()
 
 
 def test_claims_of_different_families_are_different_rows() -> None:

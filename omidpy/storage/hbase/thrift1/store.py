@@ -153,15 +153,25 @@ class Thrift1Store(Thrift1Calls):
         families = [convert.family_descriptor(name) for name in schema.family_names()]
         self._change(schema.name, "createTable", schema.name.encode(), families)
 
-    def drop_table(self, table: str) -> None:
-        """Disable and remove a table; a second attempt goes on where the first one ended."""
+    def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
+        """Disable and remove a table; a second attempt goes on where the first one ended.
+
+        Raises:
+            UsageError: it must have some attributes, and the gateway shows none.
+        """
         name = table.encode()
         self._described(table)
+        if only is not None:
+            raise UsageError(
+                f"the Thrift1 gateway shows no attributes, so it cannot tell which table {table!r} "
+                "is; remove it through hbase+thrift2://"
+            )
         if self._read(table, "isTableEnabled", name):
             self._change(table, "disableTable", name)
         self._change(table, "deleteTable", name)
         self._families.pop(table, None)
         described.forget(self, table)
+        return True
 
     def schema(self, table: str) -> TableSchema:
         """Return a table's families, and its attributes as far as a copy of them is known."""

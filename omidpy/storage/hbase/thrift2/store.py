@@ -120,15 +120,24 @@ class Thrift2Store(Thrift2Calls):
         )
         described.record(self, schema)
 
-    def drop_table(self, table: str) -> None:
-        """Disable and remove a table; a second attempt goes on where the first one ended."""
-        self._described(table)
+    def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
+        """Disable and remove a table; a second attempt goes on where the first one ended.
+
+        HBase removes only what is disabled, and a table that was just made is not.  So whoever
+        looks once it is disabled, and finds the one that is wanted, removes no other.
+        """
+        if not rules.has(self.schema(table).attributes, only):
+            return False
         name = schemas.table_name(table)
         if self._read(table, "isTableEnabled", name):
             self._change(table, "disableTable", name)
+            if not rules.has(self.schema(table).attributes, only):
+                self._change(table, "enableTable", name)
+                return False
         self._change(table, "deleteTable", name)
         self._families.pop(table, None)
         described.forget(self, table)
+        return True
 
     def schema(self, table: str) -> TableSchema:
         """Return a table's families and attributes."""

@@ -37,6 +37,7 @@ class ScriptedPool(GatewayPool):
     def __init__(self) -> None:
         self.calls: list[Called] = []
         self.families: list[bytes] = [b"cf", b"m"]
+        self.attributes: dict[bytes, bytes] = {}
         self.answers: dict[str, Any] = {}
 
     def call(
@@ -55,8 +56,10 @@ class ScriptedPool(GatewayPool):
             raise answer
         if method == "getTableDescriptor":
             columns = [idl.TColumnFamilyDescriptor(name=name) for name in self.families]
-            return idl.TTableDescriptor(tableName=args[0], columns=columns)
-        return answer
+            return idl.TTableDescriptor(
+                tableName=args[0], columns=columns, attributes=self.attributes
+            )
+        return answer() if callable(answer) else answer
 
     def close(self) -> None:
         """Have nothing to close."""
@@ -194,6 +197,16 @@ def test_a_drop_that_was_interrupted_goes_on(pool: ScriptedPool) -> None:
     store_on(pool).drop_table("t")
     assert pool.named("disableTable") == []
     assert len(pool.named("deleteTable")) == 1
+
+
+def test_a_table_that_took_the_place_of_another_is_given_back(pool: ScriptedPool) -> None:
+    """Only a look behind the disabling tells which table it is that can be removed now."""
+    pool.attributes = {b"which": b"1"}
+    pool.answers["isTableEnabled"] = True
+    pool.answers["disableTable"] = lambda: pool.attributes.update({b"which": b"2"})
+    assert not store_on(pool).drop_table("t", only={"which": "1"})
+    assert len(pool.named("disableTable")) == len(pool.named("enableTable")) == 1
+    assert pool.named("deleteTable") == []
 
 
 def test_an_empty_change_on_a_condition_only_looks(pool: ScriptedPool) -> None:
