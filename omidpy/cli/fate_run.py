@@ -13,36 +13,84 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
-from omidpy.cli.common import UnaskedTso
+from omidpy.admin import TableTools
 from omidpy.cli.fate_common import FateStoreUrl, opened_fates, seconds
-from omidpy.errors import UsageError
+from omidpy.connect import open_oracle, open_store
+from omidpy.errors import OmidError, UsageError
 from omidpy.fate.client import Fate
 from omidpy.fate.executor import DEFAULT_POOLS
 from omidpy.fate.locks import Locks
 from omidpy.fate.store import FateStore
+from omidpy.oracle.zookeeper import SCHEME
+
+log = logging.getLogger(__name__)
 
 EXIT_AT_ONCE = 130
 
 
-@dataclass(frozen=True)
 class Environment:
-    """What steps get where no `--env` makes something of its own."""
+    """What steps get where no `--env` makes something of its own.
 
-    store: FateStore
-    locks: Locks
+    Attributes:
+        store: The operations.
+        locks: Their locks.
+    """
+
+    def __init__(self, store: FateStore, url: str, tso: str | None) -> None:
+        """Open nothing yet but the operations, so that these go on while the oracle is down."""
+        self.store = store
+        self.locks = Locks(store)
+        self._url = url
+        self._tso = tso
+        self._mutex = threading.Lock()
+        self._tables: TableTools | None = None
+
+    @property
+    def tables(self) -> TableTools | None:
+        """What changes of tables need; None: there is no oracle, or it does not answer now."""
+        with self._mutex:
+            if self._tables is None and self._tso and not self._url.startswith(SCHEME):
+                try:
+                    self._tables = self._opened(self._tso)
+                except OmidError as error:
+                    log.warning("changes of tables wait: %s", error)
+            return self._tables
+
+    def _opened(self, tso: str) -> TableTools:
+        with ExitStack() as stack:
+            cells = stack.enter_context(closing(open_store(self._url, must_exist=True)))
+            tools = TableTools(cells, open_oracle(cells, tso), self.locks)
+            stack.pop_all()
+        return tools
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._tables is not None:
+            self._tables.oracle.close()
+            self._tables.store.close()
 
 
 def run(
     *,
     store: FateStoreUrl,
-    tso: UnaskedTso = None,
+    tso: Annotated[
+        str | None,
+        typer.Option(
+            "--tso",
+            envvar="OMIDPY_TSO",
+            metavar="ADDR",
+            help="The oracle of the store: HOST:PORT, store: or zk://HOSTS/NS.  Without it changes "
+            "of tables are left to others.",
+        ),
+    ] = None,
     module: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Import a module that defines steps; repeated."),
@@ -71,7 +119,6 @@ def run(
     ] = "1s",
 ) -> None:
     """Run operations until SIGTERM: those of others, and those that the dead have left."""
-    del tso
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -83,7 +130,9 @@ def run(
     lease_s, poll_s = seconds("--lease", lease), seconds("--poll", poll)
     with ExitStack() as stack:
         fates = stack.enter_context(opened_fates(store))
-        made = _environment(env, fates, stack)
+        made = _environment(env, fates, stack) if env else Environment(fates, store, tso)
+        if isinstance(made, Environment):
+            stack.enter_context(made)
         executor = Fate(made, fates, pools, lease_s=lease_s, poll_s=poll_s)
         stopped = stack.enter_context(_told_to_stop())
         executor.start()
@@ -103,9 +152,7 @@ def _imported(name: str) -> Any:
         ) from error
 
 
-def _environment(env: str | None, fates: FateStore, stack: ExitStack) -> Any:
-    if env is None:
-        return Environment(fates, Locks(fates))
+def _environment(env: str, fates: FateStore, stack: ExitStack) -> Any:
     name, _, function = env.partition(":")
     make = getattr(_imported(name), function, None) if function else None
     if not callable(make):

@@ -17,6 +17,7 @@ from omidpy.cli.common import (
     print_columns,
     print_json,
 )
+from omidpy.cli.table_change import create, drop, truncate
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 
@@ -228,6 +229,11 @@ def ignore(
     typer.echo(f"{'ignored' if apply else 'would ignore'} {what}")
     if not apply:
         typer.echo("nothing was changed; add --apply")
+
+
+app.command("create")(create)
+app.command("drop")(drop)
+app.command("truncate")(truncate)
 
 
 def parse_families(text: str | None) -> list[bytes] | None:

@@ -12,7 +12,16 @@ from omidpy.cli.app import app
 from omidpy.cli.verify import duration_s
 from omidpy.errors import UsageError
 
-ASK_AN_ORACLE: Final = {"doctor", "status", "verify", "compact run"}
+ASK_AN_ORACLE: Final = {
+    "doctor",
+    "status",
+    "verify",
+    "compact run",
+    "fate run",
+    "table create",
+    "table drop",
+    "table truncate",
+}
 
 
 def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What an administrator does to a whole store: back it up, and restore it.
+"""Back a whole store up, and restore it.
 
 Only stores in one file; HBase has snapshots and exports of its own.
 """

@@ -1,0 +1,234 @@
+"""In which steps is a transactional table made, dropped or emptied?
+
+    create      plan ------------> fence -> forget -> make
+    drop        plan -> remove --> fence -> forget
+    truncate    plan -> remove --> fence -> forget -> make
+
+Removing is the pivot: from there on an operation only rolls forward.
+
+The fence is set while there is no table of the name.  A transaction that wrote the removed one, and
+would be told that it has committed what is gone, began before it and aborts; one that begins after
+it can write the next table alone (I8).  A fence before the removal would miss those that begin and
+write in between.
+
+What is removed is the incarnation that was planned, and no other (`Store.drop_table`).  So whoever
+was stopped before the removal, and goes on when all of it is long done and another table has the
+name, removes nothing.  For the same reason no failed creation is undone by removing the table: it
+is made in one call, whole or not at all, and may have been written to.
+
+Claims of the compactor name an incarnation, so that none speaks for the next table (I7).  That they
+are forgotten here only spares the next compaction the reading.
+
+Each step takes the table's write lock, so that changes of one table follow one another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from omidpy.base.cells import table_id
+from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.errors import NoSuchTable, OracleError, StorageUnavailable, TableExists
+from omidpy.facts.catalog import check_ours
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import Watermarks
+from omidpy.fate.locks import Locks
+from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.oracle.base import Oracle
+from omidpy.storage.base import Store
+
+NAMESPACE: Final = "table"
+
+PATIENT: Final = Retry(max=8, first_s=0.2, longest_s=10.0, on=(OracleError, StorageUnavailable))
+
+NO_TOOLS_S: Final = 10.0
+"""How long an operation waits for an executor that can run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableTools:
+    """What the steps need: the environment of an executor, or its attribute `tables`."""
+
+    store: Store
+    """Where the tables are."""
+    oracle: Oracle
+    locks: Locks
+    """Those of the store of operations."""
+
+
+class Renewal(NamedTuple):
+    """The table that takes the place of one that is removed, or of none."""
+
+    schema: TableSchema
+    splits: tuple[bytes, ...] = ()
+    is_first: bool = False
+    """Whether nothing was removed for it: then one that somebody else has made is in the way."""
+
+
+class TableStep(Step):
+    """A step of a change of one table."""
+
+    table: str
+
+    def ready(self, tx: StepContext, env: Any) -> Defer | None:
+        """Wait for an executor with the tools, and for the changes of this table before it."""
+        tools = tools_of(env)
+        if tools is None:
+            return Defer(
+                NO_TOOLS_S,
+                "an executor that has the tables and an oracle: omidpy fate run --store URL --tso "
+                "ADDR",
+            )
+        return tools.locks.write(self.table, tx.id)
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Do the step with the tools."""
+        del tx
+        tools = tools_of(env)
+        assert tools is not None, "ready() lets nobody through without"
+        return self.do(tools)
+
+    def do(self, tools: TableTools) -> Answer:
+        """Do it; each step says how."""
+        raise NotImplementedError
+
+
+def tools_of(env: Any) -> TableTools | None:
+    """Return what an executor's environment has for these steps, if it has."""
+    found = env if isinstance(env, TableTools) else getattr(env, "tables", None)
+    return found if isinstance(found, TableTools) else None
+
+
+# -- what is decided once --------------------------------------------------------------------------
+
+
+@step(version=1, namespace=NAMESPACE, retry=PATIENT)
+class PlanCreation(TableStep):
+    """Refuses a name that is taken, before anybody is fenced for nothing."""
+
+    table: str
+    renewal: Renewal
+
+    def do(self, tools: TableTools) -> Answer:
+        """Look."""
+        if (found := _schema(tools, self.table)) is not None and not _is(found, self.renewal):
+            raise _taken(tools, self.table)
+        return Fence(self.table, self.renewal)
+
+
+@step(version=1, namespace=NAMESPACE, retry=PATIENT)
+class PlanRemoval(TableStep):
+    """Finds out which table it is that shall go, and what takes its place."""
+
+    table: str
+    is_truncation: bool = False
+
+    def do(self, tools: TableTools) -> Answer:
+        """Look, and give it an incarnation if it has none."""
+        schema = tools.store.schema(self.table)
+        check_ours(schema)
+        which = incarnation(schema)
+        if not which:
+            which = new_incarnation()
+            tools.store.set_table_attributes(self.table, {INCARNATION_ATTRIBUTE: which})
+        renewal = self._renewal(tools, schema) if self.is_truncation else None
+        return Remove(self.table, which, renewal)
+
+    def _renewal(self, tools: TableTools, schema: TableSchema) -> Renewal:
+        attributes = {**schema.attributes, INCARNATION_ATTRIBUTE: new_incarnation()}
+        families = [FamilySchema(one.name, dict(one.attributes)) for one in schema.families]
+        starts = tuple(region.start for region in tools.store.regions(self.table) if region.start)
+        return Renewal(TableSchema(self.table, families, attributes), starts)
+
+
+# -- what is done ----------------------------------------------------------------------------------
+
+
+@step(version=1, namespace=NAMESPACE, pivot=True, retry=PATIENT)
+class Remove(TableStep):
+    """Removes one incarnation of a table."""
+
+    table: str
+    incarnation: str
+    renewal: Renewal | None
+
+    def do(self, tools: TableTools) -> Answer:
+        """Remove it, unless it is gone."""
+        with contextlib.suppress(NoSuchTable):
+            tools.store.drop_table(self.table, only={INCARNATION_ATTRIBUTE: self.incarnation})
+        return Fence(self.table, self.renewal)
+
+
+@step(version=1, namespace=NAMESPACE, retry=PATIENT)
+class Fence(TableStep):
+    """Sees to it that nobody commits what he wrote to an earlier table of the name."""
+
+    table: str
+    renewal: Renewal | None
+
+    def do(self, tools: TableTools) -> Answer:
+        """Set a fence; one more only aborts who could go on."""
+        tools.oracle.fence(table_id(self.table))
+        return ForgetClaims(self.table, self.renewal)
+
+
+@step(version=1, namespace=NAMESPACE, retry=PATIENT)
+class ForgetClaims(TableStep):
+    """Forgets what the compactor has claimed of earlier tables of the name."""
+
+    table: str
+    renewal: Renewal | None
+
+    def do(self, tools: TableTools) -> Answer:
+        """Forget all but what speaks of the table that is there, if there is one."""
+        watermarks = Watermarks(ControlTable(tools.store))
+        schema = _schema(tools, self.table)
+        which = None if schema is None else incarnation(schema)
+        watermarks.forget_claims(
+            claim
+            for claim in watermarks.claims()
+            if claim.table == self.table and claim.incarnation != which
+        )
+        if self.renewal is None:
+            return Done({"table": self.table})
+        return Make(self.table, self.renewal)
+
+
+@step(version=1, namespace=NAMESPACE, retry=PATIENT)
+class Make(TableStep):
+    """Makes the table."""
+
+    table: str
+    renewal: Renewal
+
+    def do(self, tools: TableTools) -> Answer:
+        """Make it, unless it is there."""
+        try:
+            tools.store.create_table(self.renewal.schema, splits=self.renewal.splits)
+        except TableExists:
+            if not _is(tools.store.schema(self.table), self.renewal):
+                if self.renewal.is_first:
+                    raise
+                # Whoever has made it since the removal wants it so; it began empty, too.
+                return Done({"table": self.table, "is_made_by_another": True})
+            # Made by a call whose answer was lost; on HBase what follows it may be missing.
+            tools.store.set_table_attributes(self.table, {})
+        return Done({"table": self.table})
+
+
+def _schema(tools: TableTools, table: str) -> TableSchema | None:
+    try:
+        return tools.store.schema(table)
+    except NoSuchTable:
+        return None
+
+
+def _is(schema: TableSchema, renewal: Renewal) -> bool:
+    return incarnation(schema) == incarnation(renewal.schema)
+
+
+def _taken(tools: TableTools, table: str) -> TableExists:
+    return TableExists(f"table {table!r} exists already in {tools.store.url}")

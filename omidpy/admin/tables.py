@@ -1,0 +1,167 @@
+"""Make, drop and empty transactional tables, and be killed at any moment.
+
+    admin.create_table(tm, "accounts", ["cf"], splits=[b"m"])
+    admin.truncate_table(tm, "accounts")
+    admin.drop_table(tm, "accounts")
+
+Each submits an operation to the store's own table of operations, and runs it in this process until
+it is finished.  Killed half-way, the same call finishes the operation that was begun, and so does
+any other of these calls on the store, or `omidpy fate run --tso ADDR`.
+
+Whoever has an executor of his own submits what `creation`, `removal` and `truncation` return:
+
+    fate.submit(*admin.truncation(tm, "accounts"))
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from omidpy import errors
+from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools
+from omidpy.base.arguments import check_table_name
+from omidpy.base.tables import INCARNATION_ATTRIBUTE
+from omidpy.errors import OperationFailed
+from omidpy.facts.catalog import NewTable
+from omidpy.fate.client import Fate, OperationHandle
+from omidpy.fate.locks import Locks
+from omidpy.fate.step import Step
+from omidpy.fate.table_store import TableFateStore
+from omidpy.manager import TransactionManager
+
+CREATE: Final = "TABLE_CREATE"
+DROP: Final = "TABLE_DROP"
+TRUNCATE: Final = "TABLE_TRUNCATE"
+TABLE_KINDS: Final = (CREATE, DROP, TRUNCATE)
+"""The kinds of operations here, for pools of an executor."""
+
+_TOLD_AS_THEY_ARE: Final = (
+    errors.NoSuchTable,
+    errors.NotTransactional,
+    errors.TableExists,
+    errors.UsageError,
+)
+
+
+class TableChange(NamedTuple):
+    """What `Fate.submit` takes, and a key: the same change is under way once."""
+
+    kind: str
+    step: Step
+    key: tuple[str, ...]
+
+
+def creation(
+    tm: TransactionManager,
+    name: str,
+    families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
+    splits: Sequence[bytes] = (),
+) -> TableChange:
+    """Return the operation that makes a table; see `TransactionManager.create_table`."""
+    new = tm.session.catalog.plan(name, families, splits)
+    table = new.schema.name
+    step = PlanCreation(table, Renewal(new.schema, new.splits, is_first=True))
+    return TableChange(CREATE, step, (CREATE, table, _digest(new)))
+
+
+def removal(tm: TransactionManager, name: str) -> TableChange:
+    """Return the operation that drops a table; see `drop_table`."""
+    table = check_table_name(tm.session.catalog.full_name(name))
+    return TableChange(DROP, PlanRemoval(table), (DROP, table))
+
+
+def truncation(tm: TransactionManager, name: str) -> TableChange:
+    """Return the operation that empties a table; see `truncate_table`."""
+    table = check_table_name(tm.session.catalog.full_name(name))
+    return TableChange(TRUNCATE, PlanRemoval(table, is_truncation=True), (TRUNCATE, table))
+
+
+def create_table(
+    tm: TransactionManager,
+    name: str,
+    families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
+    splits: Sequence[bytes] = (),
+) -> None:
+    """Make a transactional table; arguments and meaning are those of `tm.create_table`.
+
+    Raises:
+        TableExists: nothing was changed.
+        OperationFailed: it was given up.
+    """
+    carry_out(tm, creation(tm, name, families, splits))
+
+
+def drop_table(tm: TransactionManager, name: str) -> None:
+    """Remove a transactional table with everything in it, old versions too.
+
+    Running transactions that wrote it abort, unlike after `tm.drop_table`.
+
+    Raises:
+        NoSuchTable: there is none.
+        NotTransactional: it is not ours to remove.
+    """
+    carry_out(tm, removal(tm, name))
+
+
+def truncate_table(tm: TransactionManager, name: str) -> None:
+    """Replace a transactional table by an empty one of the same families, options and regions.
+
+    Running transactions that wrote it abort.  For a moment there is no such table.  Snapshots of
+    moments before see it empty, too: what goes is history as well.
+
+    Raises:
+        NoSuchTable: there is none.
+        NotTransactional: it is not ours to empty.
+    """
+    carry_out(tm, truncation(tm, name))
+
+
+def carry_out(
+    tm: TransactionManager,
+    change: TableChange,
+    *,
+    on_submit: Callable[[OperationHandle], None] = lambda _: None,
+) -> Any:
+    """Submit a change, run it here until it is finished, and return its result.
+
+    Other changes of tables that somebody has begun and not finished are run, too.
+
+    Raises:
+        ConfigError: the store cannot keep operations.
+        NoSuchTable, NotTransactional, TableExists: nothing was changed.
+        OperationFailed: it was given up.
+    """
+    operations = TableFateStore(tm.store)
+    tools = TableTools(tm.store, tm.oracle, Locks(operations))
+    kind, step, key = change
+    with Fate(tools, operations, {",".join(TABLE_KINDS): 1}) as fate:
+        handle = fate.submit(kind, step, key=key)
+        on_submit(handle)
+        try:
+            result = handle.result()
+        except OperationFailed as error:
+            raise _as_it_was(handle, error) from error
+        finally:
+            tm.session.catalog.forget(key[1])
+    return result
+
+
+def _digest(new: NewTable) -> str:
+    """Return what tells one new table from another of its name; not its incarnation."""
+    attributes = {**new.schema.attributes, INCARNATION_ATTRIBUTE: ""}
+    content = [new.schema.families, attributes, new.splits]
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+
+
+def _as_it_was(handle: OperationHandle, error: OperationFailed) -> Exception:
+    """Return what a step raised, where that is what the caller should see."""
+    found = handle.read()
+    failure = None if found is None else found.exception
+    for kind in _TOLD_AS_THEY_ARE:
+        if failure is not None and failure.type == kind.__name__:
+            return kind(failure.message)
+    return error

@@ -1,0 +1,147 @@
+"""`omidpy table create`, `drop` and `truncate` on a real file, and a daemon that finishes them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+import omidpy
+from omidpy import admin
+from omidpy.cli import main
+from omidpy.fate import Fate, TableFateStore
+from omidpy.fate.client import OperationHandle
+from tests.machines.documents import environment
+from tests.machines.processes import tso_server
+
+LONGEST_S: Final = 60.0
+ROW: Final = {b"cf:q": b"v"}
+
+Cli: TypeAlias = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the address of a store with one table and a row in it."""
+    found = f"sqlite:///{tmp_path}/s.db"
+    with omidpy.connect(found) as tm:
+        tm.create_table("t", ["cf"])
+        with tm.begin() as tx:
+            tx.table("t").put(b"r", ROW)
+    return found
+
+
+@pytest.fixture
+def cli(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Return what runs a verb on the store and returns its exit code, stdout and stderr."""
+    monkeypatch.setenv("OMIDPY_STORE", url)
+    monkeypatch.delenv("OMIDPY_TSO", raising=False)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            main(("table", *words))
+        captured = capsys.readouterr()
+        code = exit_info.value.code
+        assert isinstance(code, int | None)
+        return code or 0, captured.out, captured.err
+
+    return run
+
+
+def rows(url: str, table: str = "t") -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """Return what a table holds."""
+    with omidpy.connect(url) as tm, tm.begin(read_only=True) as tx:
+        return list(tx.table(table).scan())
+
+
+def test_without_apply_nothing_is_changed(cli: Cli, url: str) -> None:
+    """And the command says what it would do."""
+    for words, done in [
+        (("create", "new", "--families", "cf"), "create new"),
+        (("drop", "t"), "drop t"),
+        (("truncate", "t"), "truncate t"),
+    ]:
+        expected = f"would {done}\nnothing was changed; add --apply\n"
+        assert cli(*words) == (0, expected, "")
+    assert rows(url) == [(b"r", ROW)]
+    with omidpy.connect(url) as tm:
+        assert tm.tables() == ["t"]
+
+
+def test_a_table_is_made_emptied_and_dropped(cli: Cli, url: str) -> None:
+    """Each verb says what it did, and which operation it was."""
+    words = ("create", "new", "--families", "cf,note", "--splits", "m", "--conflict-level", "row")
+    assert cli(*words, "--apply") == (0, "created new\n", "")
+    with omidpy.connect(url, conflict_level="row") as tm:
+        with tm.begin() as tx:
+            tx.table("new").put(b"r", ROW)
+        assert len(tm.store.regions("new")) == 2
+    code, out, err = cli("truncate", "t", "--apply", "--json")
+    told = json.loads(out)
+    assert (code, told["table"], told["applied"], err) == (0, "t", True, "")
+    assert rows(url) == []
+    with omidpy.connect(url) as tm:
+        finished = TableFateStore(tm.store).existing(told["operation"])
+        assert (finished.name, finished.status) == (admin.TABLE_KINDS[2], "SUCCESSFUL")
+    assert cli("drop", "t", "--apply") == (0, "dropped t\n", "")
+    with omidpy.connect(url) as tm:
+        assert tm.tables() == ["new"]
+
+
+@pytest.mark.parametrize("apply", [(), ("--apply",)])
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("drop", "absent"), 1, "there is no table 'absent'"),
+        (("truncate", "absent"), 1, "there is no table 'absent'"),
+        (("truncate", "OMID_COMMIT_TABLE"), 2, "OMID_COMMIT_TABLE"),
+        (("create", "t", "--families", "cf"), 1, "table 't' exists already"),
+        (("create", "a/b", "--families", "cf"), 2, "table name 'a/b'"),
+        (("create", "new", "--families", ","), 2, "--families is ','"),
+        (("create", "new", "--families", "cf", "--conflict-level", "page"), 2, "'page'"),
+    ],
+)
+def test_what_cannot_be_done_is_named(
+    cli: Cli, words: tuple[str, ...], code: int, message: str, apply: tuple[str, ...]
+) -> None:
+    """One line, with and without --apply, and the exit code says which kind of error it is."""
+    found, out, err = cli(*words, *apply)
+    assert (found, out, err.count("\n")) == (code, "", 1)
+    assert message in err
+
+
+def test_an_interrupt_says_who_goes_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operation is kept, and need not be begun again."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OperationHandle, "result", interrupt)
+    code, out, err = cli("drop", "t", "--apply")
+    assert (code, out) == (130, "")
+    assert "is finished by the same command, or by `omidpy fate run` with --tso" in err
+
+
+def test_a_daemon_finishes_what_others_have_left(url: str) -> None:
+    """It has the tables and the oracle once it is given an oracle's address."""
+    with tso_server(url) as server, omidpy.connect(url, tso=server.address) as tm:
+        kind, step, key = admin.truncation(tm, "t")
+        handle = Fate(None, TableFateStore(tm.store)).submit(kind, step, key=key)
+        words = ("omidpy", "fate", "run", "--store", url, "--tso", server.address)
+        daemon = subprocess.Popen(
+            [*words, "--poll", "20ms"], env=environment(), stderr=subprocess.DEVNULL
+        )
+        try:
+            assert handle.result(LONGEST_S) == {"table": "t"}
+            with tm.begin(read_only=True) as tx:
+                assert list(tx.table("t").scan()) == []
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(LONGEST_S) == 0
+        finally:
+            daemon.kill()
+            daemon.wait()

@@ -1,0 +1,382 @@
+"""Tables that are made, dropped and emptied, by processes that die at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from omidpy import admin
+from omidpy.admin.table_steps import Make, PlanRemoval, Remove, Renewal
+from omidpy.admin.tables import CREATE, DROP, TRUNCATE
+from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation
+from omidpy.errors import Fenced, NoSuchTable, NotTransactional, TableExists
+from omidpy.facts.watermarks import Claim
+from omidpy.fate import Fate, Locks, Status, TableFateStore
+from omidpy.fate.locks import Queue, decode_queue
+from omidpy.fate.operation import RUNNABLE
+from omidpy.fate.runner import Caller
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Store
+from omidpy.storage.memory import MemoryStore
+from omidpy.testing.fate.flaky import Flaky
+from omidpy.testing.faults import FaultyStore, Plan, Point
+from omidpy.tx.transaction import Transaction
+from tests.machines.clients import Client
+from tests.machines.like_thrift2 import LikeThrift2
+
+TABLE: Final = "accounts"
+OTHER: Final = "orders"
+FAMILIES: Final = {"cf": {"compression": "GZ"}, "note": {}}
+SPLITS: Final = [b"g", b"p"]
+CHANGES: Final = frozenset(
+    {
+        "write",
+        "check_and_mutate",
+        "write_guarded",
+        "create_table",
+        "drop_table",
+        "set_table_attributes",
+    }
+)
+KINDS: Final = (CREATE, DROP, TRUNCATE)
+
+
+class KilledError(BaseException):
+    """The process ends."""
+
+
+class Killer:
+    """Lets a process die before or after its n-th change of the store; then it does nothing."""
+
+    def __init__(self, nth: int | None, when: str) -> None:
+        """Kill nobody if `nth` is None."""
+        self.nth = nth
+        self.when = when
+        self.count = 0
+        self.is_dead = False
+
+    def __call__(self, point: Point) -> None:
+        """Die, if it is time."""
+        name, _, when = point.name.partition(".")
+        if not self.is_dead and name in CHANGES:
+            self.count += when == "before"
+            self.is_dead = self.count == self.nth and when == self.when
+        if self.is_dead:
+            raise KilledError
+
+
+class Seen(NamedTuple):
+    """All of a world that a user, or the compactor, can see."""
+
+    families: list[FamilySchema] | None
+    """None: there is no table."""
+    splits: list[bytes]
+    level: str | None
+    is_new: bool
+    rows: dict[bytes, Any]
+    claimed: list[str]
+    locks: Queue
+    has_aborted: bool
+    """Whether the transaction that had written the table was refused."""
+
+
+class World:
+    """A store with two tables, of which one is about to change, and a transaction that wrote it."""
+
+    def __init__(self, kind: str, make_store: Callable[[], Store] = MemoryStore) -> None:
+        self.store = make_store()
+        self.client = Client(self.store, table=None)
+        self.tm = self.client.tm
+        self.kind = kind
+        self.tm.create_table(OTHER, ["cf"])
+        self.tm.create_table(TABLE, FAMILIES, SPLITS)
+        with self.tm.begin() as tx:
+            for name in (TABLE, OTHER):
+                tx.table(name).put(b"a", {b"cf:q": b"1"})
+        self.old = incarnation(self.store.schema(TABLE))
+        for name in (TABLE, OTHER):
+            which = incarnation(self.store.schema(name))
+            claim = Claim(name, b"", b"", 50, 0, (b"cf",), "run", which)
+            self.tm.session.watermarks.record_claim(claim)
+        self.writer: Transaction = self.tm.begin()
+        self.writer.table(TABLE).put(b"b", {b"cf:q": b"2"})
+        self.writer.table(OTHER).put(b"b", {b"cf:q": b"2"})
+        self.writer.flush()
+        if kind == CREATE:
+            self.store.drop_table(TABLE)
+
+    def change(self) -> admin.TableChange:
+        """Return what is to be done."""
+        if self.kind == CREATE:
+            return admin.creation(self.tm, TABLE, FAMILIES, SPLITS)
+        return (admin.removal if self.kind == DROP else admin.truncation)(self.tm, TABLE)
+
+    def fate(self, *plans: Plan, caller: Caller | None = None) -> Fate:
+        """Return a process of its own that can run operations."""
+        store = FaultyStore(self.store, *plans)
+        operations = TableFateStore(store)
+        tools = admin.TableTools(store, self.client.oracle, Locks(operations))
+        pools = {",".join(admin.TABLE_KINDS): 1}
+        return Fate(tools, operations, pools, clock=self.client.clock, caller=caller)
+
+    def run(self, fate: Fate) -> None:
+        """Run everything to its end."""
+        for _ in range(200):
+            wait_s = fate.run_pending()
+            # What is NEW still was kept by somebody who died before he submitted it.
+            live = [one for one in fate.store.in_order() if one.status in RUNNABLE]
+            if not live:
+                return
+            self.client.clock.advance(wait_s or 1.0)  # type: ignore[attr-defined]  # a manual one
+        raise AssertionError(f"never finished: {live}")
+
+    def seen(self) -> Seen:
+        """Look, and let the transaction that wrote the table try to commit."""
+        with pytest.raises(Fenced):
+            self.writer.commit()
+        schema = next((one for one in self.store.tables() if one.name == TABLE), None)
+        rows: dict[bytes, Any] = {}
+        splits: list[bytes] = []
+        if schema is not None:
+            with self.tm.begin() as tx:
+                tx.table(TABLE).put(b"new", {b"cf:q": b"3"})
+            with self.tm.begin(read_only=True) as tx:
+                rows = dict(tx.table(TABLE).scan())
+            splits = [region.start for region in self.store.regions(TABLE)]
+        queue = TableFateStore(self.store).read_lock_queue(TABLE)
+        return Seen(
+            None if schema is None else list(schema.families),
+            splits,
+            None if schema is None else schema.attributes.get("OMIDPY_CONFLICT_LEVEL"),
+            schema is None or incarnation(schema) not in ("", self.old),
+            rows,
+            sorted(claim.table for claim in self.tm.session.watermarks.claims()),
+            Queue(0, decode_queue(queue, TABLE).entries),
+            has_aborted=True,
+        )
+
+
+def clean(kind: str) -> Seen:
+    """Return the world after a run without a fault."""
+    world = World(kind)
+    fate = world.fate()
+    handle = fate.submit(*world.change()[:2])
+    world.run(fate)
+    assert handle.status is Status.SUCCESSFUL
+    return world.seen()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_leaves_what_its_name_says(kind: str) -> None:
+    """An empty table with the same families, options, regions and level; or none."""
+    seen = clean(kind)
+    assert seen.claimed == [OTHER]
+    assert seen.locks == Queue()
+    assert seen.is_new
+    if kind == DROP:
+        assert (seen.families, seen.rows) == (None, {})
+    else:
+        assert seen.rows == {b"new": {b"cf:q": b"3"}}
+        assert seen.splits == [b"", *SPLITS]
+        assert seen.level == "cell"
+        assert [one.attributes.get("COMPRESSION") for one in seen.families or ()] == ["GZ", None]
+
+
+@pytest.mark.parametrize("make_store", [MemoryStore, LikeThrift2])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_that_is_killed_anywhere_is_finished_by_the_same_call(
+    kind: str, when: str, make_store: Callable[[], Store]
+) -> None:
+    """Before or after each of its changes of the store; the world is that of a clean run."""
+    expected = clean(kind)
+    nth, has_died = 0, True
+    while has_died:
+        nth += 1
+        world = World(kind, make_store)
+        killer = Killer(nth, when)
+        try:
+            mortal = world.fate(killer)
+            mortal.submit(*world.change()[:2], key=world.change().key)
+            world.run(mortal)
+        except KilledError:
+            pass
+        has_died = killer.is_dead
+        successor = world.fate()
+        if not any(one.is_finished for one in successor.store.in_order()):
+            change = world.change()
+            handle = successor.submit(change.kind, change.step, key=change.key)
+            world.run(successor)
+            assert handle.status is Status.SUCCESSFUL
+        Locks(successor.store).release_dangling()  # as executors do now and then
+        assert world.seen() == expected, f"killed {when} change {nth}"
+    assert nth > 10, "it has steps to be killed at"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_step_can_be_called_twice(kind: str) -> None:
+    """A successor calls a step again that has done its work."""
+    expected = clean(kind)
+    world = World(kind)
+    fate = world.fate(caller=Flaky())
+    handle = fate.submit(*world.change()[:2])
+    world.run(fate)
+    assert handle.status is Status.SUCCESSFUL
+    assert world.seen() == expected
+
+
+def tools_of(world: World) -> admin.TableTools:
+    """Return what steps get."""
+    return admin.TableTools(world.store, world.client.oracle, Locks(TableFateStore(world.store)))
+
+
+def test_whoever_was_stopped_before_a_removal_removes_no_later_table() -> None:
+    """Its lease is over, the table was dropped and made anew, and only now does its call arrive."""
+    world = World(TRUNCATE)
+    planned = PlanRemoval(TABLE).do(tools_of(world))
+    world.tm.drop_table(TABLE)
+    world.tm.create_table(TABLE, ["cf"])
+    with world.tm.begin() as tx:
+        tx.table(TABLE).put(b"c", {b"cf:q": b"4"})
+    assert isinstance(planned, Remove)
+    planned.do(tools_of(world))
+    with world.tm.begin(read_only=True) as tx:
+        assert tx.table(TABLE).row(b"c") == {b"cf:q": b"4"}
+
+
+def test_a_table_without_an_incarnation_gets_one_first() -> None:
+    """Tables of earlier versions, and of Java, have none."""
+    world = World(DROP)
+    world.store.set_table_attributes(TABLE, {INCARNATION_ATTRIBUTE: None})
+    first, again = (PlanRemoval(TABLE).do(tools_of(world)) for _ in range(2))
+    assert isinstance(first, Remove)
+    assert first.incarnation
+    assert first == again
+    first.do(tools_of(world))
+    with pytest.raises(NoSuchTable):
+        world.store.schema(TABLE)
+
+
+def test_a_truncated_table_that_somebody_else_made_meanwhile_stays_his() -> None:
+    """There is no way back, and nothing to be gained by waiting."""
+    world = World(TRUNCATE)
+
+    def make(point: Point) -> None:
+        if point.name == "create_table.before" and TABLE in point.tables:
+            world.tm.create_table(TABLE, ["his"])
+
+    fate = world.fate(make)
+    handle = fate.submit(*world.change()[:2])
+    world.run(fate)
+    assert handle.result() == {"table": TABLE, "is_made_by_another": True}
+    assert world.store.schema(TABLE).family_names() == [b"his"]
+
+
+def test_a_creation_whose_table_somebody_else_made_fails() -> None:
+    """Whoever asked would take it for one of his families."""
+    world = World(CREATE)
+
+    def make(point: Point) -> None:
+        if point.name == "create_table.before" and TABLE in point.tables:
+            world.tm.create_table(TABLE, ["his"])
+
+    fate = world.fate(make)
+    handle = fate.submit(*world.change()[:2])
+    world.run(fate)
+    assert handle.status is Status.FAILED
+    assert world.store.schema(TABLE).family_names() == [b"his"], "and is not undone"
+
+
+def test_a_created_table_whose_answer_was_lost_is_taken_for_ours() -> None:
+    """HBase may have made it though the gateway did not say so."""
+    world = World(CREATE)
+    new = world.tm.session.catalog.plan(TABLE, FAMILIES, SPLITS)
+    step = Make(TABLE, Renewal(new.schema, new.splits, is_first=True))
+    assert step.do(tools_of(world)) == step.do(tools_of(world))
+
+
+def test_past_the_removal_a_dead_oracle_is_waited_for() -> None:
+    """Without the fence a transaction would commit what is gone."""
+    world = World(TRUNCATE)
+    world.client.oracle.is_dead = True
+    fate = world.fate()
+    handle = fate.submit(*world.change()[:2])
+    for _ in range(30):
+        world.client.clock.advance(fate.run_pending() or 1.0)  # type: ignore[attr-defined]  # a manual one
+    found = handle.read()
+    assert found is not None
+    assert (found.status, found.is_past_pivot) == (Status.IN_PROGRESS, True)
+    assert "the oracle is dead" in found.waiting
+    with pytest.raises(NoSuchTable):
+        world.store.schema(TABLE)
+    world.client.oracle.is_dead = False
+    world.run(fate)
+    assert world.seen() == clean(TRUNCATE)
+
+
+def test_a_change_waits_for_the_locks_on_its_table() -> None:
+    """Two changes of one table at once would each find half of the other."""
+    world = World(DROP)
+    locks = Locks(TableFateStore(world.store))
+    locks.read(TABLE, "0123456789abcdef")
+    fate = world.fate()
+    handle = fate.submit(*world.change()[:2])
+    assert (fate.run_pending() or 0) > 0
+    found = handle.read()
+    assert found is not None
+    assert "waits for READ of 0123456789abcdef" in found.waiting
+    locks.release("0123456789abcdef")
+    world.client.clock.advance(1.0)  # type: ignore[attr-defined]  # a manual one
+    world.run(fate)
+    assert handle.status is Status.SUCCESSFUL
+
+
+def test_an_executor_without_tables_leaves_a_change_to_others() -> None:
+    """A daemon for other operations must not fail it."""
+    world = World(DROP)
+    operations = TableFateStore(world.store)
+    stranger = Fate(object(), operations, clock=world.client.clock)
+    handle = stranger.submit(*world.change()[:2])
+    assert (stranger.run_pending() or 0) > 1
+    found = handle.read()
+    assert found is not None
+    assert "omidpy fate run --store URL --tso ADDR" in found.waiting
+    world.client.clock.advance(10.0)  # type: ignore[attr-defined]  # a manual one
+    world.run(world.fate())
+    assert handle.status is Status.SUCCESSFUL
+
+
+# -- the calls -------------------------------------------------------------------------------------
+
+
+def test_the_calls_change_a_table_and_return() -> None:
+    """In this process, in threads that end with the call."""
+    client = Client(table=None)
+    admin.create_table(client.tm, "t", ["cf"], splits=[b"m"])
+    with client.tm.begin() as tx:
+        tx.table("t").put(b"r", {b"cf:q": b"v"})
+    admin.truncate_table(client.tm, "t")
+    with client.tm.begin(read_only=True) as tx:
+        assert tx.table("t").row(b"r") == {}
+    assert len(client.store.regions("t")) == 2
+    admin.drop_table(client.tm, "t")
+    assert client.tm.tables() == []
+
+
+def test_the_calls_raise_what_is_wrong_with_the_table() -> None:
+    """As the calls of a manager do; nothing was changed."""
+    client = Client(table="t")
+    client.store.create_table(TableSchema("plain", [FamilySchema(b"cf")]))
+    with pytest.raises(TableExists, match="'t' exists already"):
+        admin.create_table(client.tm, "t", ["cf"])
+    for call in (admin.drop_table, admin.truncate_table):
+        with pytest.raises(NoSuchTable, match="absent"):
+            call(client.tm, "absent")
+        with pytest.raises(NotTransactional, match="plain"):
+            call(client.tm, "plain")
+    assert [one.name for one in client.store.tables() if not one.name.startswith("OM")] == [
+        "plain",
+        "t",
+    ]
