@@ -4,6 +4,9 @@ One event loop; one thread beside it that writes batches.  Nothing is decided he
 has a bound: a client that sends faster than batches become durable is not read from, one that does
 not read its answers is dropped, and one that breaks the protocol is closed, with a reason in the
 log.
+
+So has the work of one turn of the loop: a connection gets so many requests of its own served, and
+the next ones when the others had their turn.  Whoever floods the server waits, and nobody else.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import functools
 import logging
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -59,6 +63,14 @@ KERNEL_BUFFER_BYTES: Final = 256 * 1024
 MAX_BUFFERED_BYTES: Final = 256 * 1024 * 1024
 """Unfinished requests of all clients together."""
 
+MAX_TURN_REQUESTS: Final = 256
+"""Requests of one connection that are served in one turn, shared by those that sent more.
+
+A turn takes about a millisecond then, whatever was sent."""
+
+MIN_TURN_REQUESTS: Final = 8
+"""The same for each of very many that sent more."""
+
 MAX_QUEUE_LENGTH: Final = 32_768
 """Answers that wait for a flush; above it no socket is read from until half of them left."""
 
@@ -79,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._session = Session(server.capabilities)
         self._transport: asyncio.Transport | None = None
         self._is_closing = False
+        self._is_paused = False
         self._timeout: asyncio.TimerHandle | None = None
         self._buffered_bytes = 0
         self._peer = "?"
@@ -99,11 +112,11 @@ class Connection(asyncio.Protocol):
             self.abort(f"there are {MAX_CONNECTION_COUNT} connections already")
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what the client asks."""
+        """Pass on what the client asks, as far as its turn goes."""
         if self._is_closing:
             return
         try:
-            reply, questions = self._session.receive(data)
+            reply, questions = self._session.receive(data, at_most=self._server.turn_requests)
         except RemoteProtocolError as error:
             self.abort(str(error))
             return
@@ -116,6 +129,9 @@ class Connection(asyncio.Protocol):
             self.write(reply)
         if questions:
             self._server.ask(self, questions)
+        if self._session.has_more or self._server.is_full:
+            self._pause_reading()
+            self._server.wait_for_turn(self)
 
     def pause_writing(self) -> None:
         """Drop a client that does not read its answers."""
@@ -143,17 +159,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._is_closing:
             self._transport.write(frames)
 
-    def pause_reading(self) -> bool:
-        """Read no more for now; False if the connection is closed."""
-        if self._transport is None or self._is_closing:
-            return False
-        self._transport.pause_reading()
-        return True
-
-    def resume_reading(self) -> None:
-        """Read again."""
-        if self._transport is not None and not self._is_closing:
-            self._transport.resume_reading()
+    def take_turn(self) -> None:
+        """Go on with what the last turn left behind; read again when there is nothing."""
+        self.data_received(b"")
+        if not self._session.has_more and not self._server.is_full:
+            self._resume_reading()
 
     def abort(self, reason: str) -> None:
         """End the connection at once, with what was not sent yet."""
@@ -168,6 +178,16 @@ class Connection(asyncio.Protocol):
         self._is_closing = True
         if self._transport is not None:
             self._transport.close()
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._is_closing and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self._is_closing and self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
 
     def _log_once(self, reason: str) -> None:
         if not self._is_closing:
@@ -242,6 +262,7 @@ class OracleServer:
         self._executor = executor
         self._connections: set[Connection] = set()
         self._last_left = asyncio.Event()
+        self._behind_count = 0
         self._paused: list[Connection] = []
         self._listener: asyncio.Server | None = None
         self._is_flushing = False
@@ -312,8 +333,29 @@ class OracleServer:
     def ask(self, connection: Connection, questions: list[Question]) -> None:
         """Put a client's questions to the machine."""
         self._tell(Asked(self._now(), [(connection, question) for question in questions]))
-        if self._machine.queue_length > MAX_QUEUE_LENGTH and connection.pause_reading():
+
+    @property
+    def turn_requests(self) -> int:
+        """How many requests of a connection are served in this turn."""
+        return max(MIN_TURN_REQUESTS, MAX_TURN_REQUESTS // (1 + self._behind_count))
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether too many answers wait for a flush."""
+        return self._machine.queue_length > MAX_QUEUE_LENGTH
+
+    def wait_for_turn(self, connection: Connection) -> None:
+        """Give a connection its next turn: after everybody else's, and when there is room."""
+        if self.is_full:
             self._paused.append(connection)
+        else:
+            self._behind_count += 1
+            self.loop.call_soon(self._give_turn, connection)
+
+    @_or_the_end
+    def _give_turn(self, connection: Connection) -> None:
+        self._behind_count -= 1
+        connection.take_turn()
 
     # -- events and effects --------------------------------------------------------------------
 
@@ -329,12 +371,11 @@ class OracleServer:
         for effect in self._machine.handle(event):
             match effect:
                 case Send():
-                    frames: dict[Connection, bytes] = {}
+                    frames: defaultdict[Connection, list[bytes]] = defaultdict(list)
                     for connection, answer in effect.answers:
-                        encoded = connection.encode(answer)
-                        frames[connection] = frames.get(connection, b"") + encoded
-                    for connection, data in frames.items():
-                        connection.write(data)
+                        frames[connection].append(connection.encode(answer))
+                    for connection, parts in frames.items():
+                        connection.write(b"".join(parts))
                 case Close():
                     effect.ticket.close(effect.reason)
                 case Flush():
@@ -386,7 +427,7 @@ class OracleServer:
         if self._paused and self._machine.queue_length <= MAX_QUEUE_LENGTH // 2:
             paused, self._paused = self._paused, []
             for connection in paused:
-                connection.resume_reading()
+                self.wait_for_turn(connection)
 
     def _repeat(self, batch: Batch[Connection], error: StorageUnavailable) -> None:
         """Flush a batch again: it may have been written, so nothing else can be done with it."""

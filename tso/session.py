@@ -71,6 +71,7 @@ class Session:
         self._phase = _Phase.NEW
         self._features = Feature.NONE
         self._shows_watermark = False
+        self._has_more = False
 
     @property
     def is_open(self) -> bool:
@@ -79,21 +80,33 @@ class Session:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of an unfinished request is kept."""
+        """How much is kept of requests that are unfinished, or that were left behind."""
         return self._reader.buffered_bytes
 
-    def receive(self, data: bytes) -> tuple[bytes, list[Question]]:
+    @property
+    def has_more(self) -> bool:
+        """Say whether whole requests may have been left behind by `at_most`."""
+        return self._has_more
+
+    def receive(self, data: bytes, *, at_most: int | None = None) -> tuple[bytes, list[Question]]:
         """Take what arrived.
+
+        Args:
+            data: Bytes from the client; none, to go on with what was left behind.
+            at_most: So many requests; the rest stays for the next call.
 
         Returns:
             Bytes to send at once (the answer to a handshake), and questions for the oracle.
 
         Raises:
-            RemoteProtocolError: the connection must be closed; none of `data` may be executed.
+            RemoteProtocolError: the connection must be closed, and nothing of it is executed any
+                more.
         """
         reply = b""
         questions: list[Question] = []
-        for payload in self._reader.feed(data):
+        payloads = self._reader.feed(data, at_most=at_most)
+        self._has_more = len(payloads) == at_most
+        for payload in payloads:
             request = _request(payload)
             if self._phase is _Phase.REFUSED:
                 raise RemoteProtocolError("a request follows a handshake that was refused")

@@ -147,8 +147,12 @@ class FrameReader:
         self._max_frame_bytes = max_frame_bytes
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes, *, at_most: int | None = None) -> list[bytes]:
         """Return the payloads that `data` completes, in order.
+
+        Args:
+            data: What arrived; it may be empty.
+            at_most: Leave further payloads where they are, for the next call.
 
         Raises:
             RemoteProtocolError: if a frame announces more than the limit.
@@ -157,7 +161,7 @@ class FrameReader:
         buffer += data
         payloads: list[bytes] = []
         position = 0
-        while len(buffer) - position >= _LENGTH.size:
+        while len(payloads) != at_most and len(buffer) - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer, position)
             if _LENGTH.size + length > self._max_frame_bytes:
                 raise RemoteProtocolError(
@@ -175,7 +179,7 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of an unfinished frame is kept."""
+        """How much is kept: of an unfinished frame, and of what `at_most` left behind."""
         return len(self._buffer)
 
     @property

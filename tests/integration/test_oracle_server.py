@@ -21,7 +21,7 @@ from omidpy.base.metrics import NO_METRICS
 from omidpy.errors import LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
-from omidpy.model import CellId, Timestamp
+from omidpy.model import TIMESTAMP_STEP, CellId, Timestamp
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import decode_response, frame_request
@@ -43,7 +43,8 @@ from tso.core.machine import Machine
 from tso.core.settings import Settings
 from tso.lease import AnyLease
 from tso.persist import NoPersistence
-from tso.server import Connection, OracleServer
+from tso.server import MAX_TURN_REQUESTS, Connection, OracleServer
+from tso.session import Session
 
 pytestmark = pytest.mark.integration
 
@@ -258,7 +259,7 @@ def test_nobody_is_read_from_while_too_many_answers_wait(
         running.persistence.gate.clear()
         client.send(CommitRequest(start_ts, (CellId(1),)))
         await until(lambda: running.machine.queue_length == 1)
-        count = 100_000
+        count = 5000
         client.send(*[TimestampRequest()] * count)
         await until(lambda: running.machine.queue_length > 100)
         waiting = running.machine.queue_length
@@ -271,6 +272,65 @@ def test_nobody_is_read_from_while_too_many_answers_wait(
         for _ in range(count):
             assert isinstance(await client.receive(), TimestampResponse)
         assert await other.begin()
+
+    run(test)
+
+
+def test_a_flood_of_requests_keeps_nobody_waiting() -> None:
+    """One read brings 20,000 of them, and the others would wait for all of their answers."""
+
+    async def test(running: Running) -> None:
+        flood, other = await running.connect(), await running.connect()
+        count = 20_000
+        flood.send(*[TimestampRequest()] * count)
+        await until(lambda: running.machine.last_issued > 0)
+        assert await other.begin() < TIMESTAMP_STEP * count // 4
+        for number in range(1, count):
+            answer = await flood.receive()
+            assert isinstance(answer, TimestampResponse)
+            assert answer.start_ts >= TIMESTAMP_STEP * number
+
+    run(test)
+
+
+def test_many_that_flood_share_a_turn() -> None:
+    """However many they are, whoever asks little is served within a few milliseconds."""
+
+    async def test(running: Running) -> None:
+        floods = [await running.connect() for _ in range(40)]
+        other = await running.connect()
+        for flood in floods:
+            flood.send(*[TimestampRequest()] * 2000)
+        await until(lambda: running.server._behind_count == len(floods))
+        before = running.machine.last_issued
+        other.send(TimestampRequest())
+        await until(lambda: running.machine.last_issued > before)
+        answer = await other.receive()
+        assert isinstance(answer, TimestampResponse)
+        turns = 3
+        served = (answer.start_ts - before) // TIMESTAMP_STEP
+        assert served < turns * len(floods) * MAX_TURN_REQUESTS // 10
+
+    run(test)
+
+
+class Whole(bytes):
+    """Bytes that can be joined with many others at once, and not one by one."""
+
+    def __radd__(self, other: object) -> bytes:
+        raise AssertionError("each addition copies everything before it")
+
+
+def test_answers_that_leave_together_are_joined_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush may release 32,000 of them to one client."""
+    encode = Session.encode
+    monkeypatch.setattr(Session, "encode", lambda self, answer: Whole(encode(self, answer)))
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        client.send(*[TimestampRequest()] * 3)
+        answers = [await client.receive() for _ in range(3)]
+        assert [getattr(answer, "start_ts", None) for answer in answers] == [50, 100, 150]
 
     run(test)
 
