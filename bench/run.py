@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Document, Result, commit_id, describe_machine, today
-from bench.workloads import compaction, latency, micro, scans, throughput
+from bench.workloads import compaction, latency, micro, pruning, scans, throughput
 
 WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     "micro": lambda directory, quick: micro.measure(directory, quick=quick),
@@ -34,6 +34,9 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     ),
     "compaction": lambda directory, quick: compaction.measure(
         directory, rows=100 if quick else 50_000
+    ),
+    "pruning": lambda directory, quick: pruning.measure(
+        directory, entries=100 if quick else 100_000, rounds=1 if quick else 5
     ),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from compactor.display import shown_progress, summary
-from compactor.environment import Environment, ExecuteRanges
+from compactor.environment import Environment, Executors
 from compactor.options import Options
 from compactor.plan import run
 from compactor.report import Report
@@ -25,11 +25,11 @@ EXIT_USAGE: Final = 2
 EXIT_HELD_BACK: Final = 3
 """Done, but something holds the horizon back, so that commits are kept; the report names it."""
 
-MakeExecutor: TypeAlias = Callable[[Store, Clock], ExecuteRanges]
+MakeExecutors: TypeAlias = Callable[[Store, Clock], Executors]
 
 
 def compact_address(
-    store_url: str, tso: str | None, options: Options, make_executor: MakeExecutor
+    store_url: str, tso: str | None, options: Options, make_executors: MakeExecutors
 ) -> Report:
     """Open a store, make sure that `tso` serves it, and compact it once.
 
@@ -38,7 +38,7 @@ def compact_address(
         tso: Address of its oracle, which must answer and serve the same store; None asks nobody:
             the low watermark is read from the store in any case.
         options: What to do.
-        make_executor: Makes what passes over the ranges.
+        make_executors: Makes what carries out the tasks.
     """
     from omidpy.connect import open_store  # noqa: PLC0415 - assembly
 
@@ -51,10 +51,12 @@ def compact_address(
                 "needs; open the store through Thrift2"
             )
         asked = NOBODY if tso is None else ask_oracle(store, tso)
+        executors = make_executors(store, clock)
         with shown_progress(clock) as progress:
             environment = Environment(
                 clock=clock,
-                execute_ranges=make_executor(store, clock),
+                execute_ranges=executors.ranges,
+                execute_slices=executors.slices,
                 sleep=time.sleep,
                 progress=progress,
                 asked=asked,

@@ -1,7 +1,7 @@
-"""What a run needs from outside: time, somewhere to execute ranges, somewhere to show progress.
+"""What a run needs from outside: time, somewhere to execute tasks, somewhere to show progress.
 
-The steps of a run are the same whatever is in here: `local.py` executes ranges in this process,
-`job.py` on Spark, and a test with a clock that it turns by hand.
+The steps of a run are the same whatever is in here: `local.py` executes ranges and slices in this
+process, `job.py` on Spark, and a test with a clock that it turns by hand.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from compactor.prune import PruneResult, PruneTask
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
 from compactor.timestamps import NOBODY, Asked
 from omidpy.base.clock import Clock
@@ -19,6 +20,19 @@ OnProgress: TypeAlias = Callable[[int, int], None]
 
 ExecuteRanges: TypeAlias = Callable[[Sequence[RangeTask], OnProgress], Sequence[RangeResult]]
 """Passes over ranges, in any order and anywhere, and returns one result for each."""
+
+
+class ExecuteSlices(Protocol):
+    """Prunes slices of the commit table, in any order and anywhere."""
+
+    @property
+    def workers(self) -> int:
+        """How many slices are worked on at once."""
+        ...
+
+    def run(self, tasks: Sequence[PruneTask]) -> Sequence[PruneResult]:
+        """Carry out tasks, and return one result for each."""
+        ...
 
 
 class Progress(Protocol):
@@ -54,3 +68,13 @@ class Environment:
     on_step: OnStep = ignore_step
     asked: Asked = NOBODY
     """What the oracle said about its timestamps."""
+    execute_slices: ExecuteSlices | None = None
+    """None: in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """Where the tasks of a run are carried out."""
+
+    ranges: ExecuteRanges
+    slices: ExecuteSlices

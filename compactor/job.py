@@ -1,8 +1,9 @@
-"""The Spark job: arguments, session, and one task for each key range.
+"""The Spark job: arguments, session, and one task for each key range or slice.
 
-The plan runs in the driver (`plan.py`); only passes over ranges travel.  A task opens the store by
-its address, passes, claims and returns its counts.  Spark may run it twice, at once or again: a
-pass is idempotent and a claim is true whoever made it.
+The plan runs in the driver (`plan.py`); only passes over ranges and slices of the commit table
+travel.  A task opens the store by its address, passes and claims, or prunes, and returns its
+counts.  Spark may run it twice, at once or again: a pass is idempotent, a claim is true whoever
+made it, and what a slice may forget was settled before it was sent.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 from compactor.command import (
@@ -27,7 +28,7 @@ from compactor.command import (
     exit_code_of,
     show,
 )
-from compactor.environment import ExecuteRanges, OnProgress
+from compactor.environment import ExecuteRanges, Executors, OnProgress
 from compactor.options import (
     DEFAULT_GRACE,
     DEFAULT_INVALIDATION_GRACE,
@@ -35,6 +36,7 @@ from compactor.options import (
     GRACE_BESIDE_OMID,
     options_from_words,
 )
+from compactor.prune import PruneResult, PruneTask, SlicePruner
 from compactor.range_pass import RangePass, RangeResult, RangeTask
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageError
@@ -43,6 +45,8 @@ from omidpy.storage.sqlite.store import url_of
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
+
+T = TypeVar("T")
 
 PROGRESS_EVERY_S: Final = 0.2
 LOOPBACK: Final = "127.0.0.1"
@@ -70,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             check_master(words.store, context.master or "")
             report = compact_address(
-                words.store, words.tso, options, partial(ranges_on_spark, context)
+                words.store, words.tso, options, partial(executors_on_spark, context)
             )
         finally:
             context.stop()
@@ -216,12 +220,17 @@ def worker_url(store_url: str) -> str:
     return store_url
 
 
-# -- the ranges ------------------------------------------------------------------------------------
+# -- the tasks -------------------------------------------------------------------------------------
 
 
-def ranges_on_spark(context: SparkContext, store: Store, clock: Clock) -> ExecuteRanges:
-    """Return what passes over ranges with one Spark task each."""
+def executors_on_spark(context: SparkContext, store: Store, clock: Clock) -> Executors:
+    """Return what carries out each task as one of Spark's."""
     del clock  # a worker reads its own
+    return Executors(ranges_on_spark(context, store), SlicesOnSpark(context, store))
+
+
+def ranges_on_spark(context: SparkContext, store: Store) -> ExecuteRanges:
+    """Return what passes over ranges with one Spark task each."""
     store_url = worker_url(store.url)
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
@@ -239,10 +248,7 @@ def ranges_on_spark(context: SparkContext, store: Store, clock: Clock) -> Execut
             job = thread.submit(ranges.collect)
             while not wait_for([job], PROGRESS_EVERY_S).done:
                 on_progress(min(done.value, len(tasks)), rows.value)
-            try:
-                results = job.result()
-            except Exception as error:
-                raise StorageError(f"a Spark task failed: {cause(error)}") from error
+            results = result_of(job.result)
         on_progress(len(tasks), sum(result.rows_read for result in results))
         return results
 
@@ -261,6 +267,51 @@ def pass_on_worker(store_url: str, task: RangeTask) -> RangeResult:
         return RangePass(store, task, clock=SystemClock()).run()
     finally:
         store.close()
+
+
+class SlicesOnSpark:
+    """Prunes slices of the commit table with one Spark task each."""
+
+    def __init__(self, context: SparkContext, store: Store) -> None:
+        self._context = context
+        self._store_url = worker_url(store.url)
+        # One file has one writer at a time.
+        is_file = not store.capabilities.remote
+        self.workers: int = 1 if is_file else context.defaultParallelism
+
+    def run(self, tasks: Sequence[PruneTask]) -> list[PruneResult]:
+        """Carry out every task."""
+        pruned = self._context.parallelize(tasks, len(tasks)).map(
+            partial(prune_on_worker, self._store_url)
+        )
+        return result_of(pruned.collect)
+
+
+def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
+    """Prune a slice in a Spark worker."""
+    from omidpy.connect import open_store  # noqa: PLC0415 - assembly
+
+    try:
+        store = open_store(store_url, must_exist=True)
+    except StorageError as error:
+        why = f"a worker could not open the store: {error}"
+        return PruneResult(task, kept=task.rows, obstacle=why)
+    try:
+        return SlicePruner(store, task).run()
+    finally:
+        store.close()
+
+
+def result_of(collect: Callable[[], list[T]]) -> list[T]:
+    """Return what Spark's tasks came to.
+
+    Raises:
+        StorageError: one of them failed as often as Spark tries it.
+    """
+    try:
+        return collect()
+    except Exception as error:
+        raise StorageError(f"a Spark task failed: {cause(error)}") from error
 
 
 def cause(error: Exception) -> str:

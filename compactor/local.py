@@ -8,9 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from compactor.environment import Environment, ExecuteRanges, NoProgress, OnProgress, Progress
+from compactor.environment import (
+    Environment,
+    ExecuteRanges,
+    Executors,
+    NoProgress,
+    OnProgress,
+    Progress,
+)
 from compactor.options import Options
 from compactor.plan import run
+from compactor.prune import SlicesHere
 from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
 from compactor.report import Report
 from omidpy.base.clock import Clock, SystemClock
@@ -34,6 +42,11 @@ def ranges_here(
         return results
 
     return execute
+
+
+def executors_here(store: Store, clock: Clock) -> Executors:
+    """Return what carries out every task in this thread."""
+    return Executors(ranges_here(store, clock), SlicesHere(store))
 
 
 def compact(

@@ -41,9 +41,10 @@ from compactor.laggards import laggards
 from compactor.notes import BESIDE_OMID, notes_on, notes_on_malformed
 from compactor.options import Options
 from compactor.ownership import TableStanding, owned, survey, unknown_tables
-from compactor.prune import PRUNE_STEPS, Pruned, PruneLimits, Pruner
+from compactor.prune import PRUNE_STEPS, PruneLimits, PruneTask, SlicesHere
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.report import Laggard, Report
+from compactor.slices import Ends, Pruned, find_ends, prune
 from compactor.tasks import missed_tasks, region_tasks
 from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import ask, stretches
@@ -108,6 +109,7 @@ class Compaction:
         self.progress = environment.progress
         self.on_step = environment.on_step
         self.asked = environment.asked
+        self.execute_slices = environment.execute_slices or SlicesHere(store, on_step=self.on_step)
         self.newest_timestamp = MAX_VERSION
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
@@ -176,9 +178,10 @@ class Compaction:
             claims = self.known_claims(results)
         limits = self.limits(standings, claims, base_task)
         self.on_step("minimum-known")
-        limits, refusals = self.ask(standings, limits)
+        ends = self.ends(limits)
+        limits, refusals = self.ask(standings, limits, ends)
         self.on_step("unvisited-asked")
-        pruned, horizon = self.prune(limits)
+        pruned, horizon = self.prune(limits, ends)
         self.on_step("pruned")
         if not self.options.is_dry_run:
             self.thin(standings, claims)
@@ -281,9 +284,8 @@ class Compaction:
         Raises:
             ConfigError: the oracle does not record its timestamps.
         """
-        commit_table = CommitTable(self.store, self.options.commit_table)
         ceiling = recorded_ceiling(
-            self.store, commit_table, low_watermark=low_watermark, asked=self.asked
+            self.store, self.commit_table(), low_watermark=low_watermark, asked=self.asked
         )
         return MAX_VERSION if ceiling is None else ceiling + TIMESTAMP_STEP - 1
 
@@ -390,8 +392,12 @@ class Compaction:
         """Return the claims that speak of every family that is ours by now."""
         return relevant(claims, owned(standings))[0]
 
+    def ends(self, limits: PruneLimits) -> Ends:
+        """Find between which transactions those lie whose entries could go."""
+        return find_ends(self.commit_table(), limits) if limits.horizon else Ends()
+
     def ask(
-        self, standings: Iterable[TableStanding], limits: PruneLimits
+        self, standings: Iterable[TableStanding], limits: PruneLimits, ends: Ends
     ) -> tuple[PruneLimits, list[Laggard]]:
         """Ask for the entries about to go where no pass has been.
 
@@ -399,17 +405,14 @@ class Compaction:
             Limits that name what was asked about, or that let nothing go; and what forbade it, or
             what was in the way of knowing.
         """
-        if not limits.horizon:
-            return limits, []
-        pruner = self.pruner()
-        versions = stretches(pruner.old_enough(limits))
+        versions = stretches(ends.start_timestamps)
         refusals = ask(self.store, standings, versions)
         if refusals:
             nothing = Timestamp(HOLE)
             return PruneLimits(limits.first_timestamp, nothing, nothing), refusals
-        return replace(limits, asked=versions), pruner.obstacles
+        return replace(limits, asked=versions), ends.obstacles
 
-    def prune(self, limits: PruneLimits) -> tuple[Pruned, Timestamp]:
+    def prune(self, limits: PruneLimits, ends: Ends) -> tuple[Pruned, Timestamp]:
         """Raise the horizon, then delete; return what went and the horizon afterwards."""
         if self.options.is_dry_run:
             horizon = max(self.watermarks.prune_horizon(), limits.horizon)
@@ -418,14 +421,18 @@ class Compaction:
             self.on_step("horizon-raised")
         else:
             return Pruned(), self.watermarks.prune_horizon()
-        return self.pruner().prune(limits), horizon
-
-    def pruner(self) -> Pruner:
-        """Return what deletes commit entries."""
-        commit_table = CommitTable(
-            self.store, self.options.commit_table, newest=self.newest_timestamp
+        task = PruneTask(
+            KeyRange(),
+            limits,
+            self.options.commit_table,
+            newest=self.newest_timestamp,
+            is_dry_run=self.options.is_dry_run,
         )
-        return Pruner(commit_table, is_dry_run=self.options.is_dry_run, on_step=self.on_step)
+        return prune(task, self.execute_slices, self.progress, ends=ends), horizon
+
+    def commit_table(self) -> CommitTable:
+        """Return the commit table."""
+        return CommitTable(self.store, self.options.commit_table, newest=self.newest_timestamp)
 
     # -- what stays behind ---------------------------------------------------------------------
 

@@ -5,25 +5,37 @@ was asked (`unvisited.py`).  Commits go where every cell of their transaction ha
 invalidations wait longer, because the moment one goes, a commit that was under way all the time
 would stand alone.
 
-Each row goes by compare-and-delete of what was read, one exact version of one column, so that what
-a reader wrote meanwhile stays.  Rows below the oracle's first timestamp belong to someone else, and
-Omid's low watermark, whose row key has another length, is never seen as an entry.
+One task is one slice of the commit table: its entries are read page by page, and of each page
+everything that may go is removed in one batch of exact deletes.  They carry no condition, because
+what lets an entry go is its transaction's number alone, which is settled before the slice is read:
+
+    a commit at or below the horizon is never decided anew (L1 of `docs/explanation/pruning.md`), so
+    that it says what it said or is gone, and every cell of it has its proof
+
+    an invalidation that takes its place waits for a horizon of its own: of a row that was read as
+    a commit, the column of the commit goes and nothing else
+
+    a commit that takes the place of an old invalidation was forbidden: it goes with it, in the
+    same row mutation
+
+So a task may run twice, at once with itself, be killed anywhere, and come late; two runs that meet
+may both count an entry.  Rows below the oracle's first timestamp belong to someone else, and Omid's
+low watermark, whose row key has another length, is never seen as an entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from compactor.horizon import HOLE
 from compactor.range_pass import OnStep, ignore_step
-from compactor.report import Laggard
 from omidpy.base.cells import commit_row
 from omidpy.base.commit_facts import INVALID
 from omidpy.errors import StorageError
-from omidpy.facts.commit_table import CommitTable, EntryRow, buckets
-from omidpy.model import KeyRange, Timestamp
+from omidpy.facts.commit_table import CommitTable, EntryRow
+from omidpy.model import MAX_VERSION, KeyRange, Timestamp
+from omidpy.storage.base import Store
 
 MOST_NAMED: Final = 20
 """Malformed entries that are named; more are only counted."""
@@ -33,10 +45,13 @@ MEND_ENTRY: Final = (
     "say (`omidpy tx inspect` shows the shadow cells), or delete it if there is no such transaction"
 )
 
-SLICE_ROWS: Final = 1000
-"""Rows read and judged together; a run that dies between two slices has lost nothing."""
+PAGE_ENTRIES: Final = 1000
+"""Entries read and judged together, and removed by one write."""
 
-PRUNE_STEPS: Final = ("entry-pruned", "slice-pruned")
+TASK_ENTRIES: Final = 500_000
+"""Entries that a task reads before it leaves the rest of its slice to others."""
+
+PRUNE_STEPS: Final = ("page-judged", "page-pruned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,11 @@ class PruneLimits:
 
     def may_prune(self, row: EntryRow) -> bool:
         """Say whether an entry is no longer needed."""
-        return self.is_old_enough(row) and any(row.start_ts in stretch for stretch in self.asked)
+        if self.is_old_enough(row):
+            for stretch in self.asked:
+                if row.start_ts in stretch:
+                    return True
+        return False
 
     def is_old_enough(self, row: EntryRow) -> bool:
         """Say whether an entry is no longer needed as far as the horizons go."""
@@ -66,89 +85,122 @@ class PruneLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
-    """How many entries went, and what was met that could not be judged."""
+class PruneTask:
+    """A slice of the commit table, and what of it may go; all that a worker needs to know."""
 
+    rows: KeyRange
+    """Within one bucket."""
+    limits: PruneLimits
+    commit_table: str
+    newest: int = MAX_VERSION
+    """No commit timestamp can be above it."""
+    is_dry_run: bool = False
+    most_entries: int = TASK_ENTRIES
+
+
+@dataclass(frozen=True, slots=True)
+class PruneResult:
+    """What became of a slice."""
+
+    task: PruneTask
     entries: int = 0
+    """Commits that went."""
     invalidations: int = 0
-    obstacles: Sequence[Laggard] = ()
+    rest: KeyRange | None = None
+    """Rows that this task did not come to; None if it did all, or met an obstacle."""
+    malformed: Mapping[Timestamp, str] = field(default_factory=dict)
+    """Why entries say nothing, for some of them."""
+    malformed_count: int = 0
+    kept: KeyRange | None = None
+    """Rows that could not be read or removed."""
+    obstacle: str = ""
+    """Why they could not."""
 
 
-class Pruner:
-    """Removes entries, slice by slice.
+class SlicePruner:
+    """Carries out one `PruneTask`."""
 
-    What it cannot read it leaves and reports: a malformed entry, or the rest of a bucket of which a
-    region does not answer.
-    """
+    def __init__(self, store: Store, task: PruneTask, *, on_step: OnStep = ignore_step) -> None:
+        self.commit_table = CommitTable(store, task.commit_table, newest=task.newest)
+        self.task = task
+        self.on_step = on_step
+
+    def run(self) -> PruneResult:
+        """Remove what the limits allow.
+
+        What cannot be read is left: a malformed entry, or the rest of the slice where a region does
+        not answer.
+
+        Cost: 1 read and at most 1 write for `PAGE_ENTRIES` entries.
+        """
+        task = self.task
+        next_row = task.rows.start
+        read = entries = invalidations = malformed_count = 0
+        malformed: dict[Timestamp, str] = {}
+        rest: KeyRange | None = None
+        kept: KeyRange | None = None
+        obstacle = ""
+        try:
+            for page in self.commit_table.scan_bucket(task.rows, page_rows=PAGE_ENTRIES):
+                going = [row for row in page if task.limits.may_prune(row)]
+                self.on_step("page-judged")
+                if going and not task.is_dry_run:
+                    self.remove(going)
+                    self.on_step("page-pruned")
+                of_invalidations = sum(row.entry is INVALID for row in going)
+                invalidations += of_invalidations
+                entries += len(going) - of_invalidations
+                for row in page:
+                    if row.complaint:
+                        malformed_count += 1
+                        if malformed_count <= MOST_NAMED:
+                            malformed[row.start_ts] = row.complaint
+                read += len(page)
+                next_row = commit_row(page[-1].start_ts) + b"\x00"
+                if read >= task.most_entries:
+                    rest = KeyRange(next_row, task.rows.end)
+                    break
+        except StorageError as error:
+            kept, obstacle = KeyRange(next_row, task.rows.end), str(error)
+        return PruneResult(
+            task,
+            entries,
+            invalidations,
+            rest,
+            malformed,
+            malformed_count,
+            kept,
+            obstacle,
+        )
+
+    def remove(self, rows: Sequence[EntryRow]) -> None:
+        """Remove entries that may go."""
+        self.commit_table.forget(rows)
+
+
+class SlicesHere:
+    """Carries out tasks in this thread, one after another: on one file they would queue anyway."""
+
+    workers = 1
 
     def __init__(
-        self, commit_table: CommitTable, *, is_dry_run: bool = False, on_step: OnStep = ignore_step
+        self,
+        store: Store,
+        *,
+        on_step: OnStep = ignore_step,
+        pruner_type: type[SlicePruner] = SlicePruner,
     ) -> None:
-        self.commit_table = commit_table
-        self.is_dry_run = is_dry_run
-        self.on_step = on_step
-        self._entries = 0
-        self._invalidations = 0
-        self._malformed: list[EntryRow] = []
-        self.obstacles: list[Laggard] = []
+        self._store = store
+        self._on_step = on_step
+        self._pruner_type = pruner_type
 
-    def old_enough(self, limits: PruneLimits) -> Iterator[Timestamp]:
-        """Yield the transactions whose entries could go, if nothing else needs them.
+    def run(self, tasks: Sequence[PruneTask]) -> list[PruneResult]:
+        """Carry out every task."""
+        return [self._pruner_type(self._store, task, on_step=self._on_step).run() for task in tasks]
 
-        Of a bucket that cannot be read those are left out that nobody sees, and so stay; see
-        `obstacles`.
 
-        Cost: 1 read a slice.
-        """
-        for bucket in buckets(limits.horizon + 1):
-            try:
-                for page in self.commit_table.scan_bucket(bucket, page_rows=SLICE_ROWS):
-                    yield from (row.start_ts for row in page if limits.is_old_enough(row))
-            except StorageError as error:
-                self.obstacles.append(self._kept(bucket, error))
-
-    def prune(self, limits: PruneLimits) -> Pruned:
-        """Remove what `limits` allow.
-
-        Cost: 1 read a slice, 1 conditional delete for each entry removed.
-        """
-        for bucket in buckets(limits.horizon + 1):
-            try:
-                self._prune_bucket(bucket, limits)
-            except StorageError as error:
-                self.obstacles.append(self._kept(bucket, error))
-        return Pruned(self._entries, self._invalidations, [*self.obstacles, *self._complaints()])
-
-    def _prune_bucket(self, bucket: KeyRange, limits: PruneLimits) -> None:
-        for page in self.commit_table.scan_bucket(bucket, page_rows=SLICE_ROWS):
-            for row in page:
-                if row.complaint:
-                    self._malformed.append(row)
-                if not limits.may_prune(row) or not (self.is_dry_run or self.remove(row)):
-                    continue
-                if row.entry is INVALID:
-                    self._invalidations += 1
-                else:
-                    self._entries += 1
-                self.on_step("entry-pruned")
-            self.on_step("slice-pruned")
-
-    def remove(self, row: EntryRow) -> bool:
-        """Remove one entry if it still says what was read."""
-        if row.entry is INVALID:
-            return self.commit_table.remove_invalidation(row)
-        return self.commit_table.remove_commit(row)
-
-    def _kept(self, bucket: KeyRange, error: StorageError) -> Laggard:
-        reason = f"entries are kept there that could not be read or removed: {error}"
-        return self._laggard(bucket, reason)
-
-    def _complaints(self) -> Iterator[Laggard]:
-        for row in self._malformed[:MOST_NAMED]:
-            key = commit_row(row.start_ts)
-            yield self._laggard(KeyRange(key, key + b"\x00"), f"{row.complaint}; {MEND_ENTRY}")
-        if more := len(self._malformed[MOST_NAMED:]):
-            yield self._laggard(KeyRange(), f"{more} more entries are malformed; {MEND_ENTRY}")
-
-    def _laggard(self, rows: KeyRange, reason: str) -> Laggard:
-        return Laggard.of(self.commit_table.name, rows, watermark=HOLE, reason=reason)
+def malformed_rows(complaints: Mapping[Timestamp, str]) -> Iterator[tuple[KeyRange, str]]:
+    """Yield the row of each malformed entry, and what to do about it."""
+    for start_ts, complaint in sorted(complaints.items()):
+        key = commit_row(start_ts)
+        yield KeyRange(key, key + b"\x00"), f"{complaint}; {MEND_ENTRY}"

@@ -31,8 +31,9 @@ from typing import NamedTuple
 
 from compactor.horizon import HOLE
 from compactor.ownership import Standing, TableStanding, family_remedy, family_text, remedy
-from compactor.prune import PruneLimits, Pruner
+from compactor.prune import PruneLimits
 from compactor.report import Laggard
+from compactor.slices import find_ends
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.errors import NoSuchTable, StorageError
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
@@ -107,13 +108,13 @@ def holding_back(
 
     For whoever looks: a run asks about fewer of them, those that are old enough.
 
-    Cost: reads the commit table, and asks as `ask` does.
+    Cost: reads the ends of the commit table, and asks as `ask` does.
     """
     low_watermark = read_low_watermark(store)
     first = ControlTable(store).read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
     limits = PruneLimits(first, low_watermark, low_watermark)
-    entries = Pruner(CommitTable(store, commit_table)).old_enough(limits)
-    return ask(store, standings, stretches(entries))
+    ends = find_ends(CommitTable(store, commit_table), limits)
+    return ask(store, standings, stretches(ends.start_timestamps))
 
 
 def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Laggard | None:

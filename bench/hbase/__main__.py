@@ -23,14 +23,18 @@ from bench.hbase import compaction, omid, rounds, work
 from bench.hbase.fleet import Fleet, Job
 from bench.hbase.profile import Step, profile
 from bench.hbase.rounds import BARE, OURS, THREADS, Ratio, Rounds, ratio
-from bench.measure import Document, commit_id, describe_machine, today
+from bench.measure import Document, Result, commit_id, describe_machine, today
 from bench.processes import tso_server
+from bench.run import print_results
+from bench.workloads import pruning
 from omidpy.connect import open_store
+from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import FamilySchema, TableSchema
 from tests.machines.hbase import HBase
 
 SCAN_ROWS: Final = 10_000
 COMPACTED_ROWS: Final = 10_000
+PRUNED_ENTRIES: Final = 100_000
 PROFILED: Final = 1000
 WARM_UP_ROUNDS: Final = 3
 _QUICKLY: Final = 50
@@ -64,6 +68,7 @@ def measure(
     less = _QUICKLY if quick else 1
     # First: a compaction looks into every table of the store.
     compacted = compaction.measure(hbase.thrift2_url, directory, rows=COMPACTED_ROWS // less)
+    compacted += pruned(hbase, quick=quick)
     measured = _rounds(
         hbase,
         directory,
@@ -85,6 +90,14 @@ def measure(
         load_averages=[round(load, 2) for load in measured.load_averages],
         profile=steps,
     )
+
+
+def pruned(hbase: HBase, *, quick: bool) -> list[Result]:
+    """Measure how fast commit entries go."""
+    with contextlib.closing(open_store(hbase.thrift2_url)) as store:
+        create_system_tables(store)
+        entries = PRUNED_ENTRIES // (_QUICKLY if quick else 1)
+        return pruning.results(store, entries=entries, rounds=1 if quick else 5)
 
 
 def _rounds(
@@ -212,6 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
+    parser.add_argument("--only", choices=["pruning"], help="one thing alone")
     options = parser.parse_args(arguments)
     with contextlib.ExitStack() as resources:
         directory = Path(resources.enter_context(tempfile.TemporaryDirectory()))
@@ -220,6 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             hbase = HBase.attach(options.hbase)
         else:
             hbase = resources.enter_context(HBase.start(directory / "hbase"))
+        if options.only:
+            return _measure_pruning(hbase, directory, options.output, quick=options.quick)
         document = measure(
             hbase,
             directory,
@@ -229,11 +245,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             quick=options.quick,
         )
     print_document(Console(width=160), document)
-    path = options.output / f"{document.date}-{document.commit}-hbase.json"
+    _keep(document, options.output, "hbase")
+    return 0
+
+
+def _measure_pruning(hbase: HBase, directory: Path, output: Path, *, quick: bool) -> int:
+    before = os.getloadavg()[0]
+    results = pruned(hbase, quick=quick)
+    machine = describe_machine(directory)
+    document = Document(today(), commit_id(), machine, before, os.getloadavg()[0], results)
+    print_results(Console(), document)
+    _keep(document, output, "hbase-pruning")
+    return 0
+
+
+def _keep(document: Document, output: Path, name: str) -> None:
+    path = output / f"{document.date}-{document.commit}-{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
     print(path)
-    return 0
 
 
 if __name__ == "__main__":

@@ -138,10 +138,10 @@ def start_ts_of_commit_row(row: bytes) -> Timestamp | None:
     return Timestamp(start_ts) if row[0] == start_ts % _BUCKET_COUNT else None
 
 
-def commit_bucket_rows(below_ts: int) -> list[tuple[bytes, bytes]]:
-    """Return, per bucket, the row range [first, last) of every start_ts in [0, `below_ts`)."""
+def commit_bucket_rows(below_ts: int, *, from_ts: int = 0) -> list[tuple[bytes, bytes]]:
+    """Return, per bucket, the row range [first, last) of every start_ts in [from_ts, below_ts)."""
     return [
-        (bytes((bucket,)) + _LONG.pack(0), bytes((bucket,)) + _LONG.pack(below_ts))
+        (bytes((bucket,)) + _LONG.pack(from_ts), bytes((bucket,)) + _LONG.pack(below_ts))
         for bucket in range(_BUCKET_COUNT)
     ]
 

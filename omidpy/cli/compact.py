@@ -85,7 +85,7 @@ def run(
         exit_code_of,
         show,
     )
-    from compactor.local import ranges_here  # noqa: PLC0415 - application
+    from compactor.local import executors_here  # noqa: PLC0415 - application
     from compactor.options import options_from_words  # noqa: PLC0415 - application
 
     options = options_from_words(
@@ -98,7 +98,7 @@ def run(
         is_dry_run=dry_run,
     )
     check_report_path(report)
-    done = compact_address(store, tso, options, ranges_here)
+    done = compact_address(store, tso, options, executors_here)
     show(done, report_path=report, as_json=as_json)
     raise typer.Exit(exit_code_of(done))
 

@@ -11,7 +11,7 @@ Source: Omid's HBaseCommitTable; unlike it, a row is never deleted whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from omidpy.base.cells import (
@@ -73,8 +73,6 @@ class EntryRow(NamedTuple):
 
     start_ts: Timestamp
     entry: CommitEntry
-    raw_commit: bytes | None
-    """The bytes of `C`, for a conditional delete; None where there is no `C`."""
     complaint: str = ""
     """Why the row says nothing: then `entry` is None, which must not be taken for no entry."""
 
@@ -199,44 +197,40 @@ class CommitTable:
         """Remove the entries of transactions all of whose shadow cells are acknowledged."""
         self._store.write({self.name: [_completion(start_ts) for start_ts in start_timestamps]})
 
-    def remove_commit(self, row: EntryRow) -> bool:
-        """Remove the commit of `row` if it still says what was read.
+    def forget(self, rows: Iterable[EntryRow]) -> None:
+        """Remove entries of transactions that no cell needs any more, unasked and in one batch.
 
-        An invalidation beside it stays.
+        A commit is immutable once it was decided, and one that is gone by now is not missed, so
+        that there is nothing to compare it with.  What goes is what was read: of a commit the
+        column `C` alone, so that an invalidation which came meanwhile stays.  Of an invalidation
+        both columns, in one row mutation: with `IT` gone, a commit that came meanwhile would stand
+        alone, and commit what was forbidden.
+
+        Raises:
+            StorageError: any of them may be gone.
+
+        Cost: 1 write.
         """
-        if row.raw_commit is None:
-            return False
-        mutation = _completion(row.start_ts)
-        return self._store.check_and_mutate(
-            self.name, mutation.row, COMMIT, row.raw_commit, mutation
-        )
-
-    def remove_invalidation(self, row: EntryRow) -> bool:
-        """Remove an invalidation, and a commit that it overruled, in one row mutation."""
-        key = commit_row(row.start_ts)
-        deletes = [DeleteVersion(INVALIDATION.family, INVALIDATION.qualifier, row.start_ts)]
-        if row.raw_commit is not None:
-            deletes.append(DeleteVersion(COMMIT.family, COMMIT.qualifier, row.start_ts))
-        return self._store.check_and_mutate(
-            self.name,
-            key,
-            INVALIDATION,
-            INVALIDATION_VALUE,
-            RowMutation(key, deletes=deletes),
-        )
+        self._store.write({self.name: [_removal(row) for row in rows]})
 
     def scan(self, *, below: int = 2**63 - 1, page_rows: int = 1000) -> Iterator[list[EntryRow]]:
         """Yield pages of the entries with start_ts < `below`, bucket by bucket."""
         for bucket in buckets(below):
             yield from self.scan_bucket(bucket, page_rows=page_rows)
 
-    def scan_bucket(self, bucket: KeyRange, *, page_rows: int = 1000) -> Iterator[list[EntryRow]]:
-        """Yield pages of the entries of one of `buckets`; a malformed one has a complaint."""
+    def scan_bucket(
+        self, bucket: KeyRange, *, reverse: bool = False, page_rows: int = 1000
+    ) -> Iterator[list[EntryRow]]:
+        """Yield pages of the entries of (a part of) one of `buckets`, by start_ts.
+
+        A malformed one has a complaint.
+        """
         for page in self._store.scan(
             self.name,
             bucket,
             columns=(COMMIT, INVALIDATION),
             max_versions=1,
+            reverse=reverse,
             page_rows=page_rows,
         ):
             entries = []
@@ -271,16 +265,16 @@ class CommitTable:
 
     def _entry_or_complaint(self, start_ts: Timestamp, cells: list[Cell]) -> EntryRow:
         if start_ts % TIMESTAMP_STEP:
-            return EntryRow(start_ts, None, None, f"start_ts {start_ts} is no transaction's")
+            return EntryRow(start_ts, None, f"start_ts {start_ts} is no transaction's")
         try:
             return _entry(start_ts, cells, self._newest)
         except CorruptCell as error:
-            return EntryRow(start_ts, None, None, str(error))
+            return EntryRow(start_ts, None, str(error))
 
 
-def buckets(below: int) -> list[KeyRange]:
-    """Return the rows of every start_ts below `below`, in the ranges in which they lie."""
-    return [KeyRange(first, last) for first, last in commit_bucket_rows(below)]
+def buckets(below: int, *, first: int = 0) -> list[KeyRange]:
+    """Return the rows of every start_ts in [first, below), in the ranges in which they lie."""
+    return [KeyRange(low, high) for low, high in commit_bucket_rows(below, from_ts=first)]
 
 
 class LowWatermark(NamedTuple):
@@ -341,6 +335,14 @@ def read_timestamp_ceiling(store: Store) -> Timestamp | None:
     return decode_long(cells[0].value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
 
 
+def _removal(row: EntryRow) -> RowMutation:
+    start_ts = row.start_ts
+    commit = DeleteVersion(*COMMIT, start_ts)
+    if row.entry is not INVALID:
+        return RowMutation(commit_row(start_ts), (), (commit,))
+    return RowMutation(commit_row(start_ts), (), (commit, DeleteVersion(*INVALIDATION, start_ts)))
+
+
 def _completion(start_ts: Timestamp) -> RowMutation:
     delete = DeleteVersion(COMMIT.family, COMMIT.qualifier, base(start_ts))
     return RowMutation(commit_row(base(start_ts)), deletes=(delete,))
@@ -355,7 +357,7 @@ def _entry(start_ts: Timestamp, cells: list[Cell], newest: int) -> EntryRow:
         elif cell.qualifier == INVALIDATION.qualifier:
             is_invalid = True
     if is_invalid:
-        return EntryRow(start_ts, INVALID, raw_commit)
+        return EntryRow(start_ts, INVALID)
     commit_ts = None if raw_commit is None else decode_commit(start_ts, raw_commit)
     if commit_ts is not None and commit_ts > newest:
         raise CorruptCell(
@@ -363,4 +365,4 @@ def _entry(start_ts: Timestamp, cells: list[Cell], newest: int) -> EntryRow:
             f"{(raw_commit or b'').hex()}, a commit at {commit_ts}: no timestamp above {newest} "
             "was ever issued"
         )
-    return EntryRow(start_ts, commit_ts, raw_commit)
+    return EntryRow(start_ts, commit_ts)

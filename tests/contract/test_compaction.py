@@ -213,7 +213,7 @@ def test_horizon_is_durable_before_the_first_entry_goes(world: World) -> None:
     world.compact(
         on_step=lambda step: (
             horizons.append(Watermarks(world.control).prune_horizon())
-            if step == "entry-pruned"
+            if step == "page-judged"
             else None
         )
     )

@@ -439,7 +439,7 @@ def test_entries_stay_while_a_table_that_may_need_them_does_not_answer(world: Wo
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [("scan", 16 + 100 % 16 + 1), ("scan", 32 + 100 % 16 + 1), ("check_and_mutate", 1)],
+    [("scan", 16 + 100 % 16 + 1), ("scan", 16 + 16 + 3 + 100 % 16 + 1), ("write", 1)],
     ids=["asking", "pruning", "removing"],
 )
 def test_part_of_the_commit_table_that_does_not_answer_keeps_its_entries(
@@ -453,8 +453,8 @@ def test_part_of_the_commit_table_that_does_not_answer_keeps_its_entries(
     def before(called: str, table: str) -> None:
         if (called, table) == (method, COMMIT_TABLE):
             calls.append(table)
-            # Sixteen parts are looked into for their newest entry, are read to know what to ask
-            # about, and then to prune them.
+            # Sixteen parts are looked into for their newest entry; then for what to ask about,
+            # three of them from both ends; and then they are pruned.
             if len(calls) == number:
                 raise StorageUnavailable("the region is in transition")
 

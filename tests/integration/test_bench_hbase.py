@@ -25,6 +25,7 @@ def test_every_client_does_every_work(tmp_path: Path) -> None:
         for client in ("bare Thrift2", "omidpy", "Java, default", "Java, low latency"):
             assert f"{work}, {client}" in names
     assert "compaction, every cell to heal" in names
+    assert "entries, pruned over bare deletes" in names
     assert all(result.count for result in document.results)
     assert [one.name for one in document.ratios if one.aim]
     assert "the client's own" in {step.name for step in document.profile}

@@ -77,6 +77,9 @@ class State(NamedTuple):
     """What the healer of the first range does next."""
     heal_y: str = "idle"
     """The same for the second range; in a table that is not ours, `claimed` once found empty."""
+    going: str = ""
+    """What the pruner has read and judged, and is about to delete unasked: commit or invalidation.
+    """
 
     def is_visible(self, cell: str) -> bool:
         """Say whether a reader sees a cell of T now."""
@@ -325,6 +328,11 @@ def _asking_steps(state: State, mutation: Mutation) -> Iterator[State]:
 
 
 def _pruner_steps(state: State, setting: Setting, mutation: Mutation) -> Iterator[State]:
+    # It deletes what it read a while ago, whatever has become of it since.
+    if state.going == "commit":
+        yield state._replace(has_commit=False, going="")
+    if state.going == "invalidation":
+        yield state._replace(has_commit=False, has_invalidation=False, going="")
     claims = [state.heal_x == "claimed", state.heal_y == "claimed"]
     if not (any(claims) if Mutation.ONE_RANGE_SUFFICES in mutation else all(claims)):
         return
@@ -333,7 +341,7 @@ def _pruner_steps(state: State, setting: Setting, mutation: Mutation) -> Iterato
     is_asking = state.client in ("wait", "unknown", "forbid")
     may_prune_commits = not is_asking or Mutation.COMMITS_WITHOUT_GRACE in mutation
     if state.has_commit and not state.has_invalidation and may_prune_commits:
-        yield state._replace(has_commit=False)
+        yield state._replace(going="commit")
     if state.has_invalidation:
         is_under_way = (
             state.client in ("wait", "write entry")
@@ -341,4 +349,4 @@ def _pruner_steps(state: State, setting: Setting, mutation: Mutation) -> Iterato
             else state.oracle == "decided"
         )
         if not is_under_way or Mutation.INVALIDATIONS_WITHOUT_GRACE in mutation:
-            yield state._replace(has_commit=False, has_invalidation=False)
+            yield state._replace(going="invalidation")

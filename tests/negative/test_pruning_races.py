@@ -19,7 +19,7 @@ from compactor.local import ranges_here
 from compactor.options import Options
 from compactor.ownership import TableStanding
 from compactor.plan import Compaction
-from compactor.prune import PruneLimits, Pruner
+from compactor.prune import PruneLimits, SlicePruner, SlicesHere
 from compactor.range_pass import (
     InvalidationCounter,
     OnStep,
@@ -29,6 +29,7 @@ from compactor.range_pass import (
     ignore_step,
 )
 from compactor.report import Laggard, Report
+from compactor.slices import Ends
 from compactor.unvisited import ask
 from omidpy.base.cells import commit_row, encode_commit, encode_long
 from omidpy.base.clock import Clock
@@ -388,11 +389,11 @@ class AsksItsOwnTablesAlone(Compaction):
     """Takes for clean whatever has neither a mark nor a shadow cell."""
 
     def ask(
-        self, standings: Iterable[TableStanding], limits: PruneLimits
+        self, standings: Iterable[TableStanding], limits: PruneLimits, ends: Ends
     ) -> tuple[PruneLimits, list[Laggard]]:
         """Ask nobody."""
         ours = [replace(standing, rest=frozenset()) for standing in standings]
-        return super().ask(ours, limits)
+        return super().ask(ours, limits, ends)
 
 
 def table_was_written_by_the_dead_alone(stage: Stage) -> None:
@@ -409,10 +410,10 @@ class AsksForEntriesVersionsAlone(Compaction):
     """Looks for the entries' own versions and forgets the checkpoints."""
 
     def ask(
-        self, standings: Iterable[TableStanding], limits: PruneLimits
+        self, standings: Iterable[TableStanding], limits: PruneLimits, ends: Ends
     ) -> tuple[PruneLimits, list[Laggard]]:
         """Ask too little."""
-        versions = [range(start_ts, start_ts + 1) for start_ts in self.pruner().old_enough(limits)]
+        versions = [range(start_ts, start_ts + 1) for start_ts in ends.start_timestamps]
         refusals = ask(self.store, standings, versions)
         return replace(limits, asked=() if refusals else versions), refusals
 
@@ -431,10 +432,10 @@ class PrunesWhatNobodyAskedAbout(Compaction):
     """Asks for some transactions, and then forgets all below the horizon."""
 
     def ask(
-        self, standings: Iterable[TableStanding], limits: PruneLimits
+        self, standings: Iterable[TableStanding], limits: PruneLimits, ends: Ends
     ) -> tuple[PruneLimits, list[Laggard]]:
         """Take one answer for all."""
-        limits, refusals = super().ask(standings, limits)
+        limits, refusals = super().ask(standings, limits, ends)
         return replace(limits, asked=[range(2**63)]), refusals
 
 
@@ -717,17 +718,16 @@ def client_lost_its_reply(stage: Stage) -> None:
 class DeletesWholeRows(Compaction):
     """Deletes the row that it read, whatever has become of it."""
 
-    def pruner(self) -> Pruner:
-        """Return a pruner without conditions."""
-        return _UnconditionalPruner(super().pruner().commit_table)
+    def __init__(self, store: Store, options: Options, environment: Environment) -> None:
+        super().__init__(store, options, environment)
+        self.execute_slices = SlicesHere(
+            store, on_step=environment.on_step, pruner_type=_WholeRowPruner
+        )
 
 
-class _UnconditionalPruner(Pruner):
-    def remove(self, row: EntryRow) -> bool:
-        key = commit_row(row.start_ts)
-        deletes = [DeleteVersion(*column, row.start_ts) for column in (COMMIT, INVALIDATION)]
-        self.commit_table._store.write({COMMIT_TABLE: [RowMutation(key, deletes=deletes)]})
-        return True
+class _WholeRowPruner(SlicePruner):
+    def remove(self, rows: Sequence[EntryRow]) -> None:
+        super().remove([row._replace(entry=INVALID) for row in rows])
 
 
 def invalidation_appears_while_its_row_is_pruned(stage: Stage) -> None:
@@ -740,9 +740,33 @@ def invalidation_appears_while_its_row_is_pruned(stage: Stage) -> None:
         world.commit_table.complete([Timestamp(100)])
         world.invalidate(100)
 
-    before = once(("check_and_mutate", "write"), COMMIT_TABLE, replace_entry)
-    stage.compact(NO_PRUNING_OF_INVALIDATIONS, before_call=before)
+    stage.compact(NO_PRUNING_OF_INVALIDATIONS, on_step=at("page-judged", replace_entry))
     assert world.entries() == {100: INVALID}
+
+
+class DeletesInvalidationsAlone(Compaction):
+    """Deletes of each row the columns that it has read."""
+
+    def __init__(self, store: Store, options: Options, environment: Environment) -> None:
+        super().__init__(store, options, environment)
+        self.execute_slices = SlicesHere(
+            store, on_step=environment.on_step, pruner_type=_ColumnPruner
+        )
+
+
+class _ColumnPruner(SlicePruner):
+    def remove(self, rows: Sequence[EntryRow]) -> None:
+        for row in rows:
+            delete = DeleteVersion(*INVALIDATION, row.start_ts)
+            mutation = RowMutation(commit_row(row.start_ts), deletes=(delete,))
+            self.commit_table._store.write({COMMIT_TABLE: [mutation]})
+
+
+def commit_appears_while_its_invalidation_is_pruned(stage: Stage) -> None:
+    """Let the last write of a deposed oracle arrive; what was forbidden must not come to stand."""
+    stage.world.put(b"a", 100)
+    stage.compact(on_step=at("page-judged", lambda: stage.world.enter(100, 150)))
+    assert 100 not in stage.world.entries()
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -774,6 +798,7 @@ RACES: Final[list[tuple[Parts, Callable[[Stage], None]]]] = [
     (Parts(TrustsARegressedWatermark), oracle_lost_its_state),
     (Parts(range_pass=OverwritesRecords), older_run_claims_after_a_newer_one),
     (Parts(DeletesWholeRows), invalidation_appears_while_its_row_is_pruned),
+    (Parts(DeletesInvalidationsAlone), commit_appears_while_its_invalidation_is_pruned),
     (Parts(range_pass=CachesAbsence), one_of_its_cells_was_collected_meanwhile),
     (Parts(resolver=forbids_what_is_gone), another_run_collects_what_this_one_has_read),
 ]

@@ -36,14 +36,13 @@ def test_entry_goes_between_the_first_timestamp_and_its_horizon(
     goes: bool,  # noqa: FBT001 - a table
 ) -> None:
     """Equality with a horizon goes; below the first timestamp an entry is somebody else's."""
-    raw = b"\x01" if entry is not None else None
-    assert LIMITS.may_prune(EntryRow(Timestamp(start_ts), entry, raw)) == goes
+    assert LIMITS.may_prune(EntryRow(Timestamp(start_ts), entry)) == goes
 
 
 def test_invalidation_never_outlives_the_commits_beside_it() -> None:
     """A shorter grace for invalidations does not reach above the horizon that was announced."""
     eager = PruneLimits(Timestamp(0), Timestamp(500), Timestamp(1000), EVERYTHING)
-    assert not eager.may_prune(EntryRow(Timestamp(550), INVALID, None))
+    assert not eager.may_prune(EntryRow(Timestamp(550), INVALID))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_entry_that_nobody_asked_about_stays(
     goes: bool,  # noqa: FBT001 - a table
 ) -> None:
     """It came after the question, from an oracle that was deposed."""
-    row = EntryRow(Timestamp(start_ts), COMMITTED, b"\x01")
+    row = EntryRow(Timestamp(start_ts), COMMITTED)
     assert replace(LIMITS, asked=[range(200, 350)]).may_prune(row) == goes
     assert not replace(LIMITS, asked=()).may_prune(row), "nothing goes unasked"
     assert LIMITS.is_old_enough(row)

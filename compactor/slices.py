@@ -1,0 +1,191 @@
+"""Which part of the commit table is it about, and who goes through it?  Ends first, then slices.
+
+Before anything goes, only the least and the greatest transaction about to be forgotten must be
+known, so that places that no pass goes over can be asked about them.  A bucket is in order, so
+these are found from its two ends, however many entries lie between.
+
+Then the table is pruned in slices: parts of a bucket, each a task of its own.  A task that has read
+enough leaves the rest of its slice, which is cut up for the next round.  So nothing needs to be
+known of how entries are spread: the next round begins where they are.
+
+This module does not know who executes tasks; see `environment.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final
+
+from compactor.environment import ExecuteSlices, Progress
+from compactor.horizon import HOLE
+from compactor.prune import (
+    MEND_ENTRY,
+    MOST_NAMED,
+    PruneLimits,
+    PruneResult,
+    PruneTask,
+    malformed_rows,
+)
+from compactor.report import Laggard
+from omidpy.base.cells import LONG_BYTES
+from omidpy.errors import StorageError
+from omidpy.facts.commit_table import CommitTable, EntryRow, buckets
+from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, KeyRange, Timestamp
+
+SEARCH_ROWS: Final = 100
+"""Rows read at once where an end is looked for; it is nearly always the first."""
+
+TASKS_A_WORKER: Final = 4
+"""Slices are cut until there are so many for each worker, that none waits long for another."""
+
+
+@dataclass(slots=True)
+class Ends:
+    """Between which transactions those lie whose entries could go."""
+
+    start_timestamps: list[Timestamp] = field(default_factory=list)
+    """The least and the greatest of each bucket."""
+    malformed: dict[Timestamp, str] = field(default_factory=dict)
+    """Entries that were met on the way and say nothing, and why."""
+    obstacles: list[Laggard] = field(default_factory=list)
+    """Buckets that could not be read, so that what lies there stays."""
+
+
+def find_ends(commit_table: CommitTable, limits: PruneLimits) -> Ends:
+    """Find the least and the greatest transaction whose entry could go, in every bucket.
+
+    Timestamps that count and those of world time are looked at apart, see `unvisited.py`.
+
+    Cost: 2 short reads a bucket, 3 where there are entries; more where those at an end must stay.
+    """
+    ends = Ends()
+    middle = min(FIRST_WORLD_TIMESTAMP, limits.horizon + 1)
+    for parts in zip(buckets(middle), buckets(limits.horizon + 1, first=middle), strict=True):
+        try:
+            for part in parts:
+                _search(commit_table, part, limits, ends)
+        except StorageError as error:
+            rows = KeyRange(parts[0].start, parts[-1].end)
+            ends.obstacles.append(kept(commit_table.name, rows, str(error)))
+    return ends
+
+
+def _search(commit_table: CommitTable, part: KeyRange, limits: PruneLimits, ends: Ends) -> None:
+    if part.start == part.end:
+        return
+    for reverse in (False, True):
+        for row in _rows(commit_table, part, reverse=reverse):
+            if row.complaint:
+                ends.malformed[row.start_ts] = row.complaint
+            elif limits.is_old_enough(row):
+                ends.start_timestamps.append(row.start_ts)
+                break
+        else:
+            # Nothing there may go, whichever way one comes.
+            return
+
+
+def _rows(commit_table: CommitTable, part: KeyRange, *, reverse: bool) -> Iterator[EntryRow]:
+    pages = commit_table.scan_bucket(part, reverse=reverse, page_rows=SEARCH_ROWS)
+    return chain.from_iterable(pages)
+
+
+# -- the slices ------------------------------------------------------------------------------------
+
+
+def slices(limits: PruneLimits) -> list[KeyRange]:
+    """Return the rows of every entry that was asked about and is not above the horizon."""
+    return [
+        rows
+        for stretch in limits.asked
+        for rows in buckets(min(stretch.stop, limits.horizon + 1), first=stretch.start)
+        if rows.start < rows.end
+    ]
+
+
+def cut(parts: Sequence[KeyRange], *, at_least: int) -> list[KeyRange]:
+    """Cut slices in the middle until there are enough of them, or none can be cut."""
+    pieces = list(parts)
+    while pieces and len(pieces) < at_least:
+        halves = [half for piece in pieces for half in _halves(piece)]
+        if len(halves) == len(pieces):
+            break
+        pieces = halves
+    return pieces
+
+
+def _halves(rows: KeyRange) -> list[KeyRange]:
+    # A rest begins behind a row, one byte longer than the others.
+    low = int.from_bytes(rows.start[1 : 1 + LONG_BYTES])
+    high = int.from_bytes(rows.end[1 : 1 + LONG_BYTES])
+    if high - low < 2 * TIMESTAMP_STEP:
+        return [rows]
+    middle = rows.start[:1] + ((low + high) // 2).to_bytes(LONG_BYTES)
+    return [KeyRange(rows.start, middle), KeyRange(middle, rows.end)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many entries went, and what was met that could not be judged."""
+
+    entries: int = 0
+    invalidations: int = 0
+    obstacles: Sequence[Laggard] = ()
+
+
+def prune(task: PruneTask, execute: ExecuteSlices, progress: Progress, *, ends: Ends) -> Pruned:
+    """Have every entry removed that may go, round after round.
+
+    Args:
+        task: What is the same for every slice.
+        execute: Carries out tasks, and says how many at once.
+        progress: Is told how many entries went.
+        ends: As `find_ends` came to them; what is malformed outside of the slices is reported too.
+    """
+    results: list[PruneResult] = []
+    todo = slices(task.limits)
+    while todo:
+        pieces = cut(todo, at_least=TASKS_A_WORKER * execute.workers)
+        done = execute.run([replace(task, rows=piece) for piece in pieces])
+        results += done
+        todo = [result.rest for result in done if result.rest is not None]
+        if todo:
+            gone = sum(result.entries + result.invalidations for result in results)
+            progress.note(f"{gone:,} entries pruned so far, {len(todo)} slices to go on with")
+    return Pruned(
+        sum(result.entries for result in results),
+        sum(result.invalidations for result in results),
+        [*_obstacles(task.commit_table, results), *_malformed(task, results, ends)],
+    )
+
+
+def kept(commit_table: str, rows: KeyRange, why: str) -> Laggard:
+    """Say that entries stay because they could not be read or removed."""
+    reason = f"entries are kept there that could not be read or removed: {why}"
+    return Laggard.of(commit_table, rows, watermark=HOLE, reason=reason)
+
+
+def _obstacles(commit_table: str, results: Iterable[PruneResult]) -> Iterator[Laggard]:
+    for result in results:
+        if result.kept is not None:
+            yield kept(commit_table, result.kept, result.obstacle)
+
+
+def _malformed(task: PruneTask, results: Iterable[PruneResult], ends: Ends) -> Iterator[Laggard]:
+    complaints = {
+        start_ts: complaint
+        for start_ts, complaint in ends.malformed.items()
+        if not any(start_ts in stretch for stretch in task.limits.asked)
+    }
+    count = len(complaints)
+    for result in results:
+        complaints.update(result.malformed)
+        count += result.malformed_count
+    named = dict(sorted(complaints.items())[:MOST_NAMED])
+    for rows, reason in malformed_rows(named):
+        yield Laggard.of(task.commit_table, rows, watermark=HOLE, reason=reason)
+    if more := count - len(named):
+        reason = f"{more} more entries are malformed; {MEND_ENTRY}"
+        yield Laggard.of(task.commit_table, KeyRange(), watermark=HOLE, reason=reason)
