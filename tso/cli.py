@@ -35,6 +35,7 @@ from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper, rea
 from omidpy.storage.base import Store
 from omidpy.wire.messages import PeerCapabilities
 from tso.config import NULL_STORE, Address, Config, load_config
+from tso.connection import Connection
 from tso.core.engine import is_compiled
 from tso.core.events import Now
 from tso.core.machine import Machine
@@ -43,7 +44,7 @@ from tso.http import HttpEndpoint, PrometheusMetrics
 from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
 from tso.log import configure_logging, log_event
 from tso.persist import NoPersistence, Persistence, StorePersistence
-from tso.server import MAX_CONNECTION_COUNT, Connection, OracleServer
+from tso.server import MAX_CONNECTION_COUNT, OracleServer
 from tso.zk_lease import ZooKeeperLease
 
 logger = logging.getLogger("tso.cli")  # __main__ under python -m

@@ -1,9 +1,8 @@
-"""Serve the oracle's protocol over TCP: sockets, back-pressure and drain around the machine.
+"""Serve the oracle's protocol over TCP: all clients, back-pressure and drain around the machine.
 
 One event loop; one thread beside it that writes batches.  Nothing is decided here.  Every buffer
-has a bound: a client that sends faster than batches become durable is not read from, one that does
-not read its answers is dropped, and one that breaks the protocol is closed, with a reason in the
-log.
+has a bound: whoever sends faster than batches become durable is not read from, and what all clients
+together may occupy is counted here; `connection.py` has the bounds of one.
 
 So has the work of one turn of the loop: a connection gets so many requests of its own served, and
 the next ones when the others had their turn.  Whoever floods the server waits, and nobody else.
@@ -25,10 +24,10 @@ from typing import Any, Final, TypeVar, assert_never, cast
 
 from omidpy.base.clock import Clock
 from omidpy.base.metrics import Metrics
-from omidpy.errors import RemoteProtocolError, StorageUnavailable
+from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
+from tso.connection import Connection
 from tso.core.events import (
-    Answer,
     Asked,
     Batch,
     Close,
@@ -47,21 +46,19 @@ from tso.core.machine import Machine
 from tso.lease import AnyLease
 from tso.log import log_event
 from tso.persist import Persistence
-from tso.session import Session
 
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTION_COUNT: Final = 4096
 BACKLOG: Final = 1024
-HANDSHAKE_TIMEOUT_S: Final = 30.0
-MAX_UNSENT_BYTES: Final = 1024 * 1024
-"""Answers that one client may leave unread before it is dropped."""
+MAX_BUFFERED_BYTES: Final = 64 * 1024 * 1024
+"""Unfinished requests of all clients together; past it, whoever has the most is closed."""
 
-KERNEL_BUFFER_BYTES: Final = 256 * 1024
-"""What the kernel may keep of them besides; it would grow to megabytes for each."""
+MAX_UNSENT_BYTES_IN_ALL: Final = 64 * 1024 * 1024
+"""Answers that all clients together leave unread; the same."""
 
-MAX_BUFFERED_BYTES: Final = 256 * 1024 * 1024
-"""Unfinished requests of all clients together."""
+WATCH_PERIOD_S: Final = 1.0
+"""How often clients are looked at."""
 
 MAX_TURN_REQUESTS: Final = 256
 """Requests of one connection that are served in one turn, shared by those that sent more.
@@ -80,123 +77,6 @@ LONGEST_PAUSE_S: Final = 1.0
 
 DRAIN_S: Final = 2.0
 """How long the last answers may take to leave their sockets."""
-
-
-class Connection(asyncio.Protocol):
-    """One client: bytes between its socket and its session."""
-
-    def __init__(self, server: OracleServer) -> None:
-        """Belong to a server; `connection_made` brings the socket."""
-        self._server = server
-        self._session = Session(server.capabilities)
-        self._transport: asyncio.Transport | None = None
-        self._is_closing = False
-        self._is_paused = False
-        self._timeout: asyncio.TimerHandle | None = None
-        self._buffered_bytes = 0
-        self._peer = "?"
-
-    # -- called by the event loop --------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the socket, or refuse it."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._peer = "{}:{}".format(*transport.get_extra_info("peername", ("?", 0))[:2])
-        raw = transport.get_extra_info("socket")
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER_BYTES)
-        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
-        self._timeout = self._server.loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_handshake)
-        if not self._server.admit(self):
-            self.abort(f"there are {MAX_CONNECTION_COUNT} connections already")
-
-    def data_received(self, data: bytes) -> None:
-        """Pass on what the client asks, as far as its turn goes."""
-        if self._is_closing:
-            return
-        try:
-            reply, questions = self._session.receive(data, at_most=self._server.turn_requests)
-        except RemoteProtocolError as error:
-            self.abort(str(error))
-            return
-        self._server.buffered_bytes += self._session.buffered_bytes - self._buffered_bytes
-        self._buffered_bytes = self._session.buffered_bytes
-        if self._server.buffered_bytes > MAX_BUFFERED_BYTES:
-            self.abort(f"unfinished requests take more than {MAX_BUFFERED_BYTES} bytes")
-            return
-        if reply:
-            self.write(reply)
-        if questions:
-            self._server.ask(self, questions)
-        if self._session.has_more or self._server.is_full:
-            self._pause_reading()
-            self._server.wait_for_turn(self)
-
-    def pause_writing(self) -> None:
-        """Drop a client that does not read its answers."""
-        self.abort(f"more than {MAX_UNSENT_BYTES} bytes of answers are unread")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
-        del exc
-        self._is_closing = True
-        self._transport = None
-        if self._timeout is not None:
-            self._timeout.cancel()
-        self._server.buffered_bytes -= self._buffered_bytes
-        self._buffered_bytes = 0
-        self._server.forget(self)
-
-    # -- called by the server ------------------------------------------------------------------
-
-    def encode(self, answer: Answer) -> bytes:
-        """Return an answer as this client understands it."""
-        return self._session.encode(answer)
-
-    def write(self, frames: bytes) -> None:
-        """Send answers, unless nobody is there any more."""
-        if self._transport is not None and not self._is_closing:
-            self._transport.write(frames)
-
-    def take_turn(self) -> None:
-        """Go on with what the last turn left behind; read again when there is nothing."""
-        self.data_received(b"")
-        if not self._session.has_more and not self._server.is_full:
-            self._resume_reading()
-
-    def abort(self, reason: str) -> None:
-        """End the connection at once, with what was not sent yet."""
-        self._log_once(reason)
-        if self._transport is not None:
-            self._transport.abort()
-
-    def close(self, reason: str | None = None) -> None:
-        """End the connection once what was written has left."""
-        if reason is not None:
-            self._log_once(reason)
-        self._is_closing = True
-        if self._transport is not None:
-            self._transport.close()
-
-    def _pause_reading(self) -> None:
-        if self._transport is not None and not self._is_closing and not self._is_paused:
-            self._is_paused = True
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._transport is not None and not self._is_closing and self._is_paused:
-            self._is_paused = False
-            self._transport.resume_reading()
-
-    def _log_once(self, reason: str) -> None:
-        if not self._is_closing:
-            self._is_closing = True
-            log_event(logger, logging.WARNING, "connection-closed", peer=self._peer, reason=reason)
-
-    def _check_handshake(self) -> None:
-        if not self._session.is_open:
-            self.abort(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")
 
 
 class BrokenInvariant(Exception):
@@ -281,6 +161,7 @@ class OracleServer:
             lambda: Connection(self), sock=listening, backlog=BACKLOG
         )
         self._tick()
+        self._watch()
 
     async def ended(self) -> None:
         """Wait for the end.
@@ -318,17 +199,45 @@ class OracleServer:
 
     # -- connections ---------------------------------------------------------------------------
 
-    def admit(self, connection: Connection) -> bool:
-        """Take in a connection; False if there are too many."""
+    def admit(self, connection: Connection) -> str | None:
+        """Take in a connection, or say why not."""
         self._connections.add(connection)
         self._last_left.clear()
-        return len(self._connections) <= MAX_CONNECTION_COUNT
+        if len(self._connections) <= MAX_CONNECTION_COUNT:
+            return None
+        return f"there are {MAX_CONNECTION_COUNT} connections already"
 
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""
         self._connections.discard(connection)
         if not self._connections:
             self._last_left.set()
+
+    def make_room(self) -> None:
+        """Close whoever keeps the most, until unfinished requests fit."""
+        while self.buffered_bytes > MAX_BUFFERED_BYTES:
+            hoarder = max(self._connections, key=lambda connection: connection.buffered_bytes)
+            hoarder.abort(
+                f"unfinished requests take more than {MAX_BUFFERED_BYTES} bytes, and of all "
+                f"clients it keeps the most: {hoarder.buffered_bytes}"
+            )
+
+    @_or_the_end
+    def _watch(self) -> None:
+        """Look for requests that take too long to arrive, and for answers that nobody reads."""
+        if self._ended.done():
+            return
+        now_s = self.loop.time()
+        for connection in self._connections:
+            connection.check_time(now_s)
+        unsent = {connection: connection.unsent_bytes for connection in self._connections}
+        while sum(unsent.values()) > MAX_UNSENT_BYTES_IN_ALL:
+            hoarder = max(unsent, key=lambda connection: unsent[connection])
+            hoarder.abort(
+                f"unread answers take more than {MAX_UNSENT_BYTES_IN_ALL} bytes, and of all "
+                f"clients it has the most: {unsent.pop(hoarder)}"
+            )
+        self.loop.call_later(WATCH_PERIOD_S, self._watch)
 
     def ask(self, connection: Connection, questions: list[Question]) -> None:
         """Put a client's questions to the machine."""

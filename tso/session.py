@@ -118,6 +118,11 @@ class Session:
                 questions.append(self._permitted(request))
         return reply, questions
 
+    def end(self) -> None:
+        """Forget what is kept: nothing more is read."""
+        self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
+        self._has_more = False
+
     def encode(self, answer: Answer) -> bytes:
         """Return the frame of an answer, without what this client did not announce."""
         if isinstance(answer, TimestampResponse):

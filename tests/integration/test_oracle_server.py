@@ -35,15 +35,17 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tests.machines.processes import tso_server
+from tso import connection as connection_module
 from tso import server as server_module
 from tso.cli import _Service
 from tso.config import load_config
+from tso.connection import Connection
 from tso.core.events import Batch, FlushResult, Now
 from tso.core.machine import Machine
 from tso.core.settings import Settings
 from tso.lease import AnyLease
 from tso.persist import NoPersistence
-from tso.server import MAX_TURN_REQUESTS, Connection, OracleServer
+from tso.server import MAX_TURN_REQUESTS, OracleServer
 from tso.session import Session
 
 pytestmark = pytest.mark.integration
@@ -251,7 +253,7 @@ def test_nobody_is_read_from_while_too_many_answers_wait(
 ) -> None:
     """Back-pressure: the queue is bounded by what one read may bring, and nothing is lost."""
     monkeypatch.setattr(server_module, "MAX_QUEUE_LENGTH", 100)
-    monkeypatch.setattr(server_module, "MAX_UNSENT_BYTES", 2**26)
+    monkeypatch.setattr(connection_module, "MAX_UNSENT_BYTES", 2**26)
 
     async def test(running: Running) -> None:
         client = await running.connect()
@@ -350,7 +352,7 @@ def test_connections_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_a_connection_without_a_handshake_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that shook hands may rest as long as it likes."""
-    monkeypatch.setattr(server_module, "HANDSHAKE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(connection_module, "HANDSHAKE_TIMEOUT_S", 0.05)
 
     async def test(running: Running) -> None:
         idle = await running.connect()
@@ -362,17 +364,82 @@ def test_a_connection_without_a_handshake_is_not_kept(monkeypatch: pytest.Monkey
 
 
 def test_unfinished_requests_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many clients that each announce a long frame cannot fill the memory."""
+    """Many clients that each announce a long frame cannot fill the memory; the greediest pays."""
     monkeypatch.setattr(server_module, "MAX_BUFFERED_BYTES", 100_000)
 
     async def test(running: Running) -> None:
-        clients = [await running.connect() for _ in range(3)]
-        for client in clients:
-            client.writer.write(struct.pack(">I", 1_000_000) + b"\x00" * 40_000)
-            await client.writer.drain()
-            await until(lambda: running.server.buffered_bytes % 40_004 == 0)
-        await until(lambda: len(running.server._connections) == 2)
-        assert running.server.buffered_bytes == 80_008
+        sizes = 30_000, 40_000, 20_000, 20_000
+        clients = [await running.connect() for _ in sizes]
+        for client, size in zip(clients, sizes, strict=True):
+            client.writer.write(struct.pack(">I", 1_000_000) + b"\x00" * (size - 4))
+        await until(lambda: running.server.buffered_bytes == 70_000)
+        assert await clients[1].receive() is None
+        assert sorted(c.buffered_bytes for c in running.server._connections) == [
+            20_000,
+            20_000,
+            30_000,
+        ]
+
+    run(test)
+
+
+def test_a_request_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """26 idle clients kept 256 MiB of unfinished requests for ever."""
+    monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(server_module, "WATCH_PERIOD_S", 0.01)
+
+    async def test(running: Running) -> None:
+        idle, slow = await running.connect(), await running.connect()
+        slow.writer.write(struct.pack(">I", 100))
+        assert await slow.receive() is None
+        assert await idle.begin()
+
+    run(test)
+
+
+def test_a_request_of_a_client_that_is_not_read_from_is_not_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It cannot go on while the store makes everybody wait."""
+    monkeypatch.setattr(server_module, "MAX_QUEUE_LENGTH", 0)
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        start_ts = await client.begin()
+        running.persistence.gate.clear()
+        begin = frame_request(TimestampRequest())
+        client.writer.write(frame_request(CommitRequest(start_ts, (CellId(1),))) + begin[:3])
+        await until(lambda: running.machine.queue_length == 1)
+        (connection,) = running.server._connections
+        connection.check_time(running.server.loop.time() + 1000)
+        running.persistence.gate.set()
+        client.writer.write(begin[3:])
+        assert isinstance(await client.receive(), CommitResponse)
+        assert isinstance(await client.receive(), TimestampResponse)
+
+    run(test)
+
+
+def test_unread_answers_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,096 clients with a MiB each would fill the memory; the one with the most pays."""
+    monkeypatch.setattr(server_module, "MAX_UNSENT_BYTES_IN_ALL", 100_000)
+    monkeypatch.setattr(server_module, "WATCH_PERIOD_S", 0.01)
+    monkeypatch.setattr(connection_module, "MAX_UNSENT_BYTES", 2**30)
+
+    async def test(running: Running) -> None:
+        other = await running.connect()
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(deaf, ("127.0.0.1", running.port))
+            await loop.sock_sendall(deaf, frame_request(HandshakeRequest(PeerCapabilities(7))))
+            await until(lambda: len(running.server._connections) == 2)
+            begins = frame_request(TimestampRequest()) * 1000
+            with contextlib.suppress(ConnectionError):
+                while len(running.server._connections) == 2:
+                    await loop.sock_sendall(deaf, begins)
+        assert await other.begin()
 
     run(test)
 

@@ -150,6 +150,11 @@ class Driver:
         self._deliver(Asked(self.now(), tuple(zip(names, requests, strict=True))))
         return names
 
+    def ask_as(self, ticket: str, *requests: Question) -> None:
+        """Deliver requests of one client in one event; its answers are in `sent`."""
+        self._asked[ticket] = self.history.moment
+        self._deliver(Asked(self.now(), [(ticket, request) for request in requests]))
+
     def land(self) -> None:
         """Let the flush under way become durable."""
         assert self.flight is not None, "no flush is under way"

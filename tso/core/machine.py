@@ -72,7 +72,8 @@ from tso.core.events import (
     Ticked,
     Ticket,
 )
-from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings
+from tso.core.hoards import Hoards
+from tso.core.settings import MAX_WAITING_CELLS, TIMESTAMPS_PER_MS, Inherited, Settings
 
 MAX_INVALIDATION_COUNT: Final = 2**16
 """Invalidations above the low watermark that are remembered; more are not granted."""
@@ -130,6 +131,7 @@ class Machine(Generic[Ticket]):
         self._wants_sample = False
         self._durable_low_watermark = inherited.epoch
         self._low_watermark_due_ms = 0
+        self._waiting_cells: Hoards[Ticket] = Hoards(MAX_WAITING_CELLS)
         self._early: Batch[Ticket] = Batch()
         self._pending: Batch[Ticket] = Batch()
         self._flight: Batch[Ticket] | None = None
@@ -258,6 +260,8 @@ class Machine(Generic[Ticket]):
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
             self._look_up(ticket, Deferred(Recall.COMMIT_UNLESS_IN_TABLE, start_ts, request))
+            self._waiting_cells.add(ticket, _size(request))
+            self._make_room(effects)
         else:
             self._decide(ticket, request)
 
@@ -265,6 +269,19 @@ class Machine(Generic[Ticket]):
         self._open_decisions()
         self._pending.lookups.append(waiting.start_ts)
         self._answer(ticket, waiting)
+
+    def _make_room(self, effects: list[Effect[Ticket]]) -> None:
+        """Let the write sets go that wait for whoever keeps the most of them."""
+        while (hoarder := self._waiting_cells.worst()) is not None:
+            for batch in (self._early, self._pending, self._flight or self._pending):
+                for place, (ticket, waiting) in enumerate(batch.answers):
+                    if ticket == hoarder and isinstance(waiting, Deferred) and waiting.request:
+                        self._waiting_cells.give_back(hoarder, _size(waiting.request))
+                        forgotten = Deferred(Recall.COMMIT_FROM_TABLE, waiting.start_ts)
+                        batch.answers[place] = (hoarder, forgotten)
+            effects.append(
+                Close(hoarder, f"more than {MAX_WAITING_CELLS} cells wait for a look-up")
+            )
 
     def _decide(self, ticket: Ticket, request: CommitRequest) -> None:
         start_ts = request.start_ts
@@ -442,6 +459,8 @@ class Machine(Generic[Ticket]):
         for ticket, waiting in batch.answers:
             answer: Answer | str
             if isinstance(waiting, Deferred):
+                if waiting.request is not None:
+                    self._waiting_cells.give_back(ticket, _size(waiting.request))
                 if self._is_undecided(waiting, result):
                     self._decide_now(ticket, waiting, effects)
                     continue
@@ -515,3 +534,8 @@ class Machine(Generic[Ticket]):
             return f"nothing is known about start_ts {start_ts}: it may be complete, or never asked"
         self._metrics.count("tso.retries.from-table")
         return verdict_on(start_ts, ABORT_INVALIDATED if entry is INVALID else entry)
+
+
+def _size(request: CommitRequest) -> int:
+    """Return how many numbers of a request are kept while it waits."""
+    return len(request.cell_ids) + len(request.table_ids)

@@ -22,6 +22,9 @@ WORLD_LOOKAHEAD: Final = 1_000_000_000
 INCREMENTAL_LOOKAHEAD: Final = 1_000_000 * TIMESTAMP_STEP
 """The same for incremental timestamps: a million of them."""
 
+MAX_WAITING_CELLS: Final = 2**20
+"""Cells of all commits that wait until the commit table was read; they take 40 bytes each."""
+
 TIMESTAMPS_PER_MS: Final = 1_000_000
 """World timestamps count nanoseconds."""
 

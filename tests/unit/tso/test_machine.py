@@ -19,6 +19,7 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tests.machines.oracle_driver import INCREMENTAL, Disk, Driver, commit_request, small
+from tso.core import machine as machine_module
 from tso.core.settings import Settings
 
 WORLD = Settings(timestamps="world", conflict_map_size=100)
@@ -655,3 +656,29 @@ def test_a_first_instance_that_issued_nothing_leaves_the_ceiling() -> None:
     assert driver.is_stopped
     assert driver.disk == Disk(ceiling=driver.disk.ceiling)
     assert driver.disk.ceiling > 0
+
+
+# -- one client among many -------------------------------------------------------------------------
+
+
+def test_whoever_hoards_commits_that_wait_for_the_table_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the store stalls they stay in memory, at forty bytes a cell."""
+    monkeypatch.setattr(machine_module, "MAX_WAITING_CELLS", 10)
+    driver = Driver(small(decision_memory=1), flushes_at_once=False)
+    driver.ask(*[TimestampRequest()] * 9)
+    for start_ts in (400, 450):  # one is forgotten, and every older transaction looked up
+        driver.ask(commit_request(start_ts, [start_ts]))
+        driver.land()
+    driver.ask_as("modest", commit_request(50, [1, 2]))
+    driver.ask_as("hoarder", commit_request(100, range(10, 15)), commit_request(150, [20, 21, 22]))
+    assert driver.closed == {}
+    driver.ask_as("modest", commit_request(200, [3, 4]))
+    assert list(driver.closed) == ["hoarder"]
+    driver.flushes_at_once = True
+    driver.land()
+    answers = [answer for ticket, answer in driver.sent if ticket == "modest"]
+    assert [getattr(answer, "start_ts", None) for answer in answers] == [50, 200]
+    assert set(driver.disk.entries) == {50, 200, 400, 450}
+    assert isinstance(driver.commit(300, range(30, 40)), CommitResponse)

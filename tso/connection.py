@@ -1,0 +1,207 @@
+"""One client of `tso-server`: bytes between its socket and its session.
+
+Every buffer has a bound: a client that does not read its answers is dropped, and one that breaks
+the protocol is closed, with a reason in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Final, Protocol, cast
+
+from omidpy.errors import RemoteProtocolError
+from omidpy.wire.messages import PeerCapabilities
+from tso.core.events import Answer, Question
+from tso.log import log_event
+from tso.session import Session
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT_S: Final = 30.0
+MAX_UNSENT_BYTES: Final = 1024 * 1024
+"""Answers that one client may leave unread before it is dropped."""
+
+REQUEST_TIMEOUT_S: Final = 30.0
+"""How long a request may take from its first byte to its last."""
+
+KERNEL_BUFFER_BYTES: Final = 256 * 1024
+"""What the kernel may keep of them besides; it would grow to megabytes for each."""
+
+
+class Host(Protocol):
+    """What a connection needs of the server: room, turns, and somebody who answers."""
+
+    loop: asyncio.AbstractEventLoop
+    capabilities: PeerCapabilities
+    buffered_bytes: int
+    """What unfinished requests of all connections take."""
+
+    @property
+    def turn_requests(self) -> int:
+        """How many requests of a connection are served in this turn."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too many answers wait for a flush."""
+        ...
+
+    def admit(self, connection: Connection) -> str | None:
+        """Take in a connection, or say why not."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that is closed."""
+        ...
+
+    def make_room(self) -> None:
+        """Close whoever keeps the most, until unfinished requests fit."""
+        ...
+
+    def ask(self, connection: Connection, questions: list[Question]) -> None:
+        """Put a client's questions to the machine."""
+        ...
+
+    def wait_for_turn(self, connection: Connection) -> None:
+        """Call `take_turn` after everybody else's turn, and when there is room."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """One client: bytes between its socket and its session."""
+
+    def __init__(self, server: Host) -> None:
+        """Belong to a server; `connection_made` brings the socket."""
+        self._server = server
+        self._session = Session(server.capabilities)
+        self._transport: asyncio.Transport | None = None
+        self._is_closing = False
+        self._is_paused = False
+        self._timeout: asyncio.TimerHandle | None = None
+        self.buffered_bytes = 0
+        """How much of the server's memory unfinished requests take."""
+        self._began_s = 0.0
+        """When the unfinished request began."""
+        self._peer = "?"
+
+    # -- called by the event loop --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket, or refuse it."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = "{}:{}".format(*transport.get_extra_info("peername", ("?", 0))[:2])
+        raw = transport.get_extra_info("socket")
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        self._timeout = self._server.loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_handshake)
+        if (refusal := self._server.admit(self)) is not None:
+            self.abort(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what the client asks, as far as its turn goes."""
+        if self._is_closing:
+            return
+        try:
+            reply, questions = self._session.receive(data, at_most=self._server.turn_requests)
+        except RemoteProtocolError as error:
+            self.abort(str(error))
+            return
+        if not self.buffered_bytes or questions:
+            self._began_s = self._server.loop.time()
+        self._count_bytes(self._session.buffered_bytes)
+        self._server.make_room()
+        if reply:
+            self.write(reply)
+        if questions:
+            self._server.ask(self, questions)
+        if self._session.has_more or self._server.is_full:
+            self._pause_reading()
+            self._server.wait_for_turn(self)
+
+    def pause_writing(self) -> None:
+        """Drop a client that does not read its answers."""
+        self.abort(f"more than {MAX_UNSENT_BYTES} bytes of answers are unread")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client."""
+        del exc
+        self._is_closing = True
+        self._transport = None
+        if self._timeout is not None:
+            self._timeout.cancel()
+        self._count_bytes(0)
+        self._server.forget(self)
+
+    # -- called by the server ------------------------------------------------------------------
+
+    def encode(self, answer: Answer) -> bytes:
+        """Return an answer as this client understands it."""
+        return self._session.encode(answer)
+
+    def write(self, frames: bytes) -> None:
+        """Send answers, unless nobody is there any more."""
+        if self._transport is not None and not self._is_closing:
+            self._transport.write(frames)
+
+    def take_turn(self) -> None:
+        """Go on with what the last turn left behind; read again when there is nothing."""
+        self.data_received(b"")
+        if not self._session.has_more and not self._server.is_full:
+            self._resume_reading()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of the answers waits for the client to read."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def check_time(self, now_s: float) -> None:
+        """End the connection if a request takes too long to arrive."""
+        # While we do not read, the client cannot go on.
+        is_late = now_s - self._began_s > REQUEST_TIMEOUT_S
+        if self.buffered_bytes and is_late and not self._is_paused:
+            self.abort(f"a request was not complete within {REQUEST_TIMEOUT_S:g} s")
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once, with what was not sent yet."""
+        self._log_once(reason)
+        # It is forgotten later, by when others may have been sent away for want of room.
+        self._session.end()
+        self._count_bytes(0)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self, reason: str | None = None) -> None:
+        """End the connection once what was written has left."""
+        if reason is not None:
+            self._log_once(reason)
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._is_closing and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self._is_closing and self._is_paused:
+            self._is_paused = False
+            self._began_s = self._server.loop.time()
+            self._transport.resume_reading()
+
+    def _count_bytes(self, buffered_bytes: int) -> None:
+        self._server.buffered_bytes += buffered_bytes - self.buffered_bytes
+        self.buffered_bytes = buffered_bytes
+
+    def _log_once(self, reason: str) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            log_event(logger, logging.WARNING, "connection-closed", peer=self._peer, reason=reason)
+
+    def _check_handshake(self) -> None:
+        if not self._session.is_open:
+            self.abort(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")
