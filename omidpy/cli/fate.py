@@ -103,9 +103,10 @@ def dump(
     tso: UnaskedTso = None,
     state: States = None,
     kind: Kinds = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the stacks of operations as JSON, the top first."""
-    del tso
+    del tso, as_json
     asked = wanted(ids, state, kind)
     with opened_fates(store) as fates:
         found = read(fates)

@@ -127,11 +127,13 @@ class Admin:
 
     def delete(self, operation_id: FateId) -> Told:
         """Remove an operation, and its locks; what its steps have done stays as it is."""
+        locks = Locks(self._store)
+        locks.states()  # a queue that cannot be read is an error before anything is removed
 
         def act(held: Operation) -> bool:
             if not self._store.delete(held):
                 return False
-            Locks(self._store).release(operation_id)
+            locks.release(operation_id)
             return True
 
         return self._with_reservation(operation_id, "delete", "Deleting", lambda _: None, act)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.errors import FateError, OperationFailed, ReservationLost
+from omidpy.errors import FateError, OperationFailed, ReservationLost, UsageError
 from omidpy.fate.executor import DEFAULT_LEASE_S, DEFAULT_POLL_S, DEFAULT_POOLS, Executor
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (
@@ -35,6 +35,9 @@ from omidpy.fate.runner import Caller
 from omidpy.fate.step import Step, encode_step
 from omidpy.fate.store import FateStore
 from omidpy.fate.sweep import Keep
+
+MAX_NAME: Final = 100
+"""Characters of the name of a kind of operation: it is a column of every listing."""
 
 _FIRST_LOOK_S: Final = 0.025
 _LONGEST_LOOK_S: Final = 1.0
@@ -135,8 +138,11 @@ class Fate:
         return self.store.scan()
 
     def _new(self, name: str, step: Step, key: object, *, auto_clean: bool) -> Operation:
-        if not isinstance(name, str) or not name.strip():
-            raise FateError(f"{name!r} names no kind of operation; use a word such as 'PRUNE'")
+        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+            raise UsageError(
+                f"{name!r:.80} names no kind of operation; use a word such as 'PRUNE', of at most "
+                f"{MAX_NAME} characters"
+            )
         return Operation(
             id=new_id(),
             name=name,

@@ -2,14 +2,17 @@
 
     runners   a few a pool: take an operation, run it until it ends or waits
     finder    reads the store for work: every `poll_s`, and at once when there is news
-    keeper    shows that this executor lives, breaks the reservations of those that do not, and
-              sweeps what is finished
+    heart     shows that this executor lives, however long the others take
+    keeper    breaks the reservations of those that do not live, and sweeps what is finished
 
 Several executors may share a store: a reservation is what decides.  One that was taken for dead
 finds out by its next write or sign of life, lets go of everything, and begins anew under another
 id.
 
 `stop` lets the steps that run now end, gives their operations back, and fails none.
+
+Of these threads none ends by an exception: what is wrong with one operation, or with one answer of
+the store, is logged, and the others go on.
 
 Lacks everything of operations themselves (`runner.py`) and of their order (`dispatch.py`).
 """
@@ -77,6 +80,7 @@ class Executor:
         self._is_over = threading.Event()
         self._has_news = False
         self._held: list[Operation] = []
+        self._look_s = min(lease_s / BEATS_PER_LEASE, LONGEST_LOOK_S)
         self._beaten_s = 0.0
         self._worker: Worker | None = None
         self._judge = store.new_judge(self._clock)
@@ -97,7 +101,13 @@ class Executor:
     # -- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register as a worker, and start the threads."""
+        """Register as a worker, and start the threads.
+
+        Raises:
+            UsageError: it was started before.
+        """
+        if self._others or self._stopping.is_set():
+            raise UsageError("these operations run, or ran, already; make another Fate")
         self._register()
         self._store.on_news(self.look)
         self._runners = [
@@ -109,6 +119,7 @@ class Executor:
         ]
         self._others = [
             threading.Thread(target=self._find, name="fate-finder", daemon=True),
+            threading.Thread(target=self._show_life, name="fate-heart", daemon=True),
             threading.Thread(target=self._look_after, name="fate-keeper", daemon=True),
         ]
         for thread in (*self._runners, *self._others):
@@ -163,20 +174,34 @@ class Executor:
 
         Returns:
             In how many seconds something may be run again; None: nothing waits.
+
+        Raises:
+            UsageError: threads do this already.
         """
-        while True:
-            self._beat_if_due()
-            worker = self._worker or self._register()
-            self._refresh(worker)
-            self._break_dead()
-            ran_any = False
-            for pool in self._pools.threads:
-                while (operation := self._dispatcher.take(pool)) is not None:
-                    ran_any = True
-                    self._run_one(operation, worker)
-            if not ran_any:
-                due_s = self._dispatcher.next_due_s()
-                return None if due_s is None else max(0.0, due_s - self._clock.monotonic_s())
+        if self._others:
+            raise UsageError("threads run these operations already; wait for them instead")
+        try:
+            while not self._stopping.is_set() and self._run_round():
+                pass
+        except BaseException:
+            # ^C may come anywhere: what was handed out must not count as being run for ever.
+            self._dispatcher = Dispatcher(self._pools)
+            raise
+        due_s = self._dispatcher.next_due_s()
+        return None if due_s is None else max(0.0, due_s - self._clock.monotonic_s())
+
+    def _run_round(self) -> bool:
+        """Run what the store has for us now; say whether that was anything."""
+        self._beat_if_due()
+        worker = self._worker or self._register()
+        self._refresh(worker)
+        self._break_dead()
+        ran_any = False
+        for pool in self._pools.threads:
+            while (operation := self._dispatcher.take(pool)) is not None:
+                ran_any = True
+                self._run_one(operation, worker)
+        return ran_any
 
     # -- threads -------------------------------------------------------------------------------
 
@@ -225,9 +250,9 @@ class Executor:
                 if worker is not None:
                     self._refresh(worker)
                 failures = 0
-            except OmidError as error:
+            except Exception as error:  # noqa: BLE001 - nobody else looks for work
                 failures += 1
-                log.warning("cannot look for operations: %s", error)
+                _log_trouble("cannot look for operations", error)
             with self._condition:
                 self._rest(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1] if failures else 0)
 
@@ -247,16 +272,20 @@ class Executor:
                 return
             self._condition.wait(until_s - now_s)
 
-    def _look_after(self) -> None:
-        look_s = min(self._lease_s / BEATS_PER_LEASE, LONGEST_LOOK_S)
-        while not self._is_over.wait(look_s):
+    def _show_life(self) -> None:
+        while not self._is_over.wait(self._look_s):
             try:
                 self._beat_if_due()
-                if not self._stopping.is_set():
-                    self._break_dead()
-                    self._sweeper.sweep_if_due()
-            except OmidError as error:
-                log.warning("cannot look after operations: %s", error)
+            except Exception as error:  # noqa: BLE001 - nobody else shows that we live
+                _log_trouble("cannot show that this executor lives", error)
+
+    def _look_after(self) -> None:
+        while not self._stopping.wait(self._look_s):
+            try:
+                self._break_dead()
+                self._sweeper.sweep_if_due()
+            except Exception as error:  # noqa: BLE001 - nobody else looks after what is left
+                _log_trouble("cannot look after operations", error)
 
     # -- parts of what the threads do ----------------------------------------------------------
 
@@ -306,3 +335,11 @@ class Executor:
         for operation in self._store.break_dead(self._judge, held):
             log.info("operation %s is free: its worker is dead", operation.id)
             self.offer(operation)
+
+
+def _log_trouble(what: str, error: Exception) -> None:
+    """Log what the store refuses in a line, and what nobody expects with all that is known."""
+    if isinstance(error, OmidError):
+        log.warning("%s: %s", what, error)
+    else:
+        log.error("%s", what, exc_info=error)

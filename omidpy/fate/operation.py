@@ -163,7 +163,7 @@ def key_text(key: object) -> str:
     """Return a submission's key as canonical JSON.
 
     Raises:
-        UsageError: it is no text, number, or tuple of those.
+        UsageError: it is no text, number, or tuple of those, or too long.
     """
     parts = key if isinstance(key, tuple | list) else (key,)
     if not parts or not all(type(part) in (str, int, bool) for part in parts):
@@ -171,7 +171,13 @@ def key_text(key: object) -> str:
             f"key={key!r} cannot name an operation; use text, a number, or a tuple of those, "
             'such as ("prune", "accounts")'
         )
-    return msgspec.json.encode(list(parts)).decode()
+    text = msgspec.json.encode(list(parts)).decode()
+    if len(text) > MAX_TEXT:
+        raise UsageError(
+            f"key={text[:40]}... has {len(text)} characters as JSON, and {MAX_TEXT} is the limit; "
+            "use a digest of it"
+        )
+    return text
 
 
 def shortened(text: str) -> str:

@@ -13,7 +13,8 @@ Killed between two writes, the next one to run it begins at the same call.  Rese
 IN_PROGRESS are one write where the step has no `ready` of its own.
 
 What a step raises never ends an executor, and what ends a process (an interrupt, SystemExit) never
-fails an operation: it is given back.
+fails an operation: it is given back.  So is one whose step raises while its executor is told to
+stop: ^C ends what a step has started, too, and the next executor calls it again.
 
 Source: Accumulo's TransactionRunner, less the gaps between its writes.
 """
@@ -96,6 +97,10 @@ class _Raised:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+class _Disturbed(Exception):
+    """What a step has raised while its executor was told to stop."""
 
 
 class Caller:
@@ -223,6 +228,8 @@ class _Run:
         self._write(lambda one: self._reserved(one, top, starts=starts))
         try:
             return self._go_on()
+        except _Disturbed as error:
+            return self._give_back(wait_s=0, waiting=str(error))
         except BaseException as error:
             if not isinstance(error, Exception):
                 # The process ends, or somebody wants it to: that is not the operation's failure.
@@ -353,7 +360,11 @@ class _Run:
             return ask()
         except ReservationLost:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it fails the step alone
+        except Exception as error:  # whatever it is, it fails the step alone
+            if (interrupt := _interrupt_behind(error)) is not None:
+                raise interrupt from error
+            if self.is_stopping:
+                raise _Disturbed(f"its executor was told to stop: {error!r}") from error
             return _Raised(error)
 
     def _write(self, change: Callable[[Operation], Operation]) -> None:
@@ -386,3 +397,11 @@ class _Run:
             log.warning("operation %s waits: %s", self.id, reason)
             self._write(lambda one: released(one, waiting=reason))
         return Ran(self._operation, UNKNOWN_STEP_S)
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the ^C that a step has made an error of its own of; None: there was none."""
+    behind: BaseException | None = error
+    while behind is not None and not isinstance(behind, KeyboardInterrupt):
+        behind = behind.__cause__ or behind.__context__
+    return behind

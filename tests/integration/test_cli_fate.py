@@ -89,6 +89,7 @@ def test_a_store_without_operations_has_none(cli: Cli, store: SqliteStore) -> No
     assert cli("status")[:2] == (0, "nothing is under way\n")
     assert cli("dump")[:2] == (0, "[]\n")
     assert json.loads(cli("summary", "--json")[1])["statusCounts"] == {}
+    assert cli("dump", "--json") == cli("--dump", "-j") == (0, "[]\n", "")
     assert store.tables() == []
 
 
@@ -353,6 +354,17 @@ def test_what_does_not_parse_is_shown_and_not_touched(
         assert code == 1
         assert "txadmin:status" in err
     assert store.get(FATE_TABLE, [row_of(bad.id)]) == cells
+
+
+@pytest.mark.parametrize("verb", ["list", "summary", "status", "delete"])
+def test_a_queue_that_does_not_parse_is_named(cli: Cli, fates: TableFateStore, verb: str) -> None:
+    """And nothing is deleted whose locks could not be."""
+    operation = made(fates, Status.FAILED)
+    assert fates.swap_lock_queue("t", None, b"{")
+    code, _, err = cli(verb, operation.id)
+    assert code == 1
+    assert "the queue for locks on table 't' holds b'{'" in err
+    assert fates.read(operation.id) == operation
 
 
 def test_a_store_of_a_newer_format_is_refused(

@@ -361,6 +361,62 @@ def test_an_executor_shows_life_some_times_in_its_lease_and_no_oftener(world: Wo
     assert store.calls["check_and_mutate"] == BEATS_PER_LEASE
 
 
+def test_an_executor_shows_life_while_a_sweep_takes_its_time(world: World) -> None:
+    """Whoever has ten thousand outcomes to remove must not be buried for it."""
+    store = FaultyStore(MemoryStore())
+    fates = TableFateStore(store)
+    fates.insert(an_operation(status=Status.SUCCESSFUL, finished_ms=1))
+    sweeps, goes_on = threading.Event(), threading.Event()
+
+    def hold(point: Point) -> None:
+        if threading.current_thread().name == "fate-keeper" and point.name.startswith("write"):
+            sweeps.set()
+            goes_on.wait(LONGEST_S)
+
+    store.plans.append(hold)
+    with quick(world, fates, lease_s=0.4):
+        assert sweeps.wait(LONGEST_S)
+        ((_, before),) = fates._workers.read_all().items()
+        wait_for(lambda: [*fates._workers.read_all().values()] != [before])
+        goes_on.set()
+
+
+@pytest.mark.parametrize("thread", ["fate-finder", "fate-keeper", "fate-heart"])
+def test_no_answer_of_the_store_ends_a_thread(
+    world: World, thread: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An executor without one of them would look as if it ran."""
+    store = FaultyStore(MemoryStore())
+    answered = threading.Semaphore(0)
+
+    def answer(_: Point) -> None:
+        if threading.current_thread().name == thread:
+            answered.release()
+            raise ValueError("an answer that nobody expects")
+
+    fates = TableFateStore(store)
+    with quick(world, fates, lease_s=0.4) as fate:
+        store.plans.append(answer)
+        for _ in range(3):
+            assert answered.acquire(timeout=LONGEST_S)
+        store.plans.clear()
+        assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+    assert "an answer that nobody expects" in caplog.text
+
+
+def test_an_executor_is_started_once(fates: TableFateStore, world: World) -> None:
+    """A second start would double its threads; none is run in the caller's thread meanwhile."""
+    with quick(world, fates) as fate:
+        for again in (fate.start, fate.run_pending):
+            with pytest.raises(UsageError, match="already"):
+                again()
+    closed = quick(world, fates)
+    closed.close()
+    for ended in (fate, closed):
+        with pytest.raises(UsageError, match="make another Fate"):
+            ended.start()
+
+
 def test_a_store_that_does_not_answer_for_a_while_is_waited_for(world: World) -> None:
     """What was done is written when it answers again, and not done again."""
     store = FaultyStore(MemoryStore())

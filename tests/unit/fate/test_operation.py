@@ -193,6 +193,13 @@ def test_what_cannot_be_a_key_is_refused(key: object) -> None:
         key_text(key)
 
 
+def test_a_key_that_is_too_long_is_refused() -> None:
+    """It is kept in one piece, and shown whole."""
+    assert len(key_text("x" * (MAX_TEXT - 4))) == MAX_TEXT
+    with pytest.raises(UsageError, match=f"{MAX_TEXT + 1} characters.* use a digest"):
+        key_text("x" * (MAX_TEXT - 3))
+
+
 def test_a_failure_says_what_and_where() -> None:
     """As much as a listing can show, and no more."""
 

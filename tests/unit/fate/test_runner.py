@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from omidpy.base.clock import ManualClock
-from omidpy.errors import FateError, OperationFailed, StorageUnavailable
+from omidpy.errors import FateError, OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Operation, Retry, Status, Step, step
 from omidpy.fate.operation import CANCELLED
 from omidpy.fate.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S, Ran
@@ -458,6 +458,60 @@ def test_what_ends_a_process_fails_no_operation(bench: Bench, error: BaseExcepti
     assert bench.world.diary == ["a", "b", "b"]
 
 
+def test_an_interrupt_that_a_step_wraps_fails_no_operation(bench: Bench) -> None:
+    """It is raised as what it is, to whoever runs operations in this thread."""
+
+    def wrap() -> None:
+        raise OSError("the connection was closed") from KeyboardInterrupt()
+
+    bench.world.on_call = {"a": [wrap]}
+    handle = bench.fate.submit("TEST", One("a"))
+    with pytest.raises(KeyboardInterrupt):
+        bench.fate.run_pending()
+    found = bench.read(handle.id)
+    assert (found.status, found.reservation) == (Status.IN_PROGRESS, None)
+    assert bench.finish(handle.id).status is Status.SUCCESSFUL
+
+
+def test_after_an_interrupt_anywhere_an_executor_goes_on(bench: Bench) -> None:
+    """What was handed out and not begun is handed out again."""
+    handle = bench.fate.submit("TEST", One("a"))
+
+    def interrupt(*_: object) -> Ran:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.fate._executor, "_run_one", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            bench.fate.run_pending()
+    assert bench.finish(handle.id).status is Status.SUCCESSFUL
+
+
+@pytest.mark.parametrize("phase", ["ready", "call", "undo"])
+def test_what_a_step_raises_while_its_executor_stops_fails_no_operation(
+    bench: Bench, phase: str
+) -> None:
+    """^C ends what the step had started, so it raises; the next executor calls it again."""
+    other = bench.another()
+
+    def stop() -> None:
+        other._executor.stop()
+        raise OSError("the other end has gone")
+
+    if phase == "undo":
+        bench.world.on_call = {"a": [ValueError("no")]}
+    getattr(bench.world, f"on_{phase}")["a"] = [stop]
+    handle = other.submit("TEST", One("a"))
+    other.run_pending()
+    found = bench.read(handle.id)
+    assert found.reservation is None
+    assert found.failures == 0
+    assert found.undo_errors == ()
+    assert "told to stop: OSError('the other end has gone')" in found.waiting
+    expected = Status.FAILED if phase == "undo" else Status.SUCCESSFUL
+    assert bench.finish(handle.id).status is expected
+
+
 def test_a_cancel_between_ready_and_call_wins(bench: Bench) -> None:
     """The executor finds out by its next write, and calls nothing."""
     handle = bench.fate.submit("TEST", One("a"))
@@ -774,8 +828,8 @@ def test_a_wait_that_takes_too_long_says_what_it_waits_for(bench: Bench) -> None
 
 def test_a_kind_without_a_name_is_refused(bench: Bench) -> None:
     """It chooses the pool, and is what a listing shows."""
-    for name in ("", "  ", 7):
-        with pytest.raises(FateError, match="names no kind of operation"):
+    for name in ("", "  ", 7, "x" * 101):
+        with pytest.raises(UsageError, match="names no kind of operation"):
             bench.fate.submit(name, One("a"))  # type: ignore[arg-type]  # that is the test
     assert list(bench.fate.operations()) == []
 
