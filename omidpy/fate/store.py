@@ -12,7 +12,7 @@ finds another version.
 
 Invariants:
 
-* A write lands only on the version that its writer saw.
+* A write lands only on the version that its writer saw (F1).
 * What raises `ReservationLost` has written nothing, or something that its successor has seen.
 * An id, a `write_id` and a worker are never used twice.
 

@@ -10,42 +10,41 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from omidpy.base.clock import ManualClock, SystemClock
-from omidpy.errors import OmidError
+from omidpy.base.clock import SystemClock
 from omidpy.fate.executor import Executor
 from omidpy.fate.store import FateStore
 from omidpy.fate.table_store import TableFateStore
 from omidpy.fate.zookeeper_session import Delete
 from omidpy.fate.zookeeper_store import ZooKeeperFateStore
 from omidpy.storage.hbase.thrift2 import Thrift2Store
-from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.fate_crashes.lives import (
+    DEATHS,
     LEASE_S,
     Ending,
-    Fates,
-    Killed,
-    Moment,
     Task,
     live,
     live_and_die,
     moments,
-    mortal,
     sweep,
 )
-from tests.machines.fate_crashes.world import End, end_of
+from tests.machines.fate_crashes.simulation import (
+    LEAST_WRITES,
+    check_deaths,
+    check_deaths_of_two,
+    check_lost_answers,
+)
+from tests.machines.fate_crashes.world import ENDS, End, end_of
 from tests.machines.hbase import HBase
 
 pytestmark = pytest.mark.integration
 
-DEATHS: Final = (Ending.DIES_BEFORE, Ending.DIES_AFTER)
 SAMPLED: Final = 13
 """One of so many moments by day, on servers."""
 
@@ -60,89 +59,24 @@ def how(request: pytest.FixtureRequest) -> str:
 # -- simulated -------------------------------------------------------------------------------------
 
 
-class Simulation:
-    """Lives on one store in memory, one after the other."""
-
-    def __init__(self, folder: Path, *, ends_well: bool) -> None:
-        """Begin with nothing."""
-        folder.mkdir()
-        self.task = Task(folder, ends_well)
-        self.store = MemoryStore()
-        self.clock = ManualClock()
-
-    def live(self, moment: Moment | None) -> Fates:
-        """Live until a moment, or to the end."""
-
-        def die() -> None:
-            raise Killed
-
-        life = Fates(moment, die)
-        with suppress(Killed):
-            live(self.task, mortal(TableFateStore(self.store), life), self.clock)
-        return life
-
-    def end(self) -> End:
-        """Let a fresh executor finish; return what is left."""
-        fates = TableFateStore(self.store)
-        live(self.task, fates, self.clock)
-        sweep(fates, self.clock)
-        return end_of(self.task.folder, fates)
-
-
 def test_whenever_an_executor_dies_the_next_one_finishes(tmp_path: Path, how: str) -> None:
     """Before and after every single write, in memory."""
-    spared = Simulation(tmp_path / "spared", ends_well=how == "well")
-    count = spared.live(None).count
-    assert count > 15
-    expected = spared.end()
-    for moment in moments(count, DEATHS):
-        simulation = Simulation(tmp_path / f"{moment}", ends_well=how == "well")
-        assert simulation.live(moment).is_dead
-        assert simulation.end() == expected, moment
+    check_deaths(tmp_path, ends_well=how == "well")
 
 
-def test_whenever_two_die_one_after_the_other_the_third_finishes(
-    tmp_path: Path,
-    how: str,
-) -> None:
+def test_whenever_two_die_one_after_the_other_the_third_finishes(tmp_path: Path, how: str) -> None:
     """A successor is no safer than its predecessor."""
-    spared = Simulation(tmp_path / "spared", ends_well=how == "well")
-    count = spared.live(None).count
-    expected = spared.end()
-    for first in moments(count, DEATHS, every=5):
-        for second in moments(count, DEATHS, every=7):
-            simulation = Simulation(tmp_path / f"{first} {second}", ends_well=how == "well")
-            simulation.live(first)
-            simulation.live(second)
-            assert simulation.end() == expected, (first, second)
+    check_deaths_of_two(tmp_path, ends_well=how == "well")
 
 
 @pytest.mark.parametrize("ending", [Ending.LOST, Ending.FAILED, Ending.HELD_UP])
 def test_whichever_answer_is_lost_the_executor_goes_on(
-    tmp_path: Path,
-    how: str,
-    ending: Ending,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, how: str, ending: Ending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Done or not, or on its way: what arrives when all is over changes nothing."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr(Executor, "_patience", lambda *_: True)
-    spared = Simulation(tmp_path / "spared", ends_well=how == "well")
-    count = spared.live(None).count
-    expected = spared.end()
-    for moment in moments(count, [ending]):
-        simulation = Simulation(tmp_path / f"{moment}", ends_well=how == "well")
-        try:
-            life = simulation.live(moment)
-        except Exception as error:
-            error.add_note(str(moment))
-            raise
-        ended = simulation.end()
-        assert ended == expected, moment
-        for arrive in life.late:
-            with suppress(OmidError):
-                arrive()
-        assert simulation.end() == expected, moment
+    check_lost_answers(tmp_path, ending, ends_well=how == "well")
 
 
 # -- real ------------------------------------------------------------------------------------------
@@ -199,12 +133,12 @@ def check_all(
 
     opened, spared = place(), task("spared")
     count = live_and_die(spared, opened, None)
-    assert count > 15
-    expected = ended(spared, opened)
+    assert count > LEAST_WRITES
+    assert ended(spared, opened) == ENDS[ends_well]
     for moment in moments(count, DEATHS, every=every):
         opened, doomed = place(), task(f"{moment}")
         live_and_die(doomed, opened, moment)
-        assert ended(doomed, opened) == expected, moment
+        assert ended(doomed, opened) == ENDS[ends_well], moment
 
 
 def test_whenever_a_process_is_killed_the_next_one_finishes_on_a_file(

@@ -58,6 +58,9 @@ class Ending(StrEnum):
     HELD_UP = "it arrives when all is over, and nobody answers"
 
 
+DEATHS: Final = (Ending.DIES_BEFORE, Ending.DIES_AFTER)
+
+
 @dataclass(frozen=True)
 class Moment:
     """At the write of this number, from 1."""
@@ -72,6 +75,8 @@ class Fates:
 
     moment: Moment | None
     die: Callable[[], object]
+    check: Callable[[], object] = lambda: None
+    """Called after each write."""
     count: int = 0
     is_dead: bool = False
     late: list[Callable[[], object]] = field(default_factory=list)
@@ -90,6 +95,7 @@ class Fates:
         if ending in (Ending.HELD_UP, Ending.FAILED):
             raise StorageUnavailable("nobody answers")
         answer = work()
+        self.check()
         if ending is Ending.DIES_AFTER:
             self._end()
         if ending is Ending.LOST:
