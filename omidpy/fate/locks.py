@@ -7,8 +7,8 @@ served first, and a reader behind a waiting writer waits too.
 
 A lock belongs to an operation's id and to no process.  After a crash whoever runs the operation
 asks again, finds it in the queue, and holds what it held.  Locks end when they are released, and at
-the latest with their operation (F6): the executor releases what is left, and a sweep what belonged to
-operations that are finished or gone.
+the latest with their operation (F6): the executor releases what is left, and a sweep what belonged
+to operations that are finished or gone.
 
     def ready(self, tx, env):
         return env.locks.write("accounts", tx.id)       # None, or how long to wait and for whom

@@ -11,8 +11,8 @@ was written since the record was read (`Operation.version`), so that what is che
 where it is written.  There is no other guard: an executor whose reservation somebody broke has an
 old version in its hand, and its next write fails.
 
-The end is one change: status, result and the empty stack together (F2).  Steps are pushed only while an
-operation goes forward, and taken away only while it is undone or as it ends.
+The end is one change: status, result and the empty stack together (F2).  Steps are pushed only
+while an operation goes forward, and taken away only while it is undone or as it ends.
 
 Source: Accumulo's statuses, and which of them may follow which.  Unlike it a step that failed to be
 undone is listed (`undo_errors`), and behind a pivot nothing is undone.

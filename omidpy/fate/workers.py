@@ -10,8 +10,9 @@ locks that die with their process, a worker holds one for life, so that its deat
 too.  The locks are numbered, because each leaves a small file: whoever takes one removes the rows
 of those who had it before.
 
-A dead worker stays dead (F4).  It replaces its row only as it last wrote it, and a row that somebody
-removed is not written again; a paused process then learns that its reservations are broken.
+A dead worker stays dead (F4).  It replaces its row only as it last wrote it, and a row that
+somebody removed is not written again; a paused process then learns that its reservations are
+broken.
 
 Source: Accumulo ties reservations to an ephemeral node; a store of cells has none.
 """
