@@ -42,7 +42,7 @@ from tso.core.machine import Machine
 from tso.core.settings import Settings
 from tso.http import HttpEndpoint, PrometheusMetrics
 from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
-from tso.log import configure_logging, log_event
+from tso.log import announce, configure_logging, flush_logging, log_event
 from tso.persist import NoPersistence, Persistence, StorePersistence
 from tso.server import MAX_CONNECTION_COUNT, OracleServer
 from tso.zk_lease import ZooKeeperLease
@@ -53,6 +53,9 @@ EXIT_STORE: Final = 1
 EXIT_CONFIG: Final = 2
 EXIT_LEASE_LOST: Final = 3
 EXIT_INVARIANT: Final = 70
+
+RESERVED_DESCRIPTOR_COUNT: Final = 160
+"""Files and sockets that are no client's: the store, the lease, metrics, those just refused."""
 
 STANDBY_LOOK_S: Final = 0.1
 BIND_S: Final = 2.0
@@ -81,18 +84,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(config.as_toml())
         return 0
     configure_logging()
-    _allow_many_sockets()
+    connection_count = allowed_connection_count()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(_Service(config).run())
+        code = runner.run(_Service(config, connection_count).run())
     if code not in (0, EXIT_CONFIG):
         # A thread may hang in a store that does not answer; nothing is left to wait for.
-        sys.stderr.flush()
+        flush_logging()
         os._exit(code)
     return code
 
 
-def _allow_many_sockets() -> None:
-    """Use as many file descriptors as we may: the default of many systems is 1,024."""
+def allowed_connection_count() -> int:
+    """Use as many file descriptors as we may, and say for how many clients they are enough.
+
+    The default of many systems is 1,024.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = (
         min(2 * MAX_CONNECTION_COUNT, hard)
@@ -101,6 +107,10 @@ def _allow_many_sockets() -> None:
     )
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTION_COUNT
+    return max(1, min(MAX_CONNECTION_COUNT, soft - RESERVED_DESCRIPTOR_COUNT))
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop]:
@@ -116,8 +126,9 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop]:
 class _Service:
     """One run of the daemon."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, connection_count: int = MAX_CONNECTION_COUNT) -> None:
         self._config = config
+        self._connection_count = connection_count
         self._clock: Clock = SystemClock()
         self._metrics: Metrics = NO_METRICS
         self._stop = asyncio.Event()
@@ -154,7 +165,7 @@ class _Service:
     def _signalled(self, number: int) -> None:
         if self._stop.is_set():
             log_event(logger, logging.WARNING, "killed", signal=signal.Signals(number).name)
-            sys.stderr.flush()
+            flush_logging()
             os._exit(128 + number)
         log_event(logger, logging.INFO, "stopping", signal=signal.Signals(number).name)
         self._stop.set()
@@ -294,6 +305,7 @@ class _Service:
             clock=self._clock,
             metrics=self._metrics,
             executor=self._executor,
+            connection_count=self._connection_count,
         )
         if lease is not None:
             shown = address_text(self._config.advertise or _reachable(address))
@@ -312,7 +324,7 @@ class _Service:
                 max_transaction_age_ms=age_ms,
                 engine="compiled" if is_compiled() else "interpreted",
             )
-            print(f"listening on {address_text(address)}", file=sys.stderr, flush=True)
+            announce(f"listening on {address_text(address)}")
             return await self._until_the_end(self._server)
         finally:
             await self._server.close()

@@ -1,6 +1,8 @@
 """Answer /metrics and /healthz, for those who watch an oracle.  Off unless asked for.
 
-Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.
+Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Whoever
+comes takes the place of the one that has said nothing for longest, so that nobody can keep those
+out who ask whether the oracle is well; and /healthz waits for no /metrics, whose pages are long.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 MAX_REQUEST_BYTES: Final = 8192
-MAX_CONNECTION_COUNT: Final = 32
+MAX_SILENT_COUNT: Final = 32
+"""Connections that have not said yet what they want."""
+
+MAX_PAGE_COUNT: Final = 16
+"""Pages of metrics that are on their way."""
+
 REQUEST_TIMEOUT_S: Final = 5.0
 
 _BUCKETS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 100, 1000, 10_000)
@@ -59,7 +66,8 @@ class HttpEndpoint:
         """Serve these numbers, and 200 or 503 for health."""
         self._metrics = metrics
         self._is_healthy = is_healthy
-        self._connection_count = 0
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        self._page_count = 0
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -76,24 +84,34 @@ class HttpEndpoint:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connection_count += 1
+        self._silent[writer] = None
+        if len(self._silent) > MAX_SILENT_COUNT:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
+        is_page = False
         try:
-            if self._connection_count <= MAX_CONNECTION_COUNT:
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._response(head))
-                    await writer.drain()
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                self._silent.pop(writer, None)
+                is_page = self._page_count < MAX_PAGE_COUNT and head.startswith(b"GET /metrics ")
+                self._page_count += is_page
+                writer.write(self._response(head, may_be_page=is_page))
+                await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a client that does not speak HTTP, or went away, gets nothing
         finally:
-            self._connection_count -= 1
+            self._silent.pop(writer, None)
+            self._page_count -= is_page
             writer.close()
 
-    def _response(self, head: bytes) -> bytes:
+    def _response(self, head: bytes, *, may_be_page: bool) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n"
         if words[0] != b"GET" or len(words) != 3:
             status, body = HTTPStatus.METHOD_NOT_ALLOWED, b"GET only\n"
+        elif words[1] == b"/metrics" and not may_be_page:
+            status, body = HTTPStatus.SERVICE_UNAVAILABLE, b"too many ask for the metrics\n"
         elif words[1] == b"/metrics":
             status, kind, body = HTTPStatus.OK, CONTENT_TYPE_LATEST, self._page()
         elif words[1] == b"/healthz":

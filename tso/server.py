@@ -51,6 +51,11 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTION_COUNT: Final = 4096
 BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections taken in one turn.
+
+One that is refused has its descriptor for four turns, which must be spare."""
+
 MAX_BUFFERED_BYTES: Final = 64 * 1024 * 1024
 """Unfinished requests of all clients together; past it, whoever has the most is closed."""
 
@@ -118,6 +123,7 @@ class OracleServer:
         clock: Clock,
         metrics: Metrics,
         executor: ThreadPoolExecutor,
+        connection_count: int = MAX_CONNECTION_COUNT,
     ) -> None:
         """Prepare to serve.
 
@@ -130,6 +136,7 @@ class OracleServer:
             metrics: Where counters go.
             executor: Its one thread is the only one that uses `persistence` and `lease`.  The
                 server has it to itself from the first batch until `close`.
+            connection_count: Clients at most; each takes a file descriptor.
         """
         self.loop = asyncio.get_running_loop()
         self.capabilities = capabilities
@@ -140,6 +147,7 @@ class OracleServer:
         self._clock = clock
         self._metrics = metrics
         self._executor = executor
+        self._connection_count = connection_count
         self._connections: set[Connection] = set()
         self._last_left = asyncio.Event()
         self._behind_count = 0
@@ -158,8 +166,9 @@ class OracleServer:
     async def listen(self, listening: socket.socket) -> None:
         """Answer from now on."""
         self._listener = await self.loop.create_server(
-            lambda: Connection(self), sock=listening, backlog=BACKLOG
+            lambda: Connection(self), sock=listening, backlog=ACCEPTED_AT_ONCE
         )
+        listening.listen(BACKLOG)
         self._tick()
         self._watch()
 
@@ -203,9 +212,9 @@ class OracleServer:
         """Take in a connection, or say why not."""
         self._connections.add(connection)
         self._last_left.clear()
-        if len(self._connections) <= MAX_CONNECTION_COUNT:
+        if len(self._connections) <= self._connection_count:
             return None
-        return f"there are {MAX_CONNECTION_COUNT} connections already"
+        return f"there are {self._connection_count} connections already"
 
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""

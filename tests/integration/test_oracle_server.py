@@ -337,11 +337,11 @@ def test_answers_that_leave_together_are_joined_at_once(monkeypatch: pytest.Monk
     run(test)
 
 
-def test_connections_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_beyond_the_limit_are_refused() -> None:
     """The others go on."""
-    monkeypatch.setattr(server_module, "MAX_CONNECTION_COUNT", 2)
 
     async def test(running: Running) -> None:
+        running.server._connection_count = 2
         first, _ = await running.connect(), await running.connect()
         third = await running.connect(shakes_hands=False)
         assert await third.receive() is None

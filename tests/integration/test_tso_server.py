@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -28,7 +32,9 @@ from omidpy.oracle.tcp import TcpOracle, parse_address
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
 from tests.machines.processes import ServerProcess, tso_server
+from tso.cli import RESERVED_DESCRIPTOR_COUNT, allowed_connection_count
 from tso.embedded import EmbeddedOracle
+from tso.server import MAX_CONNECTION_COUNT
 
 pytestmark = pytest.mark.integration
 
@@ -391,3 +397,56 @@ def test_health_and_metrics_are_served_where_asked(url: str) -> None:
             urllib.request.urlopen(f"{base}/secrets", timeout=30)
         caught.value.close()
         oracle.close()
+
+
+def test_neither_bad_clients_nor_an_unread_log_stop_the_server() -> None:
+    """At 256 descriptors either hung it, or filled the log with sockets it could not accept."""
+    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    without_uvloop = (
+        "import sys; sys.modules['uvloop'] = None; import tso.cli; sys.exit(tso.cli.main())"
+    )
+    program = (sys.executable, "-c", without_uvloop)
+    server = subprocess.Popen(
+        [*limited, *program, "--store", "null:", "--listen", "127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stderr is not None
+    try:
+        line = next(line for line in server.stderr if line.startswith("listening on "))
+        address = line.split()[-1]
+        oracle = TcpOracle(address)
+        assert oracle.begin().start_ts > 0
+        server.send_signal(signal.SIGSTOP)
+        held = [Raw(address) for _ in range(300)]
+        server.send_signal(signal.SIGCONT)
+        assert oracle.begin().start_ts > 0
+        for _ in range(1500):
+            bad = Raw(address)
+            with contextlib.suppress(OSError):
+                bad.send(b"no handshake")
+            bad.socket.close()
+        assert oracle.begin().start_ts > 0
+        for raw in held:
+            raw.socket.close()
+        oracle.close()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
+        rest = server.stderr.read()
+        assert "connection-closed" in rest
+        assert "accept" not in rest
+    finally:
+        server.kill()
+        server.wait(60)
+        server.stderr.close()
+
+
+def test_the_limit_of_descriptors_bounds_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client too many is refused; a socket too many cannot even be accepted."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 300))
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    assert allowed_connection_count() == 300 - RESERVED_DESCRIPTOR_COUNT
+    assert set_to == [(300, 300)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**20, 2**20))
+    assert allowed_connection_count() == MAX_CONNECTION_COUNT

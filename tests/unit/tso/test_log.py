@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import threading
 
 import pytest
 
+from omidpy.base.clock import ManualClock
 from tso import log
 
 
@@ -28,6 +31,7 @@ def test_an_event_comes_first_and_a_sentence_is_a_value(lines: io.StringIO) -> N
     logger.name = "tso.persist"
     log.log_event(logger, logging.INFO, "stopped", signal="SIGTERM", reason="two words")
     logger.warning("Omid kept its timestamps elsewhere")
+    log.flush_logging()
     event, sentence = lines.getvalue().splitlines()
     assert event.startswith("stopped time=")
     assert event.endswith(' level=info signal=SIGTERM reason="two words"')
@@ -35,3 +39,46 @@ def test_an_event_comes_first_and_a_sentence_is_a_value(lines: io.StringIO) -> N
     assert sentence.endswith(
         ' level=warning logger=tso.persist message="Omid kept its timestamps elsewhere"'
     )
+
+
+def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
+    """An unread stderr and 1,500 bad connections stopped the oracle."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as reader, os.fdopen(writing, "w") as stream:
+        handler = log.PatientHandler(stream)
+        logger = logging.Logger("tso")  # noqa: LOG001 - one of its own
+        logger.addHandler(handler)
+        line = "x" * 1000
+
+        def log_much() -> None:
+            for _ in range(1500):
+                logger.warning(line)
+
+        flood = threading.Thread(target=log_much)
+        flood.start()
+        flood.join(30)
+        is_stuck = flood.is_alive()
+        for _ in range(log.MAX_BURST_LINES):
+            assert reader.readline() == f"{line}\n"
+        flood.join(30)
+        handler.flush()
+    assert not is_stuck
+
+
+def test_lines_are_limited_in_rate_and_the_lost_ones_counted() -> None:
+    """What a hostile client makes us say filled 50 MB in ten seconds."""
+    clock, written = ManualClock(), io.StringIO()
+    handler = log.PatientHandler(written, clock=clock.monotonic_s)
+    logger = logging.Logger("tso")  # noqa: LOG001 - one of its own
+    logger.addHandler(handler)
+    for _ in range(log.MAX_BURST_LINES + 7):
+        logger.warning("again")
+    clock.advance(2.5 / log.MAX_LINES_PER_S)
+    for number in range(3):
+        logger.warning("number %d", number)
+    handler.flush()
+    assert written.getvalue().count("again") == log.MAX_BURST_LINES
+    lost, *last = written.getvalue().splitlines()[log.MAX_BURST_LINES :]
+    assert lost.startswith("log-lines-lost time=")
+    assert lost.endswith(" level=warning count=7")
+    assert last == ["number 0", "number 1"]

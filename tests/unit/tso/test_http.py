@@ -1,0 +1,70 @@
+"""Health and metrics: who may ask, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tso import http
+from tso.http import MAX_PAGE_COUNT, MAX_SILENT_COUNT, HttpEndpoint, PrometheusMetrics
+
+
+async def _ask(port: int, path: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    answer = await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+    return answer
+
+
+async def _leave(endpoint: HttpEndpoint, writers: list[asyncio.StreamWriter]) -> None:
+    for writer in writers:
+        writer.transport.abort()
+    endpoint.close()
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+    for _ in range(10):  # the last sockets are closed in the turns that follow
+        await asyncio.sleep(0)
+
+
+def test_those_who_say_nothing_keep_nobody_from_asking_for_health(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A supervisor that hears nothing kills a healthy oracle."""
+    monkeypatch.setattr(http, "REQUEST_TIMEOUT_S", 1000.0)
+
+    async def main() -> None:
+        endpoint = HttpEndpoint(PrometheusMetrics(), lambda: True)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        silent = [
+            await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_SILENT_COUNT + 5)
+        ]
+        assert (await _ask(port, "/healthz")).endswith(b"ok\n")
+        first, _ = silent[0]
+        assert await asyncio.wait_for(first.read(), 10) == b""
+        await _leave(endpoint, [writer for _, writer in silent])
+
+    asyncio.run(main())
+
+
+def test_health_waits_for_no_page_of_metrics() -> None:
+    """Pages that nobody reads are bounded, and health has its own way."""
+
+    async def main() -> None:
+        metrics = PrometheusMetrics()
+        for number in range(5000):
+            metrics.gauge(f"tso.{number}" + 200 * "x", number)
+        endpoint = HttpEndpoint(metrics, lambda: True)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        deaf = []
+        for _ in range(MAX_PAGE_COUNT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert await asyncio.wait_for(reader.readline(), 30) == b"HTTP/1.1 200 OK\r\n"
+            deaf.append(writer)
+        assert (await _ask(port, "/metrics")).startswith(b"HTTP/1.1 503 ")
+        assert (await _ask(port, "/healthz")).endswith(b"ok\n")
+        await _leave(endpoint, deaf)
+
+    asyncio.run(main())
