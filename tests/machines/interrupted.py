@@ -1,0 +1,75 @@
+"""Stores to interrupt: in memory, in a file, and beside a `tso-server`."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import omidpy
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.testing.sweep import DEADLINE_S, World
+from tests.machines.processes import tso_server
+
+MEMORY: Final = World(lambda: omidpy.connect("memory:"))
+
+_IN_MEMORY: Final = Path("/dev/shm")
+"""Thousands of commits are synced, and what a disk takes for that is not the question here."""
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Return a folder, for the length of a block, whose files cost no disk where that can be."""
+    where = _IN_MEMORY if _IN_MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+@contextmanager
+def a_file(*, deadline_s: float = DEADLINE_S) -> Iterator[World]:
+    """Return a store in a file with the oracle in the process; another process writes it too."""
+    with folder() as path, _another_writer(path / "store.db") as write:
+        url = f"sqlite:///{path}/store.db"
+        yield World(lambda: omidpy.connect(url), write, deadline_s)
+
+
+@contextmanager
+def _another_writer(path: Path) -> Iterator[Callable[[], None]]:
+    """Return what writes to the file as another process does, durably every other time."""
+    store = SqliteStore(path, lock_timeout_s=5)
+    store.create_table(TableSchema("plain", [FamilySchema(b"f")]))
+    versions = itertools.count(1)
+
+    def write() -> None:
+        version = next(versions)
+        put = Put(b"f", b"q", version, b"v")
+        store.write({"plain": [RowMutation(b"r", puts=(put,))]}, durable=version % 2 == 0)
+
+    yield write
+    store.close()
+
+
+@contextmanager
+def a_server() -> Iterator[World]:
+    """Return a store in a file with a `tso-server`."""
+    with folder() as path, beside_a_server(f"sqlite:///{path}/store.db") as world:
+        yield world
+
+
+@contextmanager
+def beside_a_server(url: str, *, deadline_s: float = DEADLINE_S) -> Iterator[World]:
+    """Return a store with a `tso-server`; another client commits to it too."""
+    with tso_server(url) as server, omidpy.connect(url, tso=server.address) as other:
+        other.create_table("others", families=["f"])
+        numbers = itertools.count()
+
+        def commit() -> None:
+            with other.begin() as tx:
+                tx.table("others").put(b"%d" % next(numbers), {b"f:q": b"v"})
+
+        yield World(lambda: omidpy.connect(url, tso=server.address), commit, deadline_s)
