@@ -13,6 +13,7 @@ from omidpy.cli import (
     compact,
     doctor,
     fate,
+    fsck,
     init,
     status,
     table,
@@ -52,6 +53,7 @@ app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("doctor")(doctor.doctor)
 app.command("status")(status.status)
+app.command("fsck")(fsck.fsck)
 app.command("watermarks")(watermarks.watermarks)
 app.command("verify")(verify.verify)
 app.add_typer(table.app, name="table")

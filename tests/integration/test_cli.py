@@ -419,9 +419,28 @@ def test_history_says_which_runs_kept_commits(cli: Cli) -> None:
     assert [line.split("  ")[2] for line in out.splitlines()[1:]] == ["held back", "done"]
 
 
+def test_fsck_finds_and_repairs_and_says_so(cli: Cli) -> None:
+    """Exit code 3 while something is left: here a cell of nobody's, and an entry of a blocker."""
+    found = document(cli, "fsck", "--settle", "0s", code=3)
+    assert found["counts"] == {"unhealed": 1, "uncommitted": 1}
+    assert (found["clean"], found["repaired"], found["low_watermark"]) == (False, {}, 1000)
+    assert [one["row"] for one in found["findings"]] == [b"a".hex(), b"z".hex()]
+    assert "java" in found["notes"][0]
+    code, out, _ = cli("fsck", "--settle", "0s", "--repair")
+    assert code == 3
+    assert "unhealed: t row 61 column cf:71 at version 100 (repaired)" in out
+    assert "1 unhealed, 1 of them repaired" in out
+    assert document(cli, "fsck", "--settle", "0s", code=3)["counts"] == {"uncommitted": 1}
+    cli("table", "adopt", "java", "--apply")
+    cli("compact", "--grace", "0s")
+    assert document(cli, "fsck")["clean"] is True
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (("fsck", "--settle", "soon"), 2, "--settle is 'soon'"),
+        (("fsck", "--tables", "java"), 2, "java is no table of ours"),
         (("table", "ignore", "t", "--families", "cf"), 2, "family cf of table t is ours"),
         (("table", "ignore", "t", "--families", "no"), 2, "no family no; it has cf"),
         (("table", "ignore", "java", "--families", ","), 2, "--families"),

@@ -1,0 +1,164 @@
+"""What can be wrong with a store, as `omidpy fsck` says it: values, and a sentence for each kind.
+
+Everything here lies at or below the low watermark that the check began with, so that nobody who is
+at work can still come to make it right by himself, but for what he is about to finish.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from compactor.obstacles import shown
+from omidpy.model import Cell, base
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    UNHEALED = "unhealed"
+    BROKEN_CLAIM = "broken-claim"
+    UNCOMMITTED = "uncommitted"
+    UNPROVEN = "unproven"
+    ORPHAN_SHADOW = "orphan-shadow"
+    LEAKED_ENTRY = "leaked-entry"
+    ENTRY_WITHOUT_CELLS = "entry-without-cells"
+    MALFORMED_SHADOW = "malformed-shadow"
+    MALFORMED_ENTRY = "malformed-entry"
+    MALFORMED_FACT = "malformed-fact"
+    UNREADABLE = "unreadable"
+    WATERMARK_REGRESSED = "watermark-regressed"
+
+
+COMPACT: Final = "`omidpy compact` does so, and `omidpy fsck --repair`"
+
+MEANING: Final[Mapping[Kind, str]] = {
+    Kind.UNHEALED: f"committed, and without a shadow cell: its client died; {COMPACT}",
+    Kind.BROKEN_CLAIM: (
+        "committed, and without a shadow cell, in rows that a compaction has claimed to be healed: "
+        "its entry may go while it is needed; --repair heals it and withdraws the claim; find out "
+        "whether the table was restored, copied into, or written past its transactions"
+    ),
+    Kind.UNCOMMITTED: (
+        "of a transaction that did not commit and no longer can; nobody sees it, and `omidpy "
+        "compact` drops it"
+    ),
+    Kind.UNPROVEN: (
+        "without a shadow cell, and without an entry where entries have been forgotten: either it "
+        "came late, from a client that could not commit any more, or it was committed and its "
+        "proof is lost; nobody sees it; --repair leaves it, `omidpy compact` drops it"
+    ),
+    Kind.ORPHAN_SHADOW: f"a shadow cell whose data cell is gone; it can be dropped: {COMPACT}",
+    Kind.LEAKED_ENTRY: (
+        "an entry that no cell needs any more: its client died before it removed it; `omidpy "
+        "compact` prunes it, once what it rests on is as old as the grace"
+    ),
+    Kind.ENTRY_WITHOUT_CELLS: (
+        "an entry of which no table holds a cell: its tables were dropped, or its versions "
+        "collected; `omidpy compact` prunes it, once what it rests on is as old as the grace"
+    ),
+    Kind.MALFORMED_SHADOW: "",
+    Kind.MALFORMED_ENTRY: "",
+    Kind.MALFORMED_FACT: "",
+    Kind.UNREADABLE: "",
+    Kind.WATERMARK_REGRESSED: "",
+}
+"""What each kind means and who mends it; empty where the finding says so itself."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    kind: Kind
+    table: str
+    row: str = ""
+    """In hexadecimal, as are family and qualifier."""
+    family: str = ""
+    qualifier: str = ""
+    version: int = 0
+    start_ts: int = 0
+    """The transaction that it is about; 0 for none."""
+    detail: str = ""
+    """What is known beside its kind."""
+    repaired: bool = False
+
+    @classmethod
+    def of(cls, kind: Kind, table: str, cell: Cell, detail: str = "") -> Finding:
+        """Describe a cell."""
+        return cls(
+            kind,
+            table,
+            cell.row.hex(),
+            cell.family.hex(),
+            cell.qualifier.hex(),
+            cell.version,
+            base(cell.version),
+            detail,
+        )
+
+    def text(self) -> str:
+        """Return the finding as a person reads it."""
+        what = f"{self.kind}: {self.table}"
+        if self.row:
+            what += f" row {shown(bytes.fromhex(self.row))}"
+        if self.qualifier or self.family:
+            family = bytes.fromhex(self.family).decode(errors="backslashreplace")
+            what += f" column {family}:{shown(bytes.fromhex(self.qualifier))}"
+        if self.version:
+            what += f" at version {self.version}"
+        elif self.start_ts:
+            what += f" start_ts {self.start_ts}"
+        if self.detail:
+            what += f": {self.detail}"
+        return what + (" (repaired)" if self.repaired else "")
+
+
+class CheckReport(msgspec.Struct, frozen=True):
+    """What a check found."""
+
+    findings: Sequence[Finding]
+    """The first of each kind."""
+    counts: Mapping[Kind, int]
+    """Of all that were found."""
+    repaired: Mapping[Kind, int]
+    low_watermark: int
+    """Nothing above it was judged."""
+    rows_read: int = 0
+    cells_read: int = 0
+    entries_read: int = 0
+    invalidations: int = 0
+    """Invalidations at or below the low watermark, which wait for their grace."""
+    notes: Sequence[str] = ()
+
+    @property
+    def left(self) -> int:
+        """How many findings nobody has repaired."""
+        return sum(self.counts.values()) - sum(self.repaired.values())
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return {"clean": not self.left, **document}
+
+
+class Tally:
+    """Findings as they come: all are counted, and the first of each kind are kept."""
+
+    def __init__(self, most: int) -> None:
+        """Keep `most` of each kind."""
+        self._most = most
+        self.kept: list[Finding] = []
+        self.counts: Counter[Kind] = Counter()
+        self.repaired: Counter[Kind] = Counter()
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Count findings."""
+        for one in findings:
+            self.counts[one.kind] += 1
+            self.repaired[one.kind] += one.repaired
+            if self.counts[one.kind] <= self._most:
+                self.kept.append(one)
