@@ -52,6 +52,10 @@ class Host(Protocol):
         """Take in a connection, or say why not."""
         ...
 
+    def greet(self, connection: Connection) -> None:
+        """Note who a connection belongs to: it shook hands."""
+        ...
+
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""
         ...
@@ -115,6 +119,7 @@ class Connection(asyncio.Protocol):
         self._count_bytes(self._session.buffered_bytes)
         self._server.make_room()
         if reply:
+            self._server.greet(self)
             self.write(reply)
         if questions:
             self._server.ask(self, questions)
@@ -152,6 +157,11 @@ class Connection(asyncio.Protocol):
         self.data_received(b"")
         if not self._session.has_more and not self._server.is_full:
             self._resume_reading()
+
+    @property
+    def client(self) -> int:
+        """Who the client says it is; 0 if it says nothing."""
+        return self._session.client
 
     @property
     def unsent_bytes(self) -> int:

@@ -35,6 +35,7 @@ from tso.core.events import (
     Flush,
     Flushed,
     FlushResult,
+    Left,
     Now,
     Question,
     Send,
@@ -149,6 +150,7 @@ class OracleServer:
         self._executor = executor
         self._connection_count = connection_count
         self._connections: set[Connection] = set()
+        self._clients: dict[int, set[Connection]] = {}
         self._last_left = asyncio.Event()
         self._behind_count = 0
         self._paused: list[Connection] = []
@@ -216,9 +218,19 @@ class OracleServer:
             return None
         return f"there are {self._connection_count} connections already"
 
+    def greet(self, connection: Connection) -> None:
+        """Note who a connection belongs to: it shook hands."""
+        if connection.client:
+            self._clients.setdefault(connection.client, set()).add(connection)
+
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""
         self._connections.discard(connection)
+        others = self._clients.get(connection.client, set())
+        others.discard(connection)
+        if not others:
+            self._clients.pop(connection.client, None)
+            self._tell(Left(self._now(), connection, connection.client))
         if not self._connections:
             self._last_left.set()
 
@@ -250,7 +262,8 @@ class OracleServer:
 
     def ask(self, connection: Connection, questions: list[Question]) -> None:
         """Put a client's questions to the machine."""
-        self._tell(Asked(self._now(), [(connection, question) for question in questions]))
+        asked = [(connection, question) for question in questions]
+        self._tell(Asked(self._now(), asked, connection.client))
 
     @property
     def turn_requests(self) -> int:

@@ -41,6 +41,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
+from tso.core.clients import ANYBODY
 from tso.core.engine import commit_frame, read_commit, timestamp_frame
 from tso.core.events import Answer, Question
 
@@ -72,11 +73,17 @@ class Session:
         self._features = Feature.NONE
         self._shows_watermark = False
         self._has_more = False
+        self._client = ANYBODY
 
     @property
     def is_open(self) -> bool:
         """Say whether the handshake is done."""
         return self._phase is _Phase.OPEN
+
+    @property
+    def client(self) -> int:
+        """Who the client says it is; 0 if it says nothing."""
+        return self._client
 
     @property
     def buffered_bytes(self) -> int:
@@ -142,6 +149,7 @@ class Session:
             self._phase = _Phase.REFUSED
             return frame(encode_response(HandshakeResponse(is_compatible=False, capabilities=None)))
         self._phase = _Phase.OPEN
+        self._client = max(request.capabilities.client or ANYBODY, ANYBODY)
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
         self._shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
         ours = PeerCapabilities()

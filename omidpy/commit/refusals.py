@@ -59,6 +59,13 @@ def refusal(
                 "invalidation, after the oracle could not be reached or was replaced",
                 advice="run it again",
             )
+        case AbortReason.TOO_LARGE:
+            return TransactionAborted(
+                f"transaction {start_ts} was aborted: it wrote more cells than the oracle takes in "
+                "one commit, a quarter of its conflict map; split the work into smaller "
+                "transactions, or start tso-server with a larger --conflict-map-size",
+                retryable=False,
+            )
         case AbortReason.CONFLICT | AbortReason.UNSTATED:
             return _conflict(start_ts, conflicts)
 

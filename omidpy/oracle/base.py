@@ -35,6 +35,7 @@ class AbortReason(Enum):
     LOW_WATERMARK = 2
     FENCE = 3
     INVALIDATED = 4
+    TOO_LARGE = 5
 
 
 @dataclass(frozen=True, slots=True)

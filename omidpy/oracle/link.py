@@ -365,6 +365,7 @@ def open_link(
     connect_timeout_s: float,
     handshake_timeout_s: float,
     after_ts: Timestamp,
+    client: int | None = None,
     clock: Clock,
 ) -> Link:
     """Connect, shake hands and return the link; the oracle may have refused us all the same.
@@ -374,6 +375,7 @@ def open_link(
         connect_timeout_s: For each address that the host's name stands for.
         handshake_timeout_s: For the oracle's first answer.
         after_ts: Every start timestamp must be greater than this one.
+        client: Who we are; only the same client may commit what it began.
         clock: What time limits are measured by.
 
     Raises:
@@ -387,7 +389,8 @@ def open_link(
         _check_not_ourselves(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        link = Link(sock, ClientConnection(after_ts=after_ts), clock=clock)
+        connection: ClientConnection[_Call] = ClientConnection(after_ts=after_ts, client=client)
+        link = Link(sock, connection, clock=clock)
         link.shake_hands(timeout_s=handshake_timeout_s)
         return link
     except BaseException:

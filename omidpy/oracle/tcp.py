@@ -20,6 +20,7 @@ import itertools
 import math
 import os
 import random
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection
@@ -124,6 +125,7 @@ class TcpOracle:
         self._max_transaction_age_s: float | None = None
         self._can_invalidate = False
         self._last_start_ts = Timestamp(0)
+        self._client = _drawn_client()
         self._make_locks()
         _instances.add(self)
 
@@ -362,6 +364,7 @@ class TcpOracle:
                 connect_timeout_s=self._connect_timeout_s,
                 handshake_timeout_s=self._request_timeout_s,
                 after_ts=self._last_start_ts,
+                client=self._client,
                 clock=self._clock,
             )
         except OSError as error:
@@ -424,12 +427,18 @@ class TcpOracle:
         The descriptor is closed without a shutdown, which would end the parent's conversation.
         """
         link, self._link = self._link, None
+        self._client = _drawn_client()
         self._make_locks()
         if self._is_closed:
             self._still_open.release()
         if link is not None:
             self._last_start_ts = max(self._last_start_ts, link.last_start_ts)
             link.forget()
+
+
+def _drawn_client() -> int:
+    """Return who we are: a positive number that nobody guesses."""
+    return secrets.randbits(62) + 1
 
 
 def _abort_reason(number: int) -> AbortReason:

@@ -74,14 +74,27 @@ class ClientConnection(Generic[Ticket]):
     driver, which holds a thread or a task per request.
     """
 
-    def __init__(self, *, features: Feature = ALL_FEATURES, after_ts: int = 0) -> None:
-        """Expect start timestamps above `after_ts`, and announce `features`."""
+    def __init__(
+        self,
+        *,
+        features: Feature = ALL_FEATURES,
+        after_ts: int = 0,
+        client: int | None = None,
+    ) -> None:
+        """Expect start timestamps above `after_ts`, and announce `features`.
+
+        Args:
+            features: Extensions that this side uses.
+            after_ts: Every start timestamp must be greater than this one.
+            client: Who this is, see `PeerCapabilities`; None says nothing.
+        """
         self.phase = Phase.NEW
         self.peer = HandshakeResponse(is_compatible=False, capabilities=None)
         """What the oracle answered to the handshake; meaningful once `phase` is past it."""
         self.last_start_ts = Timestamp(after_ts)
         """The newest start timestamp received."""
         self._features = features
+        self._client = client
         self._reader = FrameReader(max_frame_bytes=MAX_RESPONSE_FRAME_BYTES)
         self._begins: deque[Ticket] = deque()
         self._commits: dict[int, Ticket] = {}
@@ -95,7 +108,8 @@ class ClientConnection(Generic[Ticket]):
                 f"the handshake comes first and once; phase {self.phase.value}"
             )
         self.phase = Phase.HANDSHAKING
-        return frame_request(HandshakeRequest(PeerCapabilities(features=self._features)))
+        capabilities = PeerCapabilities(features=self._features, client=self._client)
+        return frame_request(HandshakeRequest(capabilities))
 
     def has_feature(self, feature: Feature) -> bool:
         """Say whether both sides announced an extension."""

@@ -79,6 +79,7 @@ _CAPABILITIES_FEATURES: Final = key(1001, VARINT)
 _CAPABILITIES_STORE_ID: Final = key(1002, BYTES)
 _CAPABILITIES_EPOCH: Final = key(1003, VARINT)
 _CAPABILITIES_MAX_AGE: Final = key(1004, VARINT)
+_CAPABILITIES_CLIENT: Final = key(1005, VARINT)
 
 _TIMESTAMP_REQUEST_HOLD: Final = key(1001, VARINT)
 _COMMIT_REQUEST_START: Final = key(1, VARINT)
@@ -280,6 +281,8 @@ def _encode_capabilities(capabilities: PeerCapabilities) -> bytearray:
         put_int64(out, _CAPABILITIES_EPOCH, capabilities.epoch)
     if capabilities.max_transaction_age_ms is not None:
         put_int64(out, _CAPABILITIES_MAX_AGE, capabilities.max_transaction_age_ms)
+    if capabilities.client is not None:
+        put_int64(out, _CAPABILITIES_CLIENT, capabilities.client)
     return out
 
 
@@ -419,6 +422,7 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
         store_id,
         _timestamp(values, _CAPABILITIES_EPOCH),
         _int64(values, _CAPABILITIES_MAX_AGE),
+        _int64(values, _CAPABILITIES_CLIENT),
     )
 
 

@@ -24,6 +24,7 @@ fields, and we use one only where the other side announced its feature in the ha
                          1002  bytes           store id, from the server       (any feature)
                          1003  int64           epoch, from the server          (any feature)
                          1004  int64           max transaction age in ms, from the server (same)
+                         1005  int64           who the client is, see `PeerCapabilities`
     TimestampRequest     1001  int64           hold in ms                     (BEGIN_EXTRAS)
     TimestampResponse       1  int64           start_ts
                          1001  int64           low watermark                  (BEGIN_EXTRAS)
@@ -79,15 +80,20 @@ ALL_FEATURES: Final = Feature.ABORT_DETAILS | Feature.BEGIN_EXTRAS | Feature.INV
 
 @dataclass(frozen=True, slots=True)
 class PeerCapabilities:
-    """What one side can do.  Java's are empty; only a server fills in more than `features`.
+    """What one side can do.  Java's are empty.
 
     Bits of `features` that this version does not know are kept: they mean nothing to it.
+
+    A client of ours says who it is, in `client`, with a positive number that it drew at random and
+    keeps to itself and over its connections: only it may commit what it began.  All the rest is
+    filled in by servers.
     """
 
     features: int = 0
     store_id: bytes | None = None
     epoch: Timestamp | None = None
     max_transaction_age_ms: int | None = None
+    client: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

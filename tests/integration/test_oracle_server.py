@@ -444,6 +444,32 @@ def test_unread_answers_are_bounded_together(monkeypatch: pytest.MonkeyPatch) ->
     run(test)
 
 
+def test_a_client_is_the_same_on_its_next_connection_and_missed_after_its_last() -> None:
+    """Who it is comes with its handshake, and that it went with the end of its connection."""
+
+    async def test(running: Running) -> None:
+        first, second, third = [await running.connect(shakes_hands=False) for _ in range(3)]
+        for client, number in ((first, 7), (second, 7), (third, 8)):
+            client.send(HandshakeRequest(PeerCapabilities(7, client=number)))
+            await client.receive()
+        first.send(TimestampRequest(hold_ms=10**9))
+        begun = await first.receive()
+        assert isinstance(begun, TimestampResponse)
+        commit = CommitRequest(begun.start_ts, (CellId(1),))
+        third.send(commit)
+        assert await third.receive() is None
+        second.send(commit)
+        assert isinstance(await second.receive(), CommitResponse)
+        first.writer.close()
+        await until(lambda: len(running.server._connections) == 1)
+        (hold,) = running.machine._age._holds.values()
+        assert hold.end_ms == hold.agreed_ms
+        second.writer.close()
+        await until(lambda: hold.end_ms < hold.agreed_ms)
+
+    run(test)
+
+
 # -- the end ---------------------------------------------------------------------------------------
 
 

@@ -254,6 +254,19 @@ def test_our_clients_see_the_extensions(server: ServerProcess, url: str) -> None
     store.close()
 
 
+def test_a_transaction_belongs_to_the_client_that_began_it(server: ServerProcess) -> None:
+    """Also when that one had to connect again meanwhile."""
+    ours, stranger = TcpOracle(server.address), TcpOracle(server.address)
+    start_ts = ours.begin().start_ts
+    with pytest.raises(OracleUnavailable):
+        stranger.commit(start_ts, [CellId(1)], [])
+    assert ours._link is not None
+    ours._link.kill("the connection breaks")
+    assert isinstance(ours.commit(start_ts, [CellId(1)], []), CommitGranted)
+    ours.close()
+    stranger.close()
+
+
 def test_an_oracle_of_another_store_is_refused(server: ServerProcess) -> None:
     """Timestamps of one store mean nothing in another."""
     oracle = TcpOracle(server.address, store_id="another")

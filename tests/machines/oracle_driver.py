@@ -32,6 +32,7 @@ from tso.core.events import (
     Flush,
     Flushed,
     FlushResult,
+    Left,
     Now,
     Question,
     Send,
@@ -150,10 +151,14 @@ class Driver:
         self._deliver(Asked(self.now(), tuple(zip(names, requests, strict=True))))
         return names
 
-    def ask_as(self, ticket: str, *requests: Question) -> None:
+    def ask_as(self, ticket: str, *requests: Question, client: int = 0) -> None:
         """Deliver requests of one client in one event; its answers are in `sent`."""
         self._asked[ticket] = self.history.moment
-        self._deliver(Asked(self.now(), [(ticket, request) for request in requests]))
+        self._deliver(Asked(self.now(), [(ticket, request) for request in requests], client))
+
+    def leave(self, ticket: str, *, client: int = 0) -> None:
+        """Let a client go."""
+        self._deliver(Left(self.now(), ticket, client))
 
     def land(self) -> None:
         """Let the flush under way become durable."""

@@ -147,8 +147,8 @@ class PlantsFalseInvalidations(Machine[str]):
 class ForgetsInvalidations(Machine[str]):
     """Breaks I9 on a store that does not check: decides what it has promised never to decide."""
 
-    def _remember_until_old(self, start_ts: int, where: set[int]) -> bool:
-        remembered = super()._remember_until_old(start_ts, where)
+    def _remember_until_old(self, ticket: str, start_ts: int, where: set[int]) -> bool:
+        remembered = super()._remember_until_old(ticket, start_ts, where)
         self._pending.invalidations.append(start_ts)
         self._invalidated.clear()
         return remembered

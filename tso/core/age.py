@@ -10,10 +10,10 @@ somebody sets the clock wrong (docs/decisions/0005).
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from omidpy.base.ages import Sample
@@ -34,6 +34,9 @@ MAX_HOLD_MS: Final = 24 * 3600 * 1000
 
 MAX_HOLD_COUNT: Final = 10_000
 """Further holds are not granted."""
+
+MAX_HOLDS_OF_ONE: Final = 1000
+"""Further holds of one client are not granted."""
 
 SAMPLE_PERIOD_MS: Final = 60_000
 """How often a sample is recorded in the store."""
@@ -82,6 +85,13 @@ class OracleTime:
         return round((now.monotonic_s - self._start_s) * 1000)
 
 
+@dataclass(slots=True)
+class _Hold:
+    client: Hashable
+    end_ms: int
+    agreed_ms: int
+
+
 class AgeWatermark:
     """The last timestamp issued `max_age_ms` ago, held back by registered snapshots.
 
@@ -95,7 +105,10 @@ class AgeWatermark:
         self._period_ms = max(max_age_ms // SAMPLES_PER_AGE, 1)
         self._samples: deque[tuple[int, int]] = deque([(elapsed_ms, last_issued)])
         self._aged = 0
-        self._holds: list[tuple[int, int]] = []
+        self._holds: dict[int, _Hold] = {}
+        self._counts: Counter[Hashable] = Counter()
+        self._away: set[Hashable] = set()
+        self._next_end_ms = 0
 
     @property
     def period_ms(self) -> int:
@@ -107,13 +120,34 @@ class AgeWatermark:
         if elapsed_ms - self._samples[-1][0] >= self._period_ms:
             self._samples.append((elapsed_ms, last_issued))
 
-    def hold(self, start_ts: int, *, elapsed_ms: int, hold_ms: int) -> bool:
+    def hold(self, start_ts: int, *, elapsed_ms: int, hold_ms: int, client: Hashable) -> bool:
         """Keep the age watermark below `start_ts` for so long; False if holds are too many."""
         self._drop_expired(elapsed_ms)
-        if len(self._holds) >= MAX_HOLD_COUNT:
+        if len(self._holds) >= MAX_HOLD_COUNT or self._counts[client] >= MAX_HOLDS_OF_ONE:
             return False
-        heapq.heappush(self._holds, (elapsed_ms + min(hold_ms, MAX_HOLD_MS), start_ts))
+        end_ms = elapsed_ms + min(hold_ms, MAX_HOLD_MS)
+        self._holds[start_ts] = _Hold(client, end_ms, end_ms)
+        self._counts[client] += 1
+        self._next_end_ms = min(self._next_end_ms, end_ms)
         return True
+
+    def leave(self, client: Hashable, *, elapsed_ms: int) -> None:
+        """Let a client's holds end with the age that its transactions have without them."""
+        if not self._counts.get(client):
+            return
+        self._away.add(client)
+        for hold in self._holds.values():
+            if hold.client == client:
+                hold.end_ms = min(hold.agreed_ms, elapsed_ms + self._max_age_ms)
+        self._next_end_ms = 0
+
+    def come_back(self, client: Hashable) -> None:
+        """Hold again for as long as it was agreed, what is still held."""
+        if client in self._away:
+            self._away.discard(client)
+            for hold in self._holds.values():
+                if hold.client == client:
+                    hold.end_ms = hold.agreed_ms
 
     def target(self, *, elapsed_ms: int) -> int:
         """Return what the low watermark must be at least; 0 while nothing is old enough."""
@@ -123,11 +157,19 @@ class AgeWatermark:
                 break
             self._samples.popleft()
         self._drop_expired(elapsed_ms)
-        return min([self._aged, *(start_ts - TIMESTAMP_STEP for _, start_ts in self._holds)])
+        return min([self._aged, *(start_ts - TIMESTAMP_STEP for start_ts in self._holds)])
 
     def _drop_expired(self, elapsed_ms: int) -> None:
-        while self._holds and self._holds[0][0] <= elapsed_ms:
-            heapq.heappop(self._holds)
+        if elapsed_ms < self._next_end_ms:
+            return
+        expired = [ts for ts, hold in self._holds.items() if hold.end_ms <= elapsed_ms]
+        for start_ts in expired:
+            client = self._holds.pop(start_ts).client
+            self._counts[client] -= 1
+            if not self._counts[client]:
+                del self._counts[client]
+                self._away.discard(client)
+        self._next_end_ms = min((hold.end_ms for hold in self._holds.values()), default=0)
 
 
 class SampleLog:

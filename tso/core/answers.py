@@ -1,7 +1,7 @@
 """Say in messages what was decided: numbers in, answers out.
 
-A decision is a commit timestamp, or one of the engine's negative `ABORT_...` numbers, or
-`ABORT_INVALIDATED`, which the engine does not know.
+A decision is a commit timestamp, or one of the engine's negative `ABORT_...` numbers, or one of
+those here, which the engine does not know.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from omidpy.wire.messages import CommitResponse, InvalidateResponse, InvalidateV
 from tso.core.engine import ABORT_CONFLICT, ABORT_FENCE, ABORT_LOW_WATERMARK
 
 ABORT_INVALIDATED: Final = -4
+ABORT_TOO_LARGE: Final = -5
 
 _REASONS: Final = {
     ABORT_CONFLICT: AbortReason.CONFLICT.value,
     ABORT_LOW_WATERMARK: AbortReason.LOW_WATERMARK.value,
     ABORT_FENCE: AbortReason.FENCE.value,
     ABORT_INVALIDATED: AbortReason.INVALIDATED.value,
+    ABORT_TOO_LARGE: AbortReason.TOO_LARGE.value,
 }
 
 

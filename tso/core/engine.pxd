@@ -66,11 +66,19 @@ cdef class Engine:
     cdef public long long low_watermark
     cdef public long long clock_ts
     cdef OldestFirstMap _commits
+    cdef OldestFirstMap _owners
+    cdef long long _forgotten_start
     cdef long long _max_fence_count
     cdef dict _fences
-    cdef list _fences_by_age
 
     cpdef long long issue(self)
+
+    cpdef long long begin(self, long long client)
+
+    cpdef give(self, long long start_ts, long long client)
+
+    @cython.locals(owner=cython.longlong)
+    cpdef long long owner(self, long long start_ts)
 
     @cython.locals(cell=cython.longlong, commit_ts=cython.longlong)
     cpdef long long commit(self, long long start_ts, cell_ids, table_ids)

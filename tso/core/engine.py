@@ -15,6 +15,10 @@ Memory is bounded.  Forgetting is allowed, lying is not:
 so a snapshot at or below the watermark is refused unseen.  That may refuse a transaction that was
 harmless; it never lets a lost update through.
 
+A transaction belongs to whoever began it: a commit of somebody else's, with no cells or with other
+ones, would let that one's own commit be answered as a repetition, and its conflict go unseen.  What
+Omid's clients begin is everybody's, since they do not say who they are.
+
 The module is plain Python.  `engine.pxd` beside it gives the same source C types where a compiler
 is found at install time; one set of tests runs on both.
 
@@ -24,7 +28,6 @@ one bucket, which keeps the watermark as low as the capacity permits, and no cel
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +41,9 @@ STEP: Final = 50
 ABORT_CONFLICT: Final = -1
 ABORT_LOW_WATERMARK: Final = -2
 ABORT_FENCE: Final = -3
+
+EVERYBODYS: Final = -1
+"""Owner of what a client began that does not say who it is."""
 
 MAX_NAMED_CONFLICTS: Final = 64
 """Conflicting cells that one abort names."""
@@ -231,6 +237,7 @@ class Engine:
         conflict_map_size: int,
         max_fence_count: int = 65_536,
         seed: int = 0,
+        begin_memory: int = 2**20,
     ) -> None:
         """Begin above `last_issued`, at which the low watermark stands too.
 
@@ -239,19 +246,44 @@ class Engine:
             conflict_map_size: Cells whose newest commit is remembered.
             max_fence_count: Tables whose newest fence is remembered.
             seed: See `OldestFirstMap`.
+            begin_memory: Transactions of which it is remembered who began them.
         """
         self.last_issued = last_issued
         self.low_watermark = last_issued
         self.clock_ts = 0
         self._commits = OldestFirstMap(conflict_map_size, seed=seed)
+        self._owners = OldestFirstMap(begin_memory, seed=seed)
+        self._forgotten_start = last_issued
         self._max_fence_count = max_fence_count
-        self._fences: dict[int, int] = {}
-        self._fences_by_age: list[tuple[int, int]] = []
+        self._fences: dict[int, int] = {}  # the oldest first
 
     def issue(self) -> int:
         """Return a new timestamp: the clock's, or one step above the last if that is greater."""
         self.last_issued = max(self.last_issued + STEP, self.clock_ts)
         return self.last_issued
+
+    def begin(self, client: int) -> int:
+        """Return a new timestamp for a transaction of `client`, a number above 0; 0 is anybody."""
+        start_ts = self.issue()
+        self.give(start_ts, client)
+        return start_ts
+
+    def give(self, start_ts: int, client: int) -> None:
+        """Let a transaction that begins at a timestamp belong to a client."""
+        if self._owners.put(start_ts, client or EVERYBODYS):
+            self._forgotten_start = max(self._forgotten_start, self._owners.evicted_key)
+
+    def owner(self, start_ts: int) -> int:
+        """Say whose a transaction is: a client's, `EVERYBODYS`, or nobody's, which is 0.
+
+        It is everybody's if nobody knows any more who began it.
+        """
+        if start_ts <= 0 or start_ts > self.last_issued or start_ts % STEP:
+            return 0
+        owner = self._owners.get(start_ts)
+        if owner:
+            return owner
+        return EVERYBODYS if start_ts <= self._forgotten_start else 0
 
     def commit(self, start_ts: int, cell_ids: Sequence[int], table_ids: Iterable[int]) -> int:
         """Decide a transaction and remember what it wrote.
@@ -305,12 +337,13 @@ class Engine:
     def fence(self, table_id: int) -> int:
         """Abort, from now on, every transaction on the table that began before this moment."""
         fence_ts = self.issue()
+        # A table has one place, the last: its newest fence refuses whatever an older one did.
+        self._fences.pop(table_id, None)
         self._fences[table_id] = fence_ts
-        heapq.heappush(self._fences_by_age, (fence_ts, table_id))
         # Too many fences are forgotten as cells are, by raising the watermark over the oldest: it
         # then refuses, on every table, what that fence refused on one.
-        if len(self._fences_by_age) > self._max_fence_count:
-            self._forget_up_to(self._fences_by_age[0][0])
+        if len(self._fences) > self._max_fence_count:
+            self._forget_up_to(next(iter(self._fences.values())))
         return fence_ts
 
     def raise_low_watermark(self, to: int) -> bool:
@@ -338,11 +371,11 @@ class Engine:
         if low_watermark <= self.low_watermark:
             return
         self.low_watermark = low_watermark
-        while self._fences_by_age and self._fences_by_age[0][0] <= low_watermark:
-            fence_ts, table_id = heapq.heappop(self._fences_by_age)
-            # A table that was fenced again has a newer fence, which still counts.
-            if self._fences[table_id] == fence_ts:
-                del self._fences[table_id]
+        while self._fences:
+            oldest = next(iter(self._fences))
+            if self._fences[oldest] > low_watermark:
+                break
+            del self._fences[oldest]
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class Asked(NamedTuple, Generic[Ticket]):
 
     now: Now
     requests: Sequence[tuple[Ticket, Question]]
+    client: int = 0
+    """The number of the one client that asked them all; 0 where it told none."""
 
 
 class Flushed(NamedTuple):
@@ -55,6 +57,14 @@ class Flushed(NamedTuple):
 
     now: Now
     result: FlushResult
+
+
+class Left(NamedTuple, Generic[Ticket]):
+    """A client has no connection any more; it may come back."""
+
+    now: Now
+    ticket: Ticket
+    client: int = 0
 
 
 class Ticked(NamedTuple):
@@ -69,7 +79,7 @@ class Stopping(NamedTuple):
     now: Now
 
 
-Event: TypeAlias = Asked[Ticket] | Flushed | Ticked | Stopping
+Event: TypeAlias = Asked[Ticket] | Left[Ticket] | Flushed | Ticked | Stopping
 
 
 # -- effects ---------------------------------------------------------------------------------------

@@ -31,14 +31,13 @@ Source: Omid's TSO, whose retry and fence replies overtake the batches before th
 
 from __future__ import annotations
 
-import heapq
 from math import inf
 from typing import Final, Generic, assert_never
 
 from omidpy.base.ages import Sample
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.metrics import NO_METRICS, Metrics
-from omidpy.model import TIMESTAMP_STEP, CellId, Timestamp
+from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -49,8 +48,9 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tso.core.age import AgeWatermark, OracleTime, SampleLog
-from tso.core.answers import ABORT_INVALIDATED, outcome_of, refusal, verdict_on
-from tso.core.engine import ABORT_CONFLICT, Engine, OldestFirstMap
+from tso.core.answers import ABORT_INVALIDATED, ABORT_TOO_LARGE, outcome_of, refusal, verdict_on
+from tso.core.clients import ANYBODY, UntilOld
+from tso.core.engine import ABORT_CONFLICT, EVERYBODYS, Engine, OldestFirstMap
 from tso.core.events import (
     NOTHING_FOUND,
     Answer,
@@ -63,6 +63,7 @@ from tso.core.events import (
     Flush,
     Flushed,
     FlushResult,
+    Left,
     Now,
     Question,
     Recall,
@@ -77,6 +78,15 @@ from tso.core.settings import MAX_WAITING_CELLS, TIMESTAMPS_PER_MS, Inherited, S
 
 MAX_INVALIDATION_COUNT: Final = 2**16
 """Invalidations above the low watermark that are remembered; more are not granted."""
+
+MAX_INVALIDATIONS_OF_ONE: Final = 2**13
+"""The same of one client."""
+
+MAX_FENCE_COUNT: Final = 2**16
+"""Tables with a fence above the low watermark; more are not granted."""
+
+MAX_FENCES_OF_ONE: Final = 2**12
+"""The same of one client."""
 
 ACTIVE_S: Final = 10.0
 """So long after its last request an oracle keeps its ceiling ready for the next one."""
@@ -109,10 +119,12 @@ class Machine(Generic[Ticket]):
         """By the monotonic clock: until then nobody else answers.  The shell moves it on."""
         self._settings = settings
         self._metrics = metrics
+        self._max_commit_cells = settings.max_commit_cells
         self._engine = Engine(
             last_issued=inherited.epoch,
             conflict_map_size=settings.conflict_map_size,
             seed=settings.hash_seed,
+            begin_memory=settings.begin_memory,
         )
         self._age = AgeWatermark(
             max_age_ms=settings.max_transaction_age_ms,
@@ -122,9 +134,14 @@ class Machine(Generic[Ticket]):
         self._samples = SampleLog(inherited.samples)
         self._decisions = OldestFirstMap(settings.decision_memory, seed=settings.hash_seed)
         self._forgotten_start = inherited.epoch
+        self._client = ANYBODY
+        self._forgotten_watermark = 0
+        self._fences = UntilOld(count=MAX_FENCE_COUNT, count_of_one=MAX_FENCES_OF_ONE)
+        self._forbidden = UntilOld(
+            count=MAX_INVALIDATION_COUNT, count_of_one=MAX_INVALIDATIONS_OF_ONE
+        )
         self._invalidated: set[int] = set()
         self._barred: set[int] = set()
-        self._remembered_by_age: list[int] = []
         self._durable_ceiling = inherited.ceiling
         self._ceiling = inherited.ceiling
         self._wants_ceiling = False
@@ -179,17 +196,24 @@ class Machine(Generic[Ticket]):
         match event:
             case Asked():
                 self._last_request_s = event.now.monotonic_s
+                self._client = event.client
+                if event.client:
+                    self._age.come_back(event.client)
                 for ticket, request in event.requests:
                     self._ask(ticket, request, effects)
             case Flushed():
                 self._land(event.result, effects)
             case Ticked():
                 self._tick(event.now)
+            case Left():
+                who = event.client or event.ticket
+                self._age.leave(who, elapsed_ms=self._elapsed_ms)
             case Stopping():
                 self._is_stopping = True
             case _:
                 assert_never(event)
-        self._forget_old_invalidations()
+        if self._engine.low_watermark != self._forgotten_watermark:
+            self._forget_what_is_old()
         self._pump(effects)
         return effects
 
@@ -224,29 +248,47 @@ class Machine(Generic[Ticket]):
             case CommitRequest():
                 self._commit(ticket, request, effects)
             case FenceRequest():
-                fence_ts = self._issued(self._engine.fence(request.table_id))
-                self._answer(ticket, FenceResponse(request.table_id, fence_ts))
-                self._metrics.count("tso.fences")
+                self._fence(ticket, request.table_id, effects)
             case InvalidateRequest():
                 self._invalidate(ticket, request.start_ts, effects)
             case _:
                 assert_never(request)
 
     def _begin(self, ticket: Ticket, request: TimestampRequest) -> None:
-        start_ts = self._issued(self._engine.issue())
+        start_ts = self._issued(self._engine.begin(self._client))
         if request.hold_ms is not None and not self._age.hold(
-            start_ts, elapsed_ms=self._elapsed_ms, hold_ms=request.hold_ms
+            start_ts,
+            elapsed_ms=self._elapsed_ms,
+            hold_ms=request.hold_ms,
+            client=self._client or ticket,
         ):
             self._metrics.count("tso.holds.refused")
         low_watermark = Timestamp(self._engine.low_watermark)
         self._answer(ticket, TimestampResponse(start_ts, low_watermark))
         self._metrics.count("tso.timestampAllocation")
 
+    def _fence(self, ticket: Ticket, table_id: TableId, effects: list[Effect[Ticket]]) -> None:
+        who = self._client or ticket
+        if not self._fences.has_room(table_id, who):
+            effects.append(Close(ticket, f"{len(self._fences)} tables have a fence"))
+            return
+        fence_ts = self._issued(self._engine.fence(table_id))
+        self._fences.add(table_id, fence_ts, who)
+        # Omid's clients begin a transaction at the fence's own timestamp.
+        self._engine.give(fence_ts, self._client)
+        self._answer(ticket, FenceResponse(table_id, fence_ts))
+        self._metrics.count("tso.fences")
+
     def _commit(
         self, ticket: Ticket, request: CommitRequest, effects: list[Effect[Ticket]]
     ) -> None:
         start_ts = request.start_ts
-        if not self._was_issued(ticket, start_ts, effects):
+        owner = self._engine.owner(start_ts)
+        if not owner:
+            effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
+            return
+        if owner not in (EVERYBODYS, self._client):
+            effects.append(Close(ticket, f"another client began start_ts {start_ts}"))
             return
         if self._decisions.get(start_ts):
             self._answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
@@ -285,7 +327,10 @@ class Machine(Generic[Ticket]):
 
     def _decide(self, ticket: Ticket, request: CommitRequest) -> None:
         start_ts = request.start_ts
-        verdict = self._engine.commit(start_ts, request.cell_ids, request.table_ids)
+        if len(request.cell_ids) + len(request.table_ids) > self._max_commit_cells:
+            verdict = ABORT_TOO_LARGE
+        else:
+            verdict = self._engine.commit(start_ts, request.cell_ids, request.table_ids)
         if self._decisions.put(start_ts, verdict):
             self._forgotten_start = max(self._forgotten_start, self._decisions.evicted_key)
         if verdict > 0:
@@ -302,7 +347,9 @@ class Machine(Generic[Ticket]):
         self._metrics.count("tso.aborts")
 
     def _invalidate(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> None:
-        if not self._was_issued(ticket, start_ts, effects):
+        is_old = 0 < start_ts <= self._engine.low_watermark  # and will never be decided
+        if not is_old and not self._engine.owner(start_ts):
+            effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
             return
         self._metrics.count("tso.invalidations")
         if self._decisions.get(start_ts):
@@ -310,9 +357,11 @@ class Machine(Generic[Ticket]):
         elif start_ts in self._invalidated:
             self._answer(ticket, outcome_of(start_ts, INVALID))
         elif start_ts > self._engine.low_watermark and not self._remember_until_old(
-            start_ts, self._invalidated if start_ts > self._forgotten_start else self._barred
+            ticket,
+            start_ts,
+            self._invalidated if start_ts > self._forgotten_start else self._barred,
         ):
-            effects.append(Close(ticket, f"{MAX_INVALIDATION_COUNT} invalidations are remembered"))
+            effects.append(Close(ticket, f"{len(self._forbidden)} invalidations are remembered"))
         elif start_ts in self._invalidated:
             self._open_decisions()
             self._pending.invalidations.append(start_ts)
@@ -323,20 +372,14 @@ class Machine(Generic[Ticket]):
             # watermark nor where it is barred, so what its cells say then is final.
             self._look_up(ticket, Deferred(Recall.INVALIDATION_FROM_TABLE, start_ts))
 
-    def _remember_until_old(self, start_ts: int, where: set[int]) -> bool:
+    def _remember_until_old(self, ticket: Ticket, start_ts: int, where: set[int]) -> bool:
         """Keep `start_ts` in a set until the low watermark passes it; False if there is no room."""
-        if start_ts not in where:
-            if len(self._remembered_by_age) >= MAX_INVALIDATION_COUNT:
-                return False
-            where.add(start_ts)
-            heapq.heappush(self._remembered_by_age, start_ts)
+        who = self._client or ticket
+        if not self._forbidden.has_room(start_ts, who):
+            return False
+        where.add(start_ts)
+        self._forbidden.add(start_ts, start_ts, who)
         return True
-
-    def _was_issued(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> bool:
-        if 0 < start_ts <= self._engine.last_issued and start_ts % TIMESTAMP_STEP == 0:
-            return True
-        effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
-        return False
 
     def _open_decisions(self) -> None:
         """Let what was answered so far leave before the decision that follows."""
@@ -358,10 +401,10 @@ class Machine(Generic[Ticket]):
         if self._ceiling - timestamp < self._settings.lookahead // 2:
             self._wants_ceiling = True
 
-    def _forget_old_invalidations(self) -> None:
-        low_watermark = self._engine.low_watermark
-        while self._remembered_by_age and self._remembered_by_age[0] <= low_watermark:
-            start_ts = heapq.heappop(self._remembered_by_age)
+    def _forget_what_is_old(self) -> None:
+        low_watermark = self._forgotten_watermark = self._engine.low_watermark
+        self._fences.forget(low_watermark)
+        for start_ts in self._forbidden.forget(low_watermark):
             self._invalidated.discard(start_ts)
             self._barred.discard(start_ts)
 

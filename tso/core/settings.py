@@ -16,6 +16,12 @@ TimestampMode: TypeAlias = Literal["world", "incremental"]
 DECISION_MEMORY: Final = 2**20
 """Decisions that a retry or duplicate is answered from."""
 
+BEGIN_MEMORY: Final = 2**20
+"""Transactions of which it is remembered who began them."""
+
+MIN_COMMIT_CELLS: Final = 1000
+"""Cells that one commit may have however small the conflict map is."""
+
 WORLD_LOOKAHEAD: Final = 1_000_000_000
 """How far the durable ceiling is above what is being issued, in world time: one second."""
 
@@ -45,6 +51,16 @@ class Settings:
     decision_memory: int = DECISION_MEMORY
     hash_seed: int = 0
     """Makes the conflict map's buckets hard to guess for clients that choose cell ids."""
+
+    begin_memory: int = BEGIN_MEMORY
+
+    @property
+    def max_commit_cells(self) -> int:
+        """How many cells one commit may have: a small part of what the conflict map holds.
+
+        A commit that fills the map would abort every transaction that runs.
+        """
+        return max(self.conflict_map_size // 4, MIN_COMMIT_CELLS)
 
     @property
     def lookahead(self) -> int:

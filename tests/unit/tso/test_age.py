@@ -12,6 +12,7 @@ from tso.core.age import (
     MAX_DOWNTIME_MS,
     MAX_HOLD_COUNT,
     MAX_HOLD_MS,
+    MAX_HOLDS_OF_ONE,
     MAX_WORLD_LEAD_MS,
     AgeWatermark,
     OracleTime,
@@ -104,12 +105,28 @@ def test_samples_are_few() -> None:
 def test_holds_end_and_are_bounded() -> None:
     """In length by a day, in number by ten thousand."""
     age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
-    for _ in range(MAX_HOLD_COUNT):
-        assert age.hold(500, elapsed_ms=0, hold_ms=10 * MAX_HOLD_MS)
-    assert not age.hold(500, elapsed_ms=0, hold_ms=1)
+    for number in range(MAX_HOLD_COUNT):
+        client = number // MAX_HOLDS_OF_ONE
+        assert age.hold(500 + number, elapsed_ms=0, hold_ms=10 * MAX_HOLD_MS, client=client)
+        if number == MAX_HOLDS_OF_ONE - 1:
+            assert not age.hold(1, elapsed_ms=0, hold_ms=1, client=0)
+    assert not age.hold(1, elapsed_ms=0, hold_ms=1, client="another")
     assert age.target(elapsed_ms=MAX_HOLD_MS - 1) == 450
     assert age.target(elapsed_ms=MAX_HOLD_MS) == 10_000
-    assert age.hold(500, elapsed_ms=MAX_HOLD_MS, hold_ms=1)
+    assert age.hold(500, elapsed_ms=MAX_HOLD_MS, hold_ms=1, client=0)
+
+
+def test_holds_of_a_client_that_left_end_like_its_other_transactions() -> None:
+    """They outlived their client by a day; one that comes back finds what is still held."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    for client, start_ts in (("gone", 500), ("back", 600), ("stays", 700)):
+        assert age.hold(start_ts, elapsed_ms=0, hold_ms=5000, client=client)
+    age.leave("gone", elapsed_ms=2000)
+    age.leave("back", elapsed_ms=2000)
+    assert age.target(elapsed_ms=2999) == 450
+    age.come_back("back")
+    assert age.target(elapsed_ms=3000) == 550
+    assert age.target(elapsed_ms=5000) == 10_000
 
 
 # -- recorded samples ------------------------------------------------------------------------------

@@ -163,3 +163,18 @@ def test_growing_keeps_every_entry_and_its_age(engine: ModuleType) -> None:
     assert all(entries.get(key * 2**40) == key + 1 for key in range(10_000))
     assert entries.put(-1, 5)
     assert (entries.evicted_key, entries.evicted_value) == (0, 1)
+
+
+def test_a_table_takes_one_place_however_often_it_is_fenced(engine: ModuleType) -> None:
+    """65,600 fences of one table raised the low watermark, and aborted whatever ran."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=4, max_fence_count=2)
+    for _ in range(10):
+        decider.fence(7)
+    assert (decider.fence_count, decider.low_watermark) == (1, 0)
+    second = decider.fence(8)
+    newest = decider.fence(7)
+    decider.fence(9)
+    assert decider.low_watermark == second
+    assert decider.commit(newest - 50, [], [7]) == engine.ABORT_LOW_WATERMARK
+    begun = decider.issue()
+    assert decider.commit(begun, [], [7, 8, 9]) > begun

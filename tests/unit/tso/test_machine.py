@@ -682,3 +682,102 @@ def test_whoever_hoards_commits_that_wait_for_the_table_is_sent_away(
     assert [getattr(answer, "start_ts", None) for answer in answers] == [50, 200]
     assert set(driver.disk.entries) == {50, 200, 400, 450}
     assert isinstance(driver.commit(300, range(30, 40)), CommitResponse)
+
+
+def test_a_commit_of_very_many_cells_is_refused_before_it_empties_the_map() -> None:
+    """3.3 MB of one client aborted every transaction that ran."""
+    driver = Driver(small(conflict_map_size=6000))
+    running, large, whole = driver.begin(), driver.begin(), driver.begin()
+    assert driver.commit(large, range(1501)) == refused(large, AbortReason.TOO_LARGE)
+    assert driver.commit(large, range(1501)) == refused(large, AbortReason.TOO_LARGE)
+    assert isinstance(driver.commit(whole, range(1500)), CommitResponse)
+    assert driver.commit(running, [9000]) == CommitResponse(running, Timestamp(250))
+
+
+def test_a_transaction_is_committed_by_whoever_began_it() -> None:
+    """Somebody else's commit without cells would answer for this one, and hide its conflict."""
+    driver = Driver()
+    driver.ask_as("ours", TimestampRequest(), client=7)
+    other = driver.begin()
+    assert isinstance(driver.commit(other, [1]), CommitResponse)
+    for ticket, client in (("stranger", 8), ("java", 0)):
+        driver.ask_as(ticket, commit_request(50, []), client=client)
+        assert driver.closed[ticket] == "another client began start_ts 50"
+    driver.ask_as("ours, connected again", commit_request(50, [1]), client=7)
+    _, answer = driver.sent[-1]
+    assert answer == refused(50, AbortReason.CONFLICT, (1,))
+
+
+def test_what_omids_clients_begin_is_everybodys() -> None:
+    """They do not say who they are; a fence of theirs is a start timestamp as well."""
+    driver = Driver()
+    begun, fenced = driver.begin(), driver.fence(3)
+    driver.ask_as("another", commit_request(begun, [1]), commit_request(fenced, [2]), client=7)
+    assert [getattr(answer, "commit_ts", None) for _, answer in driver.sent[-2:]] == [150, 200]
+
+
+def test_what_was_never_issued_neither_commits_nor_takes_memory() -> None:
+    """Most multiples of 50 are no transaction where timestamps are times."""
+    driver = Driver(WORLD)
+    start_ts = driver.begin()
+    never = f"start_ts {start_ts - 50} was never issued"
+    assert driver.commit(start_ts - 50, [1]) == never
+    assert driver.invalidate(start_ts - 50) == never
+    assert isinstance(driver.commit(start_ts, [1]), CommitResponse)
+    after = driver.begin()
+    driver.machine._engine.raise_low_watermark(start_ts)
+    assert isinstance(driver.invalidate(start_ts - 50), InvalidateResponse)
+    committed_at = driver.disk.entries[start_ts]
+    assert isinstance(committed_at, int)
+    assert driver.commit(committed_at, [2]) == f"start_ts {committed_at} was never issued"
+    assert isinstance(driver.commit(after, [2]), CommitResponse)
+
+
+def test_who_began_the_oldest_transactions_is_forgotten() -> None:
+    """They are everybody's then; memory is bounded."""
+    driver = Driver(small(begin_memory=2))
+    driver.ask_as("ours", *[TimestampRequest()] * 3, client=7)
+    driver.ask_as("stranger", commit_request(100, [1]), client=8)
+    assert "another client" in driver.closed["stranger"]
+    driver.ask_as("stranger", commit_request(50, [1]), client=8)
+    assert driver.disk.entries == {50: 200}
+
+
+def test_one_client_cannot_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invalidations and fences are remembered until the low watermark has passed them."""
+    monkeypatch.setattr(machine_module, "MAX_INVALIDATIONS_OF_ONE", 2)
+    monkeypatch.setattr(machine_module, "MAX_FENCES_OF_ONE", 2)
+    driver = Driver()
+    driver.ask(*[TimestampRequest()] * 5)
+    for number in (50, 100, 100):
+        driver.ask_as("ours", InvalidateRequest(Timestamp(number)), client=7)
+        driver.ask_as("ours", FenceRequest(TableId(number)), client=7)
+    assert driver.closed == {}
+    driver.ask_as("reconnected", InvalidateRequest(Timestamp(150)), client=7)
+    assert driver.closed.pop("reconnected") == "2 invalidations are remembered"
+    driver.ask_as("reconnected", FenceRequest(TableId(150)), client=7)
+    assert driver.closed.pop("reconnected") == "2 tables have a fence"
+    assert isinstance(driver.invalidate(150), InvalidateResponse)
+    assert driver.fence(150)
+    driver.machine._engine.raise_low_watermark(100)
+    driver.tick()
+    for number in (200, 150):
+        driver.ask_as("ours", InvalidateRequest(Timestamp(number)), client=7)
+    assert driver.closed == {}
+
+
+def test_holds_of_a_client_that_left_do_not_outlive_its_grace() -> None:
+    """10,000 of them kept the low watermark down for a day."""
+    driver = Driver(small(max_transaction_age_ms=1000))
+    driver.ask_as("ours", TimestampRequest(hold_ms=3_600_000), client=7)
+    driver.ask_as("theirs", TimestampRequest(hold_ms=3_600_000))
+    driver.leave("ours", client=7)
+    driver.leave("theirs")
+    driver.ask_as("ours, connected again", TimestampRequest(), client=7)
+    for _ in range(3):
+        driver.tick(seconds=1)
+    assert driver.machine.low_watermark == 0
+    driver.leave("ours, connected again", client=7)
+    for _ in range(3):
+        driver.tick(seconds=1)
+    assert driver.machine.low_watermark >= 100
