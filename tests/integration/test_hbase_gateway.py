@@ -249,6 +249,7 @@ def test_a_gateway_that_hung_up_costs_no_call(gateway: FakeGateway, pools: Pools
         put(pool)
         gateway.hang_up()
         client = pool._idle[0].client
+        assert client is not None
         wait_until(client.is_dead, "the end of the connection")
         put(pool)
     assert gateway.calls["put"] == 6
@@ -515,7 +516,9 @@ def test_tls_carries_calls_and_sees_a_hang_up(
     put(pool)
     assert secure.connection_count == 1
     secure.hang_up()
-    wait_until(pool._idle[0].client.is_dead, "the end of the connection")
+    client = pool._idle[0].client
+    assert client is not None
+    wait_until(client.is_dead, "the end of the connection")
     put(pool)
     assert secure.calls["put"] == 2
 

@@ -21,7 +21,9 @@ from omidpy.tx.batch import Batch
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.worker import Worker
-from tests.machines.interrupted import MEMORY, a_file, a_server
+from tests.machines.hbase import HBase
+from tests.machines.hbase_store import empty_hbase
+from tests.machines.interrupted import MEMORY, a_file, a_server, beside_a_server
 
 pytestmark = pytest.mark.integration
 
@@ -95,6 +97,16 @@ def test_calls_beside_a_server() -> None:
         sweep_close(world, Choice(some=some(20)))
 
 
+@pytest.mark.hbase
+def test_calls_on_hbase(hbase: HBase) -> None:
+    """A connection to a gateway is shared by threads too, and half a call must not be used on."""
+    calls = [name for name in CALLS if name != "create_and_drop_table"]  # which takes seconds
+    with empty_hbase(hbase) as url, beside_a_server(url) as world:
+        assert sampled(world, calls, 3, set()) > 80
+        sweep_open(world, Choice(some=some(4)))
+        sweep_close(world, Choice(some=some(4)))
+
+
 def test_no_public_call_is_left_out() -> None:
     """A call that nobody interrupts is one of which nothing is known."""
     reached: set[str] = set()
@@ -116,6 +128,17 @@ def test_no_public_call_is_left_out() -> None:
         "TransactionManager.close",
         "TransactionalTable.scan_arrow",
     }
+
+
+@pytest.mark.nightly
+@pytest.mark.hbase
+@pytest.mark.parametrize("insists", [False, True])
+def test_many_places_on_hbase(hbase: HBase, insists: bool) -> None:  # noqa: FBT001 - from the parameters
+    """Some hundreds more, of every call."""
+    with empty_hbase(hbase) as url, beside_a_server(url) as world:
+        sampled(world, CALLS, 60, set(), insists=insists)
+        sweep_open(world, Choice(some=some(60)))
+        sweep_close(world, Choice(some=some(60)))
 
 
 @pytest.mark.nightly

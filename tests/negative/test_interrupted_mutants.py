@@ -53,7 +53,7 @@ def harm_of(world: World, name: str, *, insists: bool = False) -> str:
 def within_many_lines(held: Any, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Give back at a line of its own; who waits gives up, so that this process can end."""
     if not held.acquire(timeout=0.3):
-        raise StorageUnavailable("the lock stays held")
+        raise StorageUnavailable("the lock stays held", retryable=False)
     try:
         return work(*args, **kwargs)
     finally:

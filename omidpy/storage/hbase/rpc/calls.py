@@ -37,10 +37,9 @@ class GatewayCalls(ABC, Generic[Known]):
         return self._address.url
 
     def close(self) -> None:
-        """Close every connection; a second call does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._pool.close()
+        """Close every connection; a second call does nothing, unless the first was interrupted."""
+        self._is_closed = True
+        self._pool.close()
 
     @abstractmethod
     def _describe(self, table: str) -> Any:

@@ -275,8 +275,9 @@ def open_client(address: HBaseAddress, host: str, port: int) -> GatewayClient:
         TException: SASL failed.
         ConfigError: a file that the address names cannot be used.
     """
-    connected = _connected(address, host, port)
+    connected: socket.socket | None = None
     try:
+        connected = _connected(address, host, port)
         # Until here a silent gateway is a failed connection; from here on it is a slow call.
         trans = _transport(address, TSocket(sock=connected), host)
         connected.settimeout(address.timeout_s)
@@ -286,20 +287,23 @@ def open_client(address: HBaseAddress, host: str, port: int) -> GatewayClient:
             protocol = TBinaryProtocolFactory().get_protocol(trans)
         return GatewayClient(service(address.api), protocol, connected)
     except BaseException:
-        connected.close()
+        if connected is not None:
+            connected.close()
         raise
 
 
 def _connected(address: HBaseAddress, host: str, port: int) -> socket.socket:
-    plain = socket.create_connection((host, port), timeout=address.connect_timeout_s)
+    plain: socket.socket | None = None
     try:
+        plain = socket.create_connection((host, port), timeout=address.connect_timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not address.tls:
             return plain
         return _tls_context(address).wrap_socket(plain, server_hostname=address.tls_name or host)
     except BaseException:
-        plain.close()
+        if plain is not None:
+            plain.close()
         raise
 
 

@@ -16,6 +16,8 @@ A call borrows a connection, has it for itself, and gives it back.  Kept here:
 Gateways close a connection that was idle for a minute.  One that was idle for a second is looked at
 before use, one that was idle for `max_idle_s` is replaced.
 
+A thread that an exception takes out of a call, at whatever line, leaves no connection in use.
+
 After a fork the child starts with no connection.  It closes its descriptors without a shutdown, so
 that the parent's connections live on.
 
@@ -29,13 +31,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from thriftpy2.thrift import TException
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
 from omidpy.storage.hbase.address import Gateway, HBaseAddress
@@ -48,6 +52,9 @@ from omidpy.storage.hbase.rpc.translate import is_declared
 LOOK_AFTER_S: Final = 1.0
 """A connection idle for longer is looked at before use."""
 
+_LOOK_S: Final = 1.0
+"""How often one who waits for a connection looks by himself."""
+
 COOL_DOWN_S: Final = 5.0
 """A gateway that failed is asked for new connections last for so long."""
 
@@ -55,13 +62,29 @@ COOL_DOWN_S: Final = 5.0
 class _Connection:
     """A client with what the pool remembers of it."""
 
-    __slots__ = ("client", "fork_count", "gateway", "used_s")
+    __slots__ = ("client", "gateway", "used_s")
 
-    def __init__(self, client: Client, gateway: Gateway, fork_count: int) -> None:
-        self.client = client
+    def __init__(self, gateway: Gateway) -> None:
+        self.client: Client | None = None
+        """None until it is opened."""
         self.gateway = gateway
-        self.fork_count = fork_count
         self.used_s = 0.0
+
+
+class _Slot:
+    """A thread's place among the connections in use; it exists before anything is in it."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self) -> None:
+        self.connection: _Connection | None = None
+
+    @property
+    def gateway(self) -> Gateway | None:
+        """Whose it is; None as long as none is open."""
+        if self.connection is None or self.connection.client is None:
+            return None
+        return self.connection.gateway
 
 
 class GatewayPool:
@@ -83,11 +106,10 @@ class GatewayPool:
         self._now_s = self._clock.monotonic_s
         self._pause = pause
         self._rng = rng or random.Random()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
         self._idle: deque[_Connection] = deque()
-        self._open: set[_Connection] = set()
-        self._taken_count = 0
-        self._fork_count = 0
+        self._used: set[_Slot] = set()
+        self._waiting: deque[SimpleQueue[None]] = deque()
         self._is_closed = False
         # Clients that start together would otherwise all begin with the first gateway.
         self._next_gateway = self._rng.randrange(len(address.gateways))
@@ -129,33 +151,28 @@ class GatewayPool:
         """
         attempts: CallAttempts | None = None
         while True:
-            connection: _Connection | None = None
+            slot = _Slot()
             try:
-                connection = self._borrow(is_looked_at=not is_idempotent)
-                look_up = partial(self._places.look_up, connection.gateway, table)
-                answer = connection.client.call(
-                    method, *args, while_silent=look_up, patience_s=patience_s
-                )
+                client, gateway = self._borrow(slot, is_looked_at=not is_idempotent)
+                look_up = partial(self._places.look_up, gateway, table)
+                answer = client.call(method, *args, while_silent=look_up, patience_s=patience_s)
+                self._give_back(slot)
+                return answer
             except Unanswered:
                 # The gateway is well, and so may be everything behind it.
-                assert connection is not None, "the call was made"
-                self._discard(connection)
+                self._discard(slot)
                 raise
             except Exception as error:  # noqa: BLE001 - sorted below; none is swallowed
-                if connection is not None:
-                    self._after_failure(connection, error)
+                used = slot.gateway
+                self._after_failure(slot, error)
                 attempts = attempts or self._attempts(
                     what or method, table, is_idempotent=is_idempotent
                 )
-                attempts.pause_or_raise(connection.gateway if connection else None, error)
-                self._after_misleading(connection, table, error)
+                attempts.pause_or_raise(used, error)
+                self._after_misleading(used, table, error)
             except BaseException:
-                if connection is not None:
-                    self._discard(connection)
+                self._discard(slot)
                 raise
-            else:
-                self._give_back(connection)
-                return answer
 
     @contextmanager
     def owned(
@@ -176,25 +193,30 @@ class GatewayPool:
         `is_patient`, a gateway that cannot be connected to is not waited for.
         """
         attempts = self._attempts(what, table, is_idempotent=is_idempotent)
+        slot = _Slot()
+        try:
+            yield self._borrow_again(slot, attempts, is_patient=is_patient)
+            self._give_back(slot)
+        except (TException, CallNotSent, OSError, EOFError) as error:
+            gateway = slot.gateway
+            self._after_failure(slot, error, is_kept=False)
+            if is_idempotent:
+                self._after_misleading(gateway, table, error)
+            attempts.give_up(gateway, error)
+        except BaseException:
+            self._discard(slot)
+            raise
+
+    def _borrow_again(self, slot: _Slot, attempts: CallAttempts, *, is_patient: bool) -> Client:
+        """Borrow, again and again while no gateway can be connected to."""
         while True:
             try:
-                connection = self._borrow(is_looked_at=True)
-                break
+                return self._borrow(slot, is_looked_at=True)[0]
             except NoGateway as error:
+                self._discard(slot)
                 if not is_patient:
                     attempts.give_up(None, error)
                 attempts.pause_or_raise(None, error)
-        try:
-            yield connection.client
-        except (TException, CallNotSent, OSError, EOFError) as error:
-            self._after_failure(connection, error, is_kept=False)
-            if is_idempotent:
-                self._after_misleading(connection, table, error)
-            attempts.give_up(connection.gateway, error)
-        except BaseException:
-            self._discard(connection)
-            raise
-        self._give_back(connection)
 
     def _attempts(self, what: str, table: str | None, *, is_idempotent: bool) -> CallAttempts:
         return CallAttempts(
@@ -210,154 +232,180 @@ class GatewayPool:
 
     def close(self) -> None:
         """Close every connection: idle ones now, others when they come back."""
-        with self._changed:
-            self._is_closed = True
-            idle = list(self._idle)
-            self._idle.clear()
-            self._taken_count -= len(idle)
-            self._open.difference_update(idle)
-            self._changed.notify_all()
-        for connection in idle:
-            connection.client.close()
+        self._is_closed = True
+        within(self._lock, self._wake, len(self._waiting))
+        while self._idle:
+            within(self._lock, self._close_idle)
+
+    def _close_idle(self) -> None:
+        if self._idle:
+            _close(self._idle[-1])
+            self._idle.pop()
 
     # -- borrowing ---------------------------------------------------------------------------------
 
-    def _borrow(self, *, is_looked_at: bool) -> _Connection:
-        """Return a connection that nobody else uses.
+    def _borrow(self, slot: _Slot, *, is_looked_at: bool) -> tuple[Client, Gateway]:
+        """Put a connection that nobody else uses into a slot; return its client and gateway.
 
         Raises:
             NoGateway: none could be connected to.
             StorageUnavailable: the pool is closed, or all its connections stay in use.
         """
-        while True:
-            with self._changed:
-                if self._is_closed:
-                    raise StorageUnavailable(
-                        f"the store {self.address.url} is closed; open it again"
-                    )
-                if self._idle:
-                    connection = self._idle.pop()
-                elif self._taken_count < self.address.pool_size:
-                    self._taken_count += 1
-                    fork_count = self._fork_count
-                    break
-                else:
-                    self._wait_for_connection()
-                    continue
-            idle_s = self._now_s() - connection.used_s
+        give_up_s = time.monotonic() + self.address.timeout_s
+        call: SimpleQueue[None] = SimpleQueue()
+        while not within(self._lock, self._take, slot, call):
+            self._wait(call, give_up_s)
+        while slot.connection is not None:
+            client, idle_s = slot.connection.client, self._now_s() - slot.connection.used_s
+            assert client is not None, "what is idle was opened"
             if idle_s <= self.address.max_idle_s and not (
-                (is_looked_at or idle_s > LOOK_AFTER_S) and connection.client.is_dead()
+                (is_looked_at or idle_s > LOOK_AFTER_S) and client.is_dead()
             ):
-                return connection
-            self._discard(connection)
-        try:
-            connection = self._connected(fork_count)
-        except BaseException:
-            with self._changed:
-                if fork_count == self._fork_count:
-                    self._taken_count -= 1
-                    self._changed.notify()
-            raise
-        return connection
+                return client, slot.connection.gateway
+            within(self._lock, self._replace, slot)
+        return self._connect(slot)
 
-    def _wait_for_connection(self) -> None:
-        """Wait, with the lock held, until something changed."""
-        if not self._changed.wait(self.address.timeout_s):
+    def _take(self, slot: _Slot, call: SimpleQueue[None]) -> bool:
+        """Count a slot as used, with an idle connection if there is one; False: wait for a call."""
+        if self._is_closed:
+            raise StorageUnavailable(f"the store {self.address.url} is closed; open it again")
+        if self._idle or len(self._used) < self.address.pool_size:
+            self._used.add(slot)
+            self._fill(slot)
+            if call in self._waiting:
+                self._waiting.remove(call)
+            return True
+        if call not in self._waiting:
+            self._waiting.append(call)
+        return False
+
+    def _fill(self, slot: _Slot) -> None:
+        """Move an idle connection, if there is one, into a slot.  Holds `_lock`."""
+        if self._idle:
+            slot.connection = self._idle[-1]
+            self._idle.pop()
+
+    def _replace(self, slot: _Slot) -> None:
+        """Close the connection in a slot and put another idle one there, if there is one."""
+        assert slot.connection is not None, "it is replaced"
+        _close(slot.connection)
+        slot.connection = None
+        self._fill(slot)
+
+    def _wait(self, call: SimpleQueue[None], give_up_s: float) -> None:
+        """Wait until something changed."""
+        left_s = give_up_s - time.monotonic()
+        if left_s <= 0:
             raise StorageUnavailable(
                 f"all {self.address.pool_size} connections to {self.address.url} have been in use "
                 f"for {self.address.timeout_s:g} s; raise pool_size in the address, or use fewer "
                 "threads",
                 retryable=True,
             )
+        with suppress(Empty):  # one who was called may have gone without calling the next
+            call.get(timeout=min(left_s, _LOOK_S))
 
-    def _connected(self, fork_count: int) -> _Connection:
+    def _wake(self, count: int) -> None:
+        """Let so many of those who wait look again.  Holds `_lock`."""
+        for _ in range(min(count, len(self._waiting))):
+            self._waiting.popleft().put(None)
+
+    def _connect(self, slot: _Slot) -> tuple[Client, Gateway]:
         """Connect to one of the gateways, those that failed lately last."""
-        now_s = self._now_s()
-        gateways = self.address.gateways
-        with self._changed:
-            first = self._next_gateway
-            self._next_gateway = (first + 1) % len(gateways)
-            ordered = sorted(
-                (gateways[(first + step) % len(gateways)] for step in range(len(gateways))),
-                key=lambda gateway: self._down_until_s.get(gateway, 0.0) > now_s,
-            )
+        ordered = within(self._lock, self._gateways_in_turn)
         for gateway in ordered:
+            slot.connection = connection = _Connection(gateway)
             try:
-                client = self._open_client(*gateway)
+                connection.client = client = self._open_client(*gateway)
+                return client, gateway
             except (TException, OSError, EOFError) as error:
                 self._mark_down(gateway)
                 if gateway is ordered[-1]:
+                    slot.connection = None
                     raise NoGateway from error
-                continue
-            connection = _Connection(client, gateway, fork_count)
-            with self._changed:
-                self._open.add(connection)
-            return connection
         raise AssertionError("an address names at least one gateway")
 
+    def _gateways_in_turn(self) -> list[Gateway]:
+        now_s = self._now_s()
+        gateways = self.address.gateways
+        first = self._next_gateway
+        self._next_gateway = (first + 1) % len(gateways)
+        return sorted(
+            (gateways[(first + step) % len(gateways)] for step in range(len(gateways))),
+            key=lambda gateway: self._down_until_s.get(gateway, 0.0) > now_s,
+        )
+
     def _open_as_addressed(self, host: str, port: int) -> Client:
-        client = open_client(self.address, host, port)
+        client: Client | None = None
         try:
+            client = open_client(self.address, host, port)
             self._cluster.check(client, (host, port))
+            return client
         except BaseException:
-            client.close()
+            if client is not None:
+                client.close()
             raise
-        return client
 
-    def _give_back(self, connection: _Connection) -> None:
-        connection.used_s = now_s = self._now_s()
-        if connection.gateway not in self._answered:
-            self._answered.add(connection.gateway)
-        aged = None
-        with self._changed:
-            if connection.fork_count != self._fork_count:
-                return
-            if not self._is_closed:
-                self._idle.append(connection)
-                # The one that was not needed for longest: the gateway is about to close it.
-                if now_s - self._idle[0].used_s > self.address.max_idle_s:
-                    aged = self._idle.popleft()
-                self._changed.notify()
-            else:
-                aged = connection
-        if aged is not None:
-            self._discard(aged)
+    def _give_back(self, slot: _Slot) -> None:
+        assert slot.connection is not None, "it was borrowed"
+        slot.connection.used_s = now_s = self._now_s()
+        if slot.connection.gateway not in self._answered:
+            self._answered.add(slot.connection.gateway)
+        within(self._lock, self._make_idle, slot, slot.connection, now_s)
 
-    def _discard(self, connection: _Connection) -> None:
-        with self._changed:
-            if connection.fork_count != self._fork_count:
-                return
-            self._open.discard(connection)
-            self._taken_count -= 1
-            self._changed.notify()
-        connection.client.close()
+    def _make_idle(self, slot: _Slot, connection: _Connection, now_s: float) -> None:
+        if slot not in self._used:
+            return  # it is the parent's, after a fork
+        if self._is_closed:
+            self._empty(slot)
+            return
+        self._idle.append(connection)
+        self._used.discard(slot)
+        self._wake(1)
+        # The one that was not needed for longest: the gateway is about to close it.
+        if now_s - self._idle[0].used_s > self.address.max_idle_s:
+            _close(self._idle[0])
+            self._idle.popleft()
 
-    def _after_failure(
-        self, connection: _Connection, error: Exception, *, is_kept: bool = True
-    ) -> None:
+    def _discard(self, slot: _Slot) -> None:
+        """Empty a slot, and close what was in it."""
+        within(self._lock, self._empty, slot)
+
+    def _empty(self, slot: _Slot) -> None:
+        connection = slot.connection
+        if connection is not None and (slot in self._used or connection in self._idle):
+            if connection in self._idle:  # an exception came between two lines
+                self._idle.remove(connection)
+            _close(connection)
+        slot.connection = None
+        self._used.discard(slot)
+        self._wake(1)
+
+    def _after_failure(self, slot: _Slot, error: Exception, *, is_kept: bool = True) -> None:
         """Give back a connection that answered with an error; discard any other."""
-        if is_declared(error):
-            self._answered.add(connection.gateway)
-            (self._give_back if is_kept else self._discard)(connection)
+        gateway = slot.gateway
+        if gateway is not None and is_declared(error):
+            self._answered.add(gateway)
+            (self._give_back if is_kept else self._discard)(slot)
             return
-        self._discard(connection)
-        if is_argument(error):
+        self._discard(slot)
+        if gateway is None or is_argument(error):
             return
-        self._mark_down(connection.gateway)
+        self._mark_down(gateway)
         # What broke this connection most likely broke its idle neighbours too.
-        with self._changed:
-            others = [one for one in self._idle if one.gateway == connection.gateway]
-            for one in others:
-                self._idle.remove(one)
-        for one in others:
-            self._discard(one)
+        within(self._lock, self._close_idle_of, gateway)
+
+    def _close_idle_of(self, gateway: Gateway) -> None:
+        for one in [one for one in self._idle if one.gateway == gateway]:
+            _close(one)
+            self._idle.remove(one)
 
     def _after_misleading(
-        self, connection: _Connection | None, table: str | None, error: Exception
+        self, gateway: Gateway | None, table: str | None, error: Exception
     ) -> None:
         """Help a gateway that may have looked in the wrong place, before it is asked again."""
-        if connection is not None and may_be_misled(error):
-            self._places.look_up(connection.gateway, table)
+        if gateway is not None and may_be_misled(error):
+            self._places.look_up(gateway, table)
 
     def _mark_down(self, gateway: Gateway) -> None:
         self._down_until_s[gateway] = self._now_s() + COOL_DOWN_S
@@ -370,22 +418,29 @@ class GatewayPool:
 
     def before_fork(self) -> None:
         """Keep other threads from changing the lists; calls in flight go on."""
-        self._changed.acquire()
+        self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
         """Let other threads in again."""
-        self._changed.release()
+        self._lock.release()
 
     def after_fork_in_child(self) -> None:
         """Begin with no connection; those of the parent stay the parent's."""
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
         self._cluster.after_fork_in_child()
-        for connection in self._open:
-            connection.client.forget()
-        self._open.clear()
+        used = [slot.connection for slot in self._used if slot.connection is not None]
+        for connection in (*self._idle, *used):
+            if connection.client is not None:
+                connection.client.forget()
         self._idle.clear()
-        self._taken_count = 0
-        self._fork_count += 1
+        self._used.clear()
+        self._waiting.clear()
         # Children of one parent would otherwise draw the same pauses and the same gateways.
         self._rng.seed()
         self._next_gateway = self._rng.randrange(len(self.address.gateways))
+
+
+def _close(connection: _Connection) -> None:
+    """Close a connection, as far as it was opened; a second time does nothing."""
+    if connection.client is not None:
+        connection.client.close()

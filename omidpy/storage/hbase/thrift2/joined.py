@@ -18,7 +18,8 @@ Invariants:
   the one that made the joint call.
 * While threads wait for a table, one is under way with a call for it, and wakes them when it ends,
   however it ends.
-* A call that has been under way for `PATIENCE_S` is nobody's reason to wait.
+* A call that has been under way for `PATIENCE_S` is nobody's reason to wait; nor is a turn that a
+  thread lost which an exception took out of its call.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from omidpy.base.within import within
 from omidpy.errors import OmidError
 from omidpy.storage import forking
 from omidpy.storage.hbase.rpc.gateway import Unanswered
@@ -121,15 +123,8 @@ class JoinedPuts:
         Cost: 1 RPC, or a share of one; 1 more after a failure that was shared.
         """
         turn: list[_Member] = []
-        with self._lock:
-            line = self._lines.setdefault(table, _Line())
-            now_s = self._now_s()
-            goes_first = line.turn is None or now_s - line.since_s > self._patience_s
-            if goes_first:
-                line.turn, line.since_s = turn, now_s
-            else:
-                member = _Member(puts)
-                line.waiting.append(member)
+        member = _Member(puts)
+        line, goes_first = within(self._lock, self._enter, table, turn, member)
         if goes_first:
             try:
                 self._put(table, puts, patience_s=None)
@@ -137,6 +132,16 @@ class JoinedPuts:
                 self._pass_on(line, turn)
         elif not self._wait(table, line, member):
             self._put(table, puts, patience_s=None)
+
+    def _enter(self, table: str, turn: list[_Member], member: _Member) -> tuple[_Line, bool]:
+        """Take the turn or a place behind it; return the line, and whether it was the turn."""
+        line = self._lines.setdefault(table, _Line())
+        now_s = self._now_s()
+        if line.turn is None or now_s - line.since_s > self._patience_s:
+            line.turn, line.since_s = turn, now_s
+            return line, True
+        line.waiting.append(member)
+        return line, False
 
     def _wait(self, table: str, line: _Line, member: _Member) -> bool:
         """Wait until `member` is written for, or its turn has come; say whether it is written."""
@@ -151,10 +156,12 @@ class JoinedPuts:
 
     def _is_called(self, line: _Line, member: _Member) -> bool:
         """Take `member` out of the line, and say whether it is its turn to write for a group."""
-        with self._lock:
-            if member in line.waiting:
-                line.waiting.remove(member)
-            return bool(member.group)
+        within(self._lock, self._step_out, line, member)
+        return bool(member.group)
+
+    def _step_out(self, line: _Line, member: _Member) -> None:
+        if member in line.waiting:
+            line.waiting.remove(member)
 
     def _leave(self, line: _Line, member: _Member) -> None:
         """Leave a line without writing; whoever this one was to write for writes alone."""
@@ -182,16 +189,18 @@ class JoinedPuts:
 
     def _pass_on(self, line: _Line, turn: list[_Member]) -> None:
         """Let the next ones begin, unless they have lost patience with this turn."""
-        with self._lock:
-            if line.turn is not turn:
-                return
-            group = line.waiting[:MAX_MEMBERS]
-            del line.waiting[:MAX_MEMBERS]
-            line.turn = group or None
-            if group:
-                line.since_s = self._now_s()
-                group[0].group = group
-                group[0].wake.release()
+        within(self._lock, self._call_next, line, turn)
+
+    def _call_next(self, line: _Line, turn: list[_Member]) -> None:
+        if line.turn is not turn:
+            return
+        group = line.waiting[:MAX_MEMBERS]
+        del line.waiting[:MAX_MEMBERS]
+        line.turn = group or None
+        if group:
+            line.since_s = self._now_s()
+            group[0].group = group
+            group[0].wake.release()
 
     # -- fork --------------------------------------------------------------------------------------
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import ssl
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -28,6 +31,7 @@ from omidpy.storage.hbase.rpc.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS
 from omidpy.storage.hbase.rpc.gateway import CallNotSent, Unanswered
 from omidpy.storage.hbase.rpc.places import Places
 from omidpy.storage.hbase.rpc.pool import COOL_DOWN_S, LOOK_AFTER_S, GatewayPool
+from omidpy.testing.interrupts import Interrupt, Interrupter
 from tests.machines.gateways import SILENCE, ScriptedGateways
 
 TIMEOUT: Final = TimeoutError("timed out")
@@ -226,6 +230,36 @@ def test_an_interrupt_discards_the_connection_and_passes_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         world.read()
     assert world.gateways.clients[0].is_closed
+
+
+def own(world: World) -> None:
+    """Make a call in a block."""
+    with world.pool.owned() as client:
+        client.call("x")
+
+
+@pytest.mark.parametrize("use", [World.read, World.change, own])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_call_interrupted_at_any_line_leaves_no_connection_in_use(
+    use: Callable[[World], object],
+    is_new: bool,  # noqa: FBT001 - from the parameters
+) -> None:
+    """Each such interrupt cost the pool a connection, or its lock, and in the end all waited."""
+    url = "hbase+thrift2://gw1?pool_size=1&timeout_s=60"
+    interrupter = Interrupter()
+    for number in itertools.count(1):
+        world = World(*range(4), url=url) if is_new else met(*range(4), url=url)
+        with contextlib.suppress(Interrupt):
+            interrupter.interrupt(partial(use, world), number, Interrupt())
+        other = threading.Thread(target=world.read, daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive(), interrupter.where
+        still_open = [one for one in world.gateways.clients if not one.is_closed]
+        assert len(still_open) == 1, interrupter.where
+        if interrupter.where is None:
+            break
+    assert number > 30
 
 
 # -- where regions are -----------------------------------------------------------------------------
@@ -444,7 +478,7 @@ def test_no_more_connections_are_open_than_the_address_allows() -> None:
         thread = threading.Thread(target=lambda: got.append(world.read()))
         thread.start()
         deadline_s = time.monotonic() + 30
-        while not world.pool._changed._waiters:  # type: ignore[attr-defined]  # not in its stub
+        while not world.pool._waiting:
             assert time.monotonic() < deadline_s, "the thread does not wait"
         assert got == []
     thread.join(30)
