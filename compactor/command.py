@@ -11,6 +11,8 @@ from typing import Final, TypeAlias
 
 from compactor.display import shown_progress, summary
 from compactor.environment import Environment, Executors
+from compactor.lag import is_late
+from compactor.metrics import check_target, export
 from compactor.options import Options
 from compactor.plan import run
 from compactor.report import Report
@@ -24,6 +26,8 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_HELD_BACK: Final = 3
 """Done, but something holds the horizon back, so that commits are kept; the report names it."""
+EXIT_LATE: Final = 4
+"""The same, and something is behind for longer than `--max-lag`."""
 
 MakeExecutors: TypeAlias = Callable[[Store, Clock], Executors]
 
@@ -80,15 +84,20 @@ def ask_oracle(store: Store, tso: str) -> Asked:
         return Asked(drawn_ts, zookeeper.read_omid_ceiling(session, address) or 0)
 
 
-def show(report: Report, *, report_path: str | None, as_json: bool) -> None:
-    """Write the report to its file, and to stdout as JSON or for a person."""
+def show(report: Report, options: Options, *, report_path: str | None, as_json: bool) -> int:
+    """Write the report to its file, and to stdout as JSON or for a person; return the exit code."""
+    code = exit_code_of(report, options)
+    if options.metrics is not None and not report.dry_run:
+        export(options.metrics, report, exit_code=code, now_s=time.time())
     if report_path is not None:
         Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
     print(report.json() if as_json else summary(report), flush=True)
+    return code
 
 
-def check_report_path(report_path: str | None) -> None:
-    """Refuse a report file that could not be written, before an hour of work."""
+def check_targets(report_path: str | None, options: Options) -> None:
+    """Refuse files that could not be written, before an hour of work."""
+    check_target(options.metrics)
     if report_path is None:
         return
     path = Path(report_path)
@@ -96,8 +105,10 @@ def check_report_path(report_path: str | None) -> None:
         raise UsageError(f"--report {report_path}: no such directory, or a directory itself")
 
 
-def exit_code_of(report: Report) -> int:
+def exit_code_of(report: Report, options: Options) -> int:
     """Return the exit code of a run that came to its end."""
+    if is_late(report.laggards, max_lag_s=options.max_lag_s):
+        return EXIT_LATE
     return EXIT_HELD_BACK if report.laggards else EXIT_DONE
 
 

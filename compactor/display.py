@@ -8,13 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
-from compactor.report import Report
+from compactor.report import Held, Report
 from omidpy.base.clock import Clock
 
 if TYPE_CHECKING:
     from compactor.environment import Progress as RunProgress
+
+LATEST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: what cannot be read holds for ever."""
 
 LINE_EVERY_S: Final = 10.0
 """How often a log gets a line."""
@@ -100,7 +104,21 @@ def summary(report: Report) -> str:
         lines.append(f"  commits that began above {report.horizon} are kept (exit code 3):")
     lines += [
         f"  held back by {laggard.table} [{laggard.start or 'start'}, {laggard.end or 'end'}) at "
-        f"{laggard.watermark}: {laggard.reason}"
+        f"{laggard.watermark}{_since(laggard.age_s)}: {laggard.reason}"
         for laggard in report.laggards
     ]
+    lines += [f"  {held_text(held)}" for held in report.holds]
     return "\n".join(lines)
+
+
+def held_text(held: Held) -> str:
+    """Return a hold as a person reads it."""
+    until = datetime.fromtimestamp(min(held.expires_ms, LATEST_MS) / 1000, UTC)
+    return (
+        f"versions since {held.start_ts} are held by {held.owner or 'an unnamed process'} until "
+        f"{until:%Y-%m-%d %H:%M:%S} UTC (hold {held.name})"
+    )
+
+
+def _since(age_s: float | None) -> str:
+    return "" if age_s is None else f", {age_s / 3600:.1f} h old"

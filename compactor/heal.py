@@ -212,6 +212,11 @@ class RowPlan(NamedTuple):
         """Return how many data cells go."""
         return len(self.garbage) + len(self.superseded) + len(self.tops) + len(self.markers)
 
+    def dropped_bytes(self) -> int:
+        """Return the size of the data cells that go, keys and values."""
+        going = (self.garbage, self.superseded, self.tops, self.markers)
+        return sum(map(cell_bytes, (cell for cells in going for cell in cells)))
+
     def phases(self) -> list[RowMutation | None]:
         """Return the writes in order, None where a phase leaves the row alone."""
         phases = [RowMutation(self.row, puts=self.heals)]
@@ -292,6 +297,11 @@ def plan_row(row: ExaminedRow, resolved: Mapping[Cell, Timestamp | None], scope:
         unseen,
         undecided,
     )
+
+
+def cell_bytes(cell: Cell) -> int:
+    """Return the size of a cell, as far as it does not depend on how it is stored."""
+    return len(cell.row) + len(cell.family) + len(cell.qualifier) + LONG_BYTES + len(cell.value)
 
 
 def _orphans(key: tuple[bytes, bytes, int], row: ExaminedRow) -> Iterable[Orphan]:

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 from compactor.command import (
-    check_report_path,
+    check_targets,
     compact_address,
     exit_code,
-    exit_code_of,
     show,
 )
 from compactor.environment import ExecuteRanges, Executors, OnProgress
@@ -67,8 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             retention=words.retention,
             should_wait=words.wait,
             is_dry_run=words.dry_run,
+            max_lag=words.max_lag,
+            metrics=words.metrics,
         )
-        check_report_path(words.report)
+        check_targets(words.report, options)
         check_store(words.store)
         context = spark_context()
         try:
@@ -78,10 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         finally:
             context.stop()
-        show(report, report_path=words.report, as_json=words.json)
+        return show(report, options, report_path=words.report, as_json=words.json)
     except OmidError as error:
         return exit_code(error)
-    return exit_code_of(report)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -122,6 +122,14 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--wait", action="store_true", help="sleep until this run's claims count")
     made.add_argument("--dry-run", action="store_true", help="count, and write nothing")
+    made.add_argument(
+        "--max-lag", metavar="TIME", help="exit with 4 if rows are behind for longer than this"
+    )
+    made.add_argument(
+        "--metrics",
+        metavar="FILE|URL",
+        help="write the run's numbers there for Prometheus: a text file, or a Pushgateway",
+    )
     made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
     made.add_argument("--json", action="store_true", help="print the report as JSON")
     # Taken, since scripts give it, and named nowhere: every run finishes what a killed one began.

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from compactor.environment import Progress
@@ -12,6 +14,8 @@ from compactor.range_pass import OnStep
 from compactor.report import Report, RunLog, new_run
 from omidpy.base.clock import Clock
 from omidpy.facts.control import ControlTable
+
+DAY_MS: Final = 86_400_000
 
 
 class Journal:
@@ -75,6 +79,20 @@ class Journal:
         )
         self._runs.write(self._record)
         self._on_step("run-ended")
+
+    def growth_a_day(self, entries: int) -> float | None:
+        """Return how many more entries there are than after the last run that counted them, a day.
+
+        None if there is none, or it was only just.
+        """
+        for run in reversed(self._runs.runs()):
+            if run.report is None or run.ended_ms is None or run.report.entries_left is None:
+                continue
+            elapsed_ms = self._clock.wall_ms() - run.ended_ms
+            if elapsed_ms <= 0:
+                return None
+            return (entries - run.report.entries_left) * DAY_MS / elapsed_ms
+        return None
 
     def thin(self) -> None:
         """Forget old records."""

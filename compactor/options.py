@@ -36,6 +36,10 @@ class Options:
     """Sleep until this run's own claims are as old as `grace_s`."""
     is_dry_run: bool = False
     """Count, and write nothing."""
+    max_lag_s: float | None = None
+    """Rows that are behind for longer than this are an alarm; None raises none."""
+    metrics: str | None = None
+    """Where the numbers of the run go: a file, or the URL of a Pushgateway."""
     commit_table: str = COMMIT_TABLE
 
     def __post_init__(self) -> None:
@@ -46,6 +50,7 @@ class Options:
             ("--grace", self.grace_s),
             ("--invalidation-grace", self.invalidation_grace_s),
             ("--retention", self.retention_s),
+            ("--max-lag", self.max_lag_s),
         ):
             if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
                 raise UsageError(f"{name} is {seconds} seconds; use 0 or more")
@@ -98,6 +103,8 @@ def options_from_words(
     retention: str = DEFAULT_RETENTION,
     should_wait: bool = False,
     is_dry_run: bool = False,
+    max_lag: str | None = None,
+    metrics: str | None = None,
 ) -> Options:
     """Return the options that a command line asks for."""
     return Options(
@@ -108,4 +115,6 @@ def options_from_words(
         retention_s=parse_duration(retention, name="--retention"),
         should_wait=should_wait,
         is_dry_run=is_dry_run,
+        max_lag_s=None if max_lag is None else parse_duration(max_lag, name="--max-lag"),
+        metrics=metrics,
     )

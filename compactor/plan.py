@@ -25,6 +25,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+import msgspec
+
 from compactor.collection import COLLECTION_STEPS, Collection
 from compactor.environment import Environment
 from compactor.graces import ClaimAges
@@ -44,7 +46,8 @@ from compactor.ownership import TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, PruneLimits, PruneTask, SlicesHere
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.report import Laggard, Report
-from compactor.slices import Ends, Pruned, find_ends, prune
+from compactor.slices import Ends, Pruned, count, find_ends, prune
+from compactor.summing import Outcome, summed
 from compactor.tasks import missed_tasks, region_tasks
 from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import ask, stretches
@@ -193,34 +196,28 @@ class Compaction:
             *notes_on_malformed(self.watermarks.malformed),
         ):
             self.journal.note(note)
-        return Report(
-            rows_read=sum(result.rows_read for result in results),
-            cells_read=sum(result.cells_read for result in results),
-            cells_healed=sum(result.cells_healed for result in results),
-            transactions_invalidated=sum(result.transactions_invalidated for result in results),
-            cells_dropped=sum(result.cells_dropped for result in results),
-            entries_pruned=pruned.entries,
-            invalidations_pruned=pruned.invalidations,
+        behind = laggards(
+            standings,
+            self.usable(standings, claims),
+            results,
             low_watermark=low_watermark,
-            horizon=horizon,
-            laggards=list(
-                dict.fromkeys(
-                    (
-                        *laggards(
-                            standings,
-                            self.usable(standings, claims),
-                            results,
-                            low_watermark=low_watermark,
-                            options=self.options,
-                        ),
-                        *refusals,
-                        *pruned.obstacles,
-                    )
-                )
-            ),
-            dry_run=self.options.is_dry_run,
-            seconds=round(self.clock.monotonic_s() - started_s, 3),
+            options=self.options,
         )
+        report = summed(
+            results,
+            pruned,
+            Outcome(
+                low_watermark,
+                horizon,
+                base_task.first_timestamp,
+                list(dict.fromkeys((*behind, *refusals, *pruned.obstacles))),
+            ),
+            self.watermarks,
+            self.clock,
+            is_dry_run=self.options.is_dry_run,
+            began_s=started_s,
+        )
+        return self.counted(report, limits)
 
     # -- steps 1 and 2: what is known ----------------------------------------------------------
 
@@ -421,14 +418,28 @@ class Compaction:
             self.on_step("horizon-raised")
         else:
             return Pruned(), self.watermarks.prune_horizon()
-        task = PruneTask(
+        task = self.prune_task(limits)
+        return prune(task, self.execute_slices, self.progress, ends=ends), horizon
+
+    def prune_task(self, limits: PruneLimits) -> PruneTask:
+        """Return what is the same for every slice."""
+        return PruneTask(
             KeyRange(),
             limits,
             self.options.commit_table,
             newest=self.newest_timestamp,
             is_dry_run=self.options.is_dry_run,
         )
-        return prune(task, self.execute_slices, self.progress, ends=ends), horizon
+
+    def counted(self, report: Report, limits: PruneLimits) -> Report:
+        """Return a report that knows how many entries are left, if somebody collects that."""
+        if self.options.metrics is None:
+            return report
+        left = count(self.prune_task(limits), self.execute_slices, self.progress)
+        if left is not None and self.options.is_dry_run:
+            left -= report.entries_pruned + report.invalidations_pruned
+        growth = None if left is None else self.journal.growth_a_day(left)
+        return msgspec.structs.replace(report, entries_left=left, entries_growth_a_day=growth)
 
     def commit_table(self) -> CommitTable:
         """Return the commit table."""

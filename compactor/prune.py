@@ -103,6 +103,8 @@ class PruneResult:
     """What became of a slice."""
 
     task: PruneTask
+    read: int = 0
+    """Rows that were read."""
     entries: int = 0
     """Commits that went."""
     invalidations: int = 0
@@ -164,6 +166,7 @@ class SlicePruner:
             kept, obstacle = KeyRange(next_row, task.rows.end), str(error)
         return PruneResult(
             task,
+            read,
             entries,
             invalidations,
             rest,

@@ -26,11 +26,13 @@ from compactor.heal import (
     Orphan,
     RowPlan,
     Scope,
+    cell_bytes,
     examine,
     plan_row,
     unresolved,
 )
 from compactor.obstacles import Obstacles, malformed_shadow, undecided_cell
+from omidpy.base.cells import LONG_BYTES
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
@@ -117,6 +119,7 @@ class RangeResult:
     cells_healed: int = 0
     transactions_invalidated: int = 0
     cells_dropped: int = 0
+    bytes_dropped: int = 0
     foreign_cells: int = 0
     unseen_cells: int = 0
     """Cells without a transaction, which nobody sees until the table is adopted again."""
@@ -171,6 +174,7 @@ class _Tally:
     cells_read: int = 0
     cells_healed: int = 0
     cells_dropped: int = 0
+    bytes_dropped: int = 0
     foreign_cells: int = 0
     unseen_cells: int = 0
 
@@ -221,6 +225,7 @@ class RangePass:
             cells_healed=tally.cells_healed,
             transactions_invalidated=len(self.commit_table.created),
             cells_dropped=tally.cells_dropped,
+            bytes_dropped=tally.bytes_dropped,
             foreign_cells=tally.foreign_cells,
             unseen_cells=tally.unseen_cells,
             claim=claim,
@@ -326,6 +331,8 @@ class RangePass:
         tally.cells_healed += sum(len(plan.heals) for plan in plans)
         tally.cells_dropped += sum(plan.dropped_count() for plan in plans)
         tally.cells_dropped += sum(map(len, orphans.values()))
+        tally.bytes_dropped += sum(plan.dropped_bytes() for plan in plans)
+        tally.bytes_dropped += sum(_bytes_of(row, found) for row, found in orphans.items())
         if self.task.is_dry_run:
             return
         self.apply(plans)
@@ -376,3 +383,10 @@ class RangePass:
             if still:
                 confirmed[row] = still
         return confirmed
+
+
+def _bytes_of(row: bytes, orphans: Sequence[Orphan]) -> int:
+    """Return the size of shadow cells, keys and values."""
+    value = bytes(LONG_BYTES)
+    cells = (Cell(row, one.family, one.qualifier, one.version, value) for one in orphans)
+    return sum(map(cell_bytes, cells))

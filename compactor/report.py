@@ -32,11 +32,34 @@ class Laggard(msgspec.Struct, frozen=True):
     watermark: int
     """How far they are healed; 0 where no claim speaks of them."""
     reason: str
+    age_s: float | None = None
+    """How long ago the oldest of what they hold back was issued; None if nobody can tell."""
 
     @classmethod
     def of(cls, table: str, key_range: KeyRange, *, watermark: int, reason: str) -> Laggard:
         """Describe a range."""
         return cls(table, key_range.start.hex(), key_range.end.hex(), watermark, reason)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A snapshot whose versions somebody keeps from being dropped."""
+
+    name: str
+    owner: str
+    """Host and process; empty where an early version made it."""
+    start_ts: int
+    expires_ms: int
+    """Wall time."""
+
+
+class TableReport(msgspec.Struct, frozen=True):
+    """What one run did to a table, or would do."""
+
+    table: str
+    rows_read: int = 0
+    cells_healed: int = 0
+    cells_dropped: int = 0
+    bytes_dropped: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -57,6 +80,19 @@ class Report(msgspec.Struct, frozen=True):
     """L: what this run judged cells by."""
     horizon: int = 0
     """The prune horizon after the run: the commit table may have forgotten what is at or below."""
+    bytes_dropped: int = 0
+    """Keys and values of the cells that `cells_dropped` counts."""
+    tables: Sequence[TableReport] = ()
+    """What was passed over, by name."""
+    low_watermark_age_s: float | None = None
+    """How old the oldest transaction can be that may still commit; None if nobody can tell."""
+    horizon_age_s: float | None = None
+    holds: Sequence[Held] = ()
+    """Who keeps old versions, the oldest snapshot first."""
+    entries_left: int | None = None
+    """Rows of the commit table after the run; None if they were not counted."""
+    entries_growth_a_day: float | None = None
+    """How many more there are than after the last run that counted them, a day between them."""
     laggards: Sequence[Laggard] = ()
     dry_run: bool = False
     seconds: float = 0.0

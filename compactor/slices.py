@@ -32,7 +32,7 @@ from compactor.report import Laggard
 from omidpy.base.cells import LONG_BYTES
 from omidpy.errors import StorageError
 from omidpy.facts.commit_table import CommitTable, EntryRow, buckets
-from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, KeyRange, Timestamp
+from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
 
 SEARCH_ROWS: Final = 100
 """Rows read at once where an end is looked for; it is nearly always the first."""
@@ -144,21 +144,43 @@ def prune(task: PruneTask, execute: ExecuteSlices, progress: Progress, *, ends: 
         progress: Is told how many entries went.
         ends: As `find_ends` came to them; what is malformed outside of the slices is reported too.
     """
+    results = _rounds(task, slices(task.limits), execute, progress)
+    return Pruned(
+        sum(result.entries for result in results),
+        sum(result.invalidations for result in results),
+        [*_obstacles(task.commit_table, results), *_malformed(task, results, ends)],
+    )
+
+
+def count(task: PruneTask, execute: ExecuteSlices, progress: Progress) -> int | None:
+    """Count the rows of the commit table; None if a part of it cannot be read.
+
+    Args:
+        task: It is taken for its table; nothing is allowed to go.
+        execute: Carries out tasks.
+        progress: Is told how far it is.
+    """
+    nothing = Timestamp(HOLE)
+    task = replace(task, limits=PruneLimits(nothing, nothing, nothing), is_dry_run=True)
+    results = _rounds(task, buckets(MAX_VERSION), execute, progress)
+    if any(result.kept is not None for result in results):
+        return None
+    return sum(result.read for result in results)
+
+
+def _rounds(
+    task: PruneTask, todo: Sequence[KeyRange], execute: ExecuteSlices, progress: Progress
+) -> list[PruneResult]:
     results: list[PruneResult] = []
-    todo = slices(task.limits)
     while todo:
         pieces = cut(todo, at_least=TASKS_A_WORKER * execute.workers)
         done = execute.run([replace(task, rows=piece) for piece in pieces])
         results += done
         todo = [result.rest for result in done if result.rest is not None]
         if todo:
-            gone = sum(result.entries + result.invalidations for result in results)
-            progress.note(f"{gone:,} entries pruned so far, {len(todo)} slices to go on with")
-    return Pruned(
-        sum(result.entries for result in results),
-        sum(result.invalidations for result in results),
-        [*_obstacles(task.commit_table, results), *_malformed(task, results, ends)],
-    )
+            read = sum(result.read for result in results)
+            progress.note(f"{read:,} entries read so far, {len(todo)} slices to go on with")
+    return results
 
 
 def kept(commit_table: str, rows: KeyRange, why: str) -> Laggard:

@@ -66,6 +66,17 @@ def run(
         bool, typer.Option("--wait", help="Sleep until this run's claims count.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
+    max_lag: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Exit with 4 if rows are behind for longer than this."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Write the run's numbers there for Prometheus: a text file, or a Pushgateway.",
+        ),
+    ] = None,
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
@@ -76,13 +87,12 @@ def run(
     """Compact a store once, in this process: for stores that one process reads in minutes.
 
     An exit code of 3 says that it was done, and that commits are kept because of the laggards that
-    the report names.
+    the report names; 4 that one of them is older than --max-lag.
     """
     del resume
     from compactor.command import (  # noqa: PLC0415 - application
-        check_report_path,
+        check_targets,
         compact_address,
-        exit_code_of,
         show,
     )
     from compactor.local import executors_here  # noqa: PLC0415 - application
@@ -96,11 +106,12 @@ def run(
         retention=retention,
         should_wait=wait,
         is_dry_run=dry_run,
+        max_lag=max_lag,
+        metrics=metrics,
     )
-    check_report_path(report)
+    check_targets(report, options)
     done = compact_address(store, tso, options, executors_here)
-    show(done, report_path=report, as_json=as_json)
-    raise typer.Exit(exit_code_of(done))
+    raise typer.Exit(show(done, options, report_path=report, as_json=as_json))
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -18,21 +18,39 @@ from omidpy.cli.common import (
     print_facts,
     print_json,
 )
-from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
+from omidpy.errors import UsageError
+from omidpy.facts.commit_table import COMMIT_TABLE, FIRST_TIMESTAMP_FACT, read_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store
 
 
-def watermarks(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
-    """Show the claims of the compactor, the least watermark of each table, and the horizons."""
+def watermarks(
+    *,
+    store: StoreUrl,
+    tso: UnaskedTso = None,
+    revoke_hold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="End a hold, whose snapshot may then be too old to read."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far each table is healed, the horizons, and who holds them back."""
     del tso
+    if revoke_hold is not None:
+        with opened(store) as open_store:
+            revoke(open_store, revoke_hold)
     with opened(store, only_looks=True) as open_store:
         found = collect(open_store)
     if as_json:
         print_json(found)
         return
+    from compactor.display import held_text  # noqa: PLC0415 - application
+    from compactor.report import Held  # noqa: PLC0415 - application
+
     numbers = ("low_watermark", "prune_horizon", "collection_horizon")
     print_facts({name.replace("_", " "): found[name] for name in numbers})
     typer.echo("")
@@ -44,12 +62,34 @@ def watermarks(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fal
         start = key_text(one["start"], empty="start")
         end = key_text(one["end"], empty="end")
         where = f"{one['table']} [{start}, {end}) at {one['watermark']}"
-        typer.echo(f"held back by {where}: {one['reason']}")
+        age = "" if one["age_s"] is None else f", {one['age_s'] / 3600:.1f} h old"
+        typer.echo(f"held back by {where}{age}: {one['reason']}")
+    for hold in found["holds"]:
+        typer.echo(held_text(msgspec.convert(hold, Held)))
+    age_s = found["low_watermark_age_s"]
+    since = "" if age_s is None else f", which is {age_s:.0f} s old"
+    typer.echo(f"open transactions may be as old as the low watermark{since}, and no older")
+
+
+def revoke(store: Store, name: str) -> None:
+    """End a hold: its versions may go once a compaction has published that for a grace.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    facts = Watermarks(ControlTable(store))
+    names = [known for known, _ in facts.named_holds(facts.ages(SystemClock()))]
+    if name not in names:
+        raise UsageError(
+            f"--revoke-hold {name}: there is no such hold; there are {', '.join(names) or 'none'}"
+        )
+    facts.forget_hold(name)
 
 
 def collect(store: Store) -> dict[str, Any]:
     """Return everything that is known about claims and horizons, as JSON values."""
     from compactor.horizon import HOLE, claims_by_table, minimum, relevant, uncovered  # noqa: PLC0415 - application
+    from compactor.lag import TimestampAges, holds_of  # noqa: PLC0415 - application
     from compactor.ownership import Standing, owned, survey  # noqa: PLC0415 - application
     from compactor.report import Laggard  # noqa: PLC0415 - application
     from compactor.unvisited import holding_back  # noqa: PLC0415 - application
@@ -82,15 +122,20 @@ def collect(store: Store) -> dict[str, Any]:
     if not any(one.reason for one in standings):
         laggards += holding_back(store, COMMIT_TABLE, standings)
     ages, stamps = facts.ages(SystemClock()), facts.stamps()
+    dates = TimestampAges(facts.samples(), now_ms=SystemClock().wall_ms())
+    low_watermark, horizon = read_low_watermark(store), facts.prune_horizon()
+    first = ControlTable(store).read_number(FIRST_TIMESTAMP_FACT) or 0
     return {
-        "low_watermark": read_low_watermark(store),
-        "prune_horizon": facts.prune_horizon(),
+        "low_watermark": low_watermark,
+        "low_watermark_age_s": dates.age_s(low_watermark),
+        "prune_horizon": horizon,
+        "prune_horizon_age_s": dates.age_s(horizon),
         "collection_horizon": facts.collection_horizon(),
-        "holds": [
-            {"start_ts": hold.start_ts, "expires_ms": hold.expires_ms} for hold in facts.holds(ages)
-        ],
+        "holds": msgspec.to_builtins(holds_of(facts, ages)),
         "tables": tables,
-        "laggards": msgspec.to_builtins(laggards),
+        "laggards": msgspec.to_builtins(
+            [dates.dated(one, floor=max(horizon, first)) for one in laggards]
+        ),
         "claims": [
             {
                 "table": claim.table,

@@ -10,6 +10,7 @@ A hold is its process's own: a child that inherits it by `fork` cannot end it.
 from __future__ import annotations
 
 import os
+import socket
 import uuid
 from types import TracebackType
 from typing import Final, Self
@@ -39,7 +40,8 @@ class HeldSnapshot:
         """Record the hold for so many seconds from now."""
         for_ms = round(for_s * 1000)
         stamp = self._watermarks.stamp(clock)
-        hold = Hold(self.start_ts, clock.wall_ms() + for_ms, for_ms, stamp)
+        owner = f"{socket.gethostname()} pid {self._pid}"
+        hold = Hold(self.start_ts, clock.wall_ms() + for_ms, for_ms, stamp, owner)
         self._watermarks.write_hold(self._name, hold)
 
     def confirm(self) -> None:

@@ -101,6 +101,8 @@ class Hold(msgspec.Struct, frozen=True):
     for_ms: int = 0
     """How long it holds, from `stamp` on."""
     stamp: Stamp | None = None
+    owner: str = ""
+    """Host and process of the holder, for people."""
 
     def left_ms(self, ages: Ages) -> int:
         """Return how long it still holds, negative where it has expired."""
@@ -304,7 +306,15 @@ class Watermarks:
 
     def holds(self, ages: Ages) -> list[Hold]:
         """Return the holds that have not expired."""
-        return [hold for _, hold in self._recorded_holds() if hold.left_ms(ages) > 0]
+        return [hold for _, hold in self.named_holds(ages)]
+
+    def named_holds(self, ages: Ages) -> list[tuple[str, Hold]]:
+        """Return the names and holds of those that have not expired."""
+        return [
+            (row.removeprefix(HOLD_PREFIX).decode(errors="backslashreplace"), hold)
+            for row, hold in self._recorded_holds()
+            if hold.left_ms(ages) > 0
+        ]
 
     def forget_expired_holds(self, ages: Ages) -> None:
         """Remove the records of holds that expired long ago and were never released."""

@@ -909,12 +909,19 @@ def test_report_has_exactly_the_promised_keys(world: World) -> None:
         "invalidations_pruned",
         "low_watermark",
         "horizon",
+        "bytes_dropped",
+        "tables",
+        "low_watermark_age_s",
+        "horizon_age_s",
+        "holds",
+        "entries_left",
+        "entries_growth_a_day",
         "laggards",
         "dry_run",
         "seconds",
     }
     (laggard,) = document["laggards"]
-    assert set(laggard) == {"table", "start", "end", "watermark", "reason"}
+    assert set(laggard) == {"table", "start", "end", "watermark", "reason", "age_s"}
 
 
 def test_runs_are_remembered_up_to_a_bound(world: World) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -15,10 +17,14 @@ import pytest
 import omidpy.cli.compact
 from compactor.job import parser
 from omidpy.base.cells import encode_long, shadow_qualifier
+from omidpy.base.clock import SystemClock
 from omidpy.cli import main
+from omidpy.connect import open_store
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.facts.control import ControlTable
-from omidpy.model import FamilySchema, TableSchema
+from omidpy.facts.holds import HeldSnapshot
+from omidpy.facts.watermarks import Watermarks
+from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite.store import SqliteStore, url_of
 from tests.machines.cells import World
@@ -417,6 +423,40 @@ def test_history_says_which_runs_kept_commits(cli: Cli) -> None:
     cli("compact")
     _, out, _ = cli("compact", "history")
     assert [line.split("  ")[2] for line in out.splitlines()[1:]] == ["held back", "done"]
+
+
+def test_run_that_is_late_has_an_exit_code_of_its_own(cli: Cli, tmp_path: Path) -> None:
+    """What nobody can date, in a store whose timestamps count, has always been behind."""
+    metrics = tmp_path / "omidpy.prom"
+    words = ("compact", "--grace", "0s", "--metrics", str(metrics))
+    first = document(cli, *words, code=3)
+    assert first["entries_left"] == 3
+    late = document(cli, *words, "--max-lag", "1h", code=4)
+    assert late["entries_growth_a_day"] == 0
+    assert "omidpy_compaction_exit_code 4.0" in metrics.read_text()
+    cli("table", "adopt", "java", "--apply")
+    document(cli, *words, "--max-lag", "1h")
+    assert "omidpy_compaction_laggards 0.0" in metrics.read_text()
+    code, _, err = cli("compact", "--metrics", str(tmp_path))
+    assert (code, "--metrics" in err) == (2, True)
+
+
+def test_holder_of_old_versions_is_named_and_can_be_sent_away(url: str, cli: Cli) -> None:
+    """Whoever it is, and until when; a forgotten hold would keep versions for a month."""
+    with closing(open_store(url)) as store:
+        held = HeldSnapshot(Watermarks(ControlTable(store)), Timestamp(900))
+        held.write(SystemClock(), for_s=3600)
+    (found,) = document(cli, "watermarks")["holds"]
+    assert found["start_ts"] == held.start_ts
+    assert f"pid {os.getpid()}" in found["owner"]
+    assert document(cli, "compact", "--grace", "0s", code=3)["holds"] == [found]
+    code, out, _ = cli("watermarks")
+    assert code == 0
+    assert f"versions since {held.start_ts} are held by {found['owner']} until" in out
+    assert "open transactions may be as old as the low watermark" in out
+    code, _, err = cli("watermarks", "--revoke-hold", "nobody")
+    assert (code, found["name"] in err) == (2, True)
+    assert document(cli, "watermarks", "--revoke-hold", found["name"])["holds"] == []
 
 
 def test_fsck_finds_and_repairs_and_says_so(cli: Cli) -> None:
