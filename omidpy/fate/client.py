@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.within import within
 from omidpy.errors import FateError, OperationFailed, ReservationLost, UsageError
 from omidpy.fate.executor import DEFAULT_LEASE_S, DEFAULT_POLL_S, DEFAULT_POOLS, Executor
 from omidpy.fate.locks import Locks
@@ -195,9 +196,8 @@ class Fate:
         """Wait until an operation is finished or gone; return it as it was last read."""
         deadline_s = None if timeout is None else time.monotonic() + timeout
         ended = threading.Event()
-        with self._mutex:
-            self._waiters.setdefault(operation_id, []).append(ended)
         try:
+            within(self._mutex, self._add_waiter, operation_id, ended)
             look_s = _FIRST_LOOK_S
             while True:
                 found = self.store.read(parse_id(operation_id))
@@ -212,15 +212,19 @@ class Fate:
                 ended.wait(pause_s)
                 look_s = min(look_s * _LOOK_GROWTH, _LONGEST_LOOK_S)
         finally:
-            with self._mutex:
-                self._waiters[operation_id].remove(ended)
-                if not self._waiters[operation_id]:
-                    del self._waiters[operation_id]
+            within(self._mutex, self._drop_waiter, operation_id, ended)
+
+    def _add_waiter(self, operation_id: str, ended: threading.Event) -> None:
+        self._waiters.setdefault(operation_id, []).append(ended)
+
+    def _drop_waiter(self, operation_id: str, ended: threading.Event) -> None:
+        left = [one for one in self._waiters.pop(operation_id, ()) if one is not ended]
+        if left:
+            self._waiters[operation_id] = left
 
     def _note_end(self, operation: Operation) -> None:
-        with self._mutex:
-            for ended in self._waiters.get(operation.id, ()):
-                ended.set()
+        for ended in within(self._mutex, list, self._waiters.get(operation.id, ())):
+            ended.set()
 
     def offer(self, operation: Operation) -> None:
         """Let an operation that was seeded just now be run here, if this runs operations."""

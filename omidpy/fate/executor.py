@@ -23,10 +23,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
 from omidpy.fate.dispatch import Dispatcher, Pools
 from omidpy.fate.locks import Locks
@@ -75,7 +76,8 @@ class Executor:
         self._pools = Pools(pools)
         self._on_end = on_end
         self._dispatcher = Dispatcher(self._pools)
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._stopping = threading.Event()
         self._is_over = threading.Event()
         self._has_news = False
@@ -136,8 +138,7 @@ class Executor:
             return True  # a forked child has no thread of it, and the worker is the parent's
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._stopping.set()
-        with self._condition:
-            self._condition.notify_all()
+        within(self._lock, self._condition.notify_all)
         for thread in self._runners:
             thread.join(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
             if thread.is_alive():
@@ -155,17 +156,13 @@ class Executor:
 
     def offer(self, operation: Operation) -> None:
         """Take an operation that was just submitted here, without looking for it."""
-        if self._worker is None or operation.status not in RUNNABLE:
-            return
-        with self._condition:
-            if self._dispatcher.offer(operation):
-                self._condition.notify_all()
+        if self._worker is not None and operation.status in RUNNABLE:
+            within(self._lock, self._queue_one, operation)
 
     def look(self) -> None:
         """Look for work now."""
-        with self._condition:
-            self._has_news = True
-            self._condition.notify_all()
+        self._has_news = True
+        within(self._lock, self._condition.notify_all)
 
     # -- in the caller's thread ----------------------------------------------------------------
 
@@ -233,10 +230,7 @@ class Executor:
             log.warning("operation %s is left for a while: %s", operation.id, error)
             ran = Ran(None, self._poll_s)
         finally:
-            with self._condition:
-                now_s = self._clock.monotonic_s()
-                self._dispatcher.report(operation.id, ran, now_s=now_s)
-                self._condition.notify_all()
+            within(self._lock, self._report, operation, ran)
         if ran.operation is not None and ran.operation.is_finished:
             self._on_end(ran.operation)
 
@@ -292,9 +286,8 @@ class Executor:
     def _register(self) -> Worker:
         self._beaten_s = self._clock.monotonic_s()
         worker = self._store.new_worker(lease_s=self._lease_s, clock=self._clock)
-        with self._condition:
-            self._worker = worker
-            self._condition.notify_all()
+        self._worker = worker
+        within(self._lock, self._condition.notify_all)
         return worker
 
     def _beat_if_due(self) -> None:
@@ -318,11 +311,25 @@ class Executor:
         """Read all operations, and queue what can be run."""
         found = self._store.in_order()
         held = [one for one in found if one.reservation and one.reservation.worker != worker.id]
-        with self._condition:
-            self._held = held
-            now_s = self._clock.monotonic_s()
-            if self._dispatcher.refresh(found, worker=worker.id, now_s=now_s):
-                self._condition.notify_all()
+        self._held = held
+        within(self._lock, self._queue_all, found, worker)
+
+    # -- in the lock, which whoever may be interrupted holds within one line -------------------
+
+    def _queue_one(self, operation: Operation) -> None:
+        if self._dispatcher.offer(operation):
+            self._condition.notify_all()
+
+    def _queue_all(self, found: Sequence[Operation], worker: Worker) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._dispatcher.refresh(found, worker=worker.id, now_s=now_s):
+            self._condition.notify_all()
+
+    def _report(self, operation: Operation, ran: Ran) -> None:
+        self._dispatcher.report(operation.id, ran, now_s=self._clock.monotonic_s())
+        self._condition.notify_all()
+
+    # -- patience and care ---------------------------------------------------------------------
 
     def _patience(self, failures: int) -> bool:
         """Wait until the store may answer again; until then nobody else can go on either."""

@@ -32,6 +32,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
+from omidpy.base.within import within
 from omidpy.errors import (
     CorruptCell,
     FateError,
@@ -201,10 +202,8 @@ class _Run:
     def progress(self, text: str) -> None:
         """See `StepContext`."""
         now_s = self._runner.clock.monotonic_s()
-        with self._mutex:
-            self._progress = shortened(text)
-            is_due = now_s - self._written_s >= PROGRESS_S
-        if is_due:
+        within(self._mutex, setattr, self, "_progress", shortened(text))
+        if now_s - self._written_s >= PROGRESS_S:
             self._written_s = now_s
             try:
                 self._write(lambda operation: operation)
@@ -368,16 +367,18 @@ class _Run:
             return _Raised(error)
 
     def _write(self, change: Callable[[Operation], Operation]) -> None:
-        with self._mutex:
-            try:
-                self._write_from(self._operation, change)
-            except ReservationLost:
-                # Unless the reservation still stands: then it was a word of progress of ours whose
-                # answer was lost, since nobody else writes meanwhile.
-                found = self._runner.store.read(self._operation.id)
-                if not found or not found.reservation or found.reservation != self._reservation:
-                    raise
-                self._write_from(found, change)
+        within(self._mutex, self._write_alone, change)
+
+    def _write_alone(self, change: Callable[[Operation], Operation]) -> None:
+        try:
+            self._write_from(self._operation, change)
+        except ReservationLost:
+            # Unless the reservation still stands: then it was a word of progress of ours whose
+            # answer was lost, since nobody else writes meanwhile.
+            found = self._runner.store.read(self._operation.id)
+            if not found or not found.reservation or found.reservation != self._reservation:
+                raise
+            self._write_from(found, change)
 
     def _write_from(self, old: Operation, change: Callable[[Operation], Operation]) -> None:
         new = change(old)

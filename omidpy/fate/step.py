@@ -32,7 +32,6 @@ import dataclasses
 import functools
 import math
 import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -220,8 +219,8 @@ def step(
     return register
 
 
-_steps: dict[tuple[str, int], type[Step]] = {}
-_mutex = threading.Lock()
+_steps: Final[dict[tuple[str, int], type[Step]]] = {}
+"""Shared by threads without a lock, which an interrupt might leave locked: each use is one step."""
 
 
 def _namespace(cls: type[Step]) -> str:
@@ -234,15 +233,14 @@ def _namespace(cls: type[Step]) -> str:
 
 def _register(cls: type[Step]) -> None:
     key = (cls.spec.name, cls.spec.version)
-    with _mutex:
-        other = _steps.get(key)
-        if other is not None and not _is_same(cls, other):
-            raise UsageError(
-                f"step {cls.spec.name!r} version {cls.spec.version} is {other.__module__}."
-                f"{other.__qualname__} already; give {cls.__module__}.{cls.__qualname__} another "
-                "name= or namespace=, or its next version="
-            )
-        _steps[key] = cls
+    other = _steps.setdefault(key, cls)
+    if not _is_same(cls, other):
+        raise UsageError(
+            f"step {cls.spec.name!r} version {cls.spec.version} is {other.__module__}."
+            f"{other.__qualname__} already; give {cls.__module__}.{cls.__qualname__} another "
+            "name= or namespace=, or its next version="
+        )
+    _steps[key] = cls
 
 
 def _is_same(cls: type[Step], other: type[Step]) -> bool:
@@ -310,8 +308,7 @@ def decode_step(raw: bytes, *, where: str = "the step") -> Step:
         CorruptCell: it is no stored step.
     """
     stored = stored_step(raw, where=where)
-    with _mutex:
-        cls = _steps.get((stored.step, stored.version))
+    cls = _steps.get((stored.step, stored.version))
     if cls is None:
         raise UnknownStep(_unknown(stored))
     if strangers := sorted(set(stored.fields) - _field_names(cls)):
@@ -336,8 +333,7 @@ def _field_names(cls: type[Step]) -> frozenset[str]:
 
 
 def _unknown(stored: StoredStep) -> str:
-    with _mutex:
-        versions = sorted(version for name, version in _steps if name == stored.step)
+    versions = sorted(version for name, version in list(_steps) if name == stored.step)
     if versions:
         known = ", ".join(map(str, versions))
         return (

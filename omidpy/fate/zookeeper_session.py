@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.oracle.zookeeper import Znode, ZooKeeperAddress, require_kazoo, start_client
 
@@ -194,13 +195,15 @@ class Session:
 
     def close(self) -> None:
         """End the session; a second call does nothing."""
-        with self._mutex:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            if self._pid == os.getpid():
-                self._client.stop()
-                self._client.close()
+        within(self._mutex, self._close)
+
+    def _close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._pid == os.getpid():
+            self._client.stop()
+            self._client.close()
 
     @contextlib.contextmanager
     def _calling(self) -> Iterator[KazooClient]:

@@ -22,7 +22,6 @@ Lacks a bound but ZooKeeper's own: a request of more than 1 MiB (`jute.maxbuffer
 from __future__ import annotations
 
 import hashlib
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
@@ -91,9 +90,9 @@ class ZooKeeperFateStore(FateStore):
             address = address.with_timeout(timeout_s)
         self._path = path
         self._session = Session(address)
+        # What was seen last.  Threads share both without a lock: each use is one step of a dict.
         self._cache: dict[FateId, Operation] = {}
         self._queues: dict[str, tuple[bytes, int]] = {}
-        self._mutex = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
         self._exists = False
         try:
@@ -138,8 +137,7 @@ class ZooKeeperFateStore(FateStore):
                 changes.append(Delete(path, found.version))
         if not self._session.change(changes):
             return False
-        with self._mutex:
-            self._cache.pop(operation.id, None)
+        self._cache.pop(operation.id, None)
         return True
 
     def read(self, operation_id: FateId) -> Operation | None:
@@ -162,12 +160,9 @@ class ZooKeeperFateStore(FateStore):
             if name.startswith(OPERATION_PREFIX)
         ]
         found = self._read_each(ids, is_tolerant=True)
-        with self._mutex:
-            self._cache = {
-                one: operation
-                for one, operation in found.items()
-                if isinstance(operation, Operation)
-            }
+        self._cache = {
+            one: operation for one, operation in found.items() if isinstance(operation, Operation)
+        }
         yield from (operation for operation in found.values() if operation is not None)
 
     # -- keys ----------------------------------------------------------------------------------
@@ -219,8 +214,7 @@ class ZooKeeperFateStore(FateStore):
         found = self._session.read(self._lock_path(table))
         if found is None:
             return None
-        with self._mutex:
-            self._queues[table] = (found.data, found.version)
+        self._queues[table] = (found.data, found.version)
         return found.data
 
     def swap_lock_queue(self, table: str, old: bytes | None, new: bytes) -> bool:
@@ -229,12 +223,10 @@ class ZooKeeperFateStore(FateStore):
         path = self._lock_path(table)
         if old is None:
             return self._session.create(path, new)
-        with self._mutex:
-            known = self._queues.get(table)
+        known = self._queues.get(table)
         if known is None or known[0] != old:
             self.read_lock_queue(table)
-            with self._mutex:
-                known = self._queues.get(table)
+            known = self._queues.get(table)
         if known is None or known[0] != old:
             return False
         return self._session.change([Write(path, new, known[1])])
@@ -347,8 +339,7 @@ class ZooKeeperFateStore(FateStore):
 
     def _unchanged(self, operation_id: FateId, node: Znode | None) -> Operation | None:
         """Return what is known of an operation since the last scan, if it is still so."""
-        with self._mutex:
-            known = self._cache.get(operation_id)
+        known = self._cache.get(operation_id)
         if node is None or known is None or _znode_version(known) != node.version:
             return None
         return known
