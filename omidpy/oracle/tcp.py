@@ -84,6 +84,7 @@ class TcpOracle:
         connect_timeout_s: float = 2.0,
         reconnect_budget_s: float = 5.0,
         packed: bool = False,
+        client: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Remember where the oracle is; nothing is opened yet.
@@ -100,6 +101,8 @@ class TcpOracle:
             reconnect_budget_s: How long to go on connecting and repeating after the first failure,
                 for requests that are harmless to repeat; 0 gives up at once.
             packed: Send commit requests in the shorter form of Omid's main branch.
+            client: Who we are to the oracle, a number above 0: only the same client may commit what
+                it began.  None draws one.
             clock: What time limits are measured by.
 
         Raises:
@@ -125,7 +128,7 @@ class TcpOracle:
         self._max_transaction_age_s: float | None = None
         self._can_invalidate = False
         self._last_start_ts = Timestamp(0)
-        self._client = _drawn_client()
+        self._client = client or _drawn_client()
         self._make_locks()
         _instances.add(self)
 
@@ -164,6 +167,11 @@ class TcpOracle:
     def max_transaction_age_s(self) -> float | None:
         """Age at which the oracle stops committing a transaction; None if it does not tell."""
         return self._max_transaction_age_s
+
+    @property
+    def client(self) -> int:
+        """Who we are to the oracle: only the same client may commit what it began."""
+        return self._client
 
     # -- the questions -----------------------------------------------------------------------------
 

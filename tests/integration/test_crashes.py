@@ -15,9 +15,8 @@ import pytest
 from omidpy.errors import OracleUnavailable
 from omidpy.model import Aborted, Committed, Forgotten, Outcome, Timestamp, Undecided
 from omidpy.oracle.base import CommitRefused
-from omidpy.wire.messages import CommitRequest
 from tests.machines.crashes.aftermath import Case, Observer, Seen
-from tests.machines.crashes.mortal import COMMIT, Ending
+from tests.machines.crashes.mortal import COMMIT, Ending, LateCommit
 from tests.machines.crashes.scenarios import BEFORE, LEVELS, SCENARIOS, Scenario
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import one_region_store
@@ -135,7 +134,7 @@ def test_a_request_that_arrives_too_late_is_refused(cases: Cases, scenario: str)
     One below the prune horizon gets no answer: it may be the repetition of a commit that was pruned
     since.
     """
-    late = [case for case in cases[scenario] if isinstance(case.told.held_up, CommitRequest)]
+    late = [case for case in cases[scenario] if isinstance(case.told.held_up, LateCommit)]
     for case in late:
         expected = OracleUnavailable if case.is_left else CommitRefused
         assert isinstance(case.late, expected), f"{case}: {case.late}"

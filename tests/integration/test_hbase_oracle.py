@@ -25,8 +25,8 @@ from omidpy.oracle.zookeeper import (
 )
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.thrift2 import Thrift2Store
-from omidpy.wire.frames import encode_request
-from omidpy.wire.messages import CommitRequest
+from omidpy.wire.frames import decode_response, encode_request
+from omidpy.wire.messages import CommitRequest, TimestampRequest, TimestampResponse
 from tests.integration.test_tso_server import HANDSHAKE, HANDSHAKE_ANSWER, Raw
 from tests.integration.test_tso_server_killed import Load, check_load
 from tests.machines.hbase import HBase
@@ -226,10 +226,13 @@ def test_a_holder_that_was_stopped_answers_nothing_after_a_takeover(
     options = ("--lease", lease if where == "zookeeper" else "store")
     with tso_server(url, *options) as first, client(first.address, store) as before:
         committed(before)
-        open_ts = before.begin().start_ts
         victim = Raw(first.address)
         victim.send(HANDSHAKE)
         assert victim.receive() == HANDSHAKE_ANSWER
+        victim.send(encode_request(TimestampRequest()))
+        begun = decode_response(victim.receive())
+        assert isinstance(begun, TimestampResponse)
+        open_ts = begun.start_ts
         with tso_server(url, *options) as second:
             second.wait_for("^standby")
             first.process.send_signal(signal.SIGSTOP)

@@ -23,10 +23,18 @@ from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown, OracleUnavailable
 from omidpy.model import Cell, Outcome, base
 from omidpy.oracle.base import CommitVerdict
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.tx.transaction import Transaction
-from omidpy.wire.messages import CommitRequest
 from tests.machines.crashes.client import Task, Testament, live_and_die, live_on
-from tests.machines.crashes.mortal import COMMIT, Ending, Moment, Part, deliver, moments
+from tests.machines.crashes.mortal import (
+    COMMIT,
+    Ending,
+    LateCommit,
+    Moment,
+    Part,
+    deliver,
+    moments,
+)
 from tests.machines.crashes.scenarios import (
     BEFORE,
     FAMILIES,
@@ -207,12 +215,15 @@ class Observer:
         """Let arrive what was held up."""
         for case in cases:
             sent = case.told.held_up
-            if isinstance(sent, CommitRequest):
-                oracle = self._managers[case.scenario.level].oracle
+            if isinstance(sent, LateCommit):
+                late = sent.request
+                oracle = TcpOracle(self.address, client=sent.client)
                 try:
-                    case.late = oracle.commit(sent.start_ts, sent.cell_ids, sent.table_ids)
+                    case.late = oracle.commit(late.start_ts, late.cell_ids, late.table_ids)
                 except OracleUnavailable as error:
                     case.late = error
+                finally:
+                    oracle.close()
             elif sent is not None:
                 deliver(self.store, sent)
 

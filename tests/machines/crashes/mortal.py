@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.model import CellId, Column, TableId, Timestamp
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict, InvalidationVerdict, Oracle
-from omidpy.oracle.tcp import parse_address
+from omidpy.oracle.tcp import TcpOracle, parse_address
 from omidpy.storage.base import Condition, GuardedMutation, RowMutation, Store
 from omidpy.testing.faults import FaultyStore, kill
 from omidpy.wire.connection import ClientConnection
@@ -44,7 +44,14 @@ class Guarded(NamedTuple):
     guard: Condition | None
 
 
-HeldUp: TypeAlias = CommitRequest | Guarded | list[GuardedMutation]
+class LateCommit(NamedTuple):
+    """A commit request, and who sent it."""
+
+    request: CommitRequest
+    client: int
+
+
+HeldUp: TypeAlias = LateCommit | Guarded | list[GuardedMutation]
 """What is on its way to an oracle or to a store."""
 HoldUp: TypeAlias = Callable[[HeldUp], object]
 """Takes over what is held up."""
@@ -275,13 +282,14 @@ class MortalOracle:
     ) -> CommitVerdict:
         """Ask, if there is time, and hear the answer, if there is."""
         request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
+        client = self.oracle.client if isinstance(self.oracle, TcpOracle) else 0
         return self._death.perform(
             COMMIT,
             lambda: self.oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry),
             _no_answer,
             {
-                Part.SENT: lambda: send_commits(self._address, [request]),
-                Part.HELD_UP: lambda: self._hold_up(request),
+                Part.SENT: lambda: send_commits(self._address, [request], client=client),
+                Part.HELD_UP: lambda: self._hold_up(LateCommit(request, client)),
             },
         )
 
@@ -304,13 +312,18 @@ def _no_answer(message: str) -> OracleUnavailable:
     return OracleUnavailable(message, retryable=False)
 
 
-def send_commits(address: str, requests: Sequence[CommitRequest]) -> socket.socket:
+def send_commits(address: str, requests: Sequence[CommitRequest], *, client: int) -> socket.socket:
     """Send commit requests in one packet, for answers that nobody waits for.
+
+    Args:
+        address: The oracle's.
+        requests: What to ask.
+        client: Who began the transactions.
 
     Returns:
         The connection; what was sent arrives also if its process dies at once.
     """
     connection = socket.create_connection(parse_address(address), timeout=30)
-    hello = ClientConnection[object](after_ts=Timestamp(0)).handshake()
+    hello = ClientConnection[object](after_ts=Timestamp(0), client=client).handshake()
     connection.sendall(hello + b"".join(frame_request(request) for request in requests))
     return connection

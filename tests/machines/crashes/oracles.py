@@ -27,6 +27,7 @@ from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LeaseRecord
 from omidpy.manager import TransactionManager
 from omidpy.model import Outcome, Undecided
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.base import Store
 from omidpy.tx.transaction import Transaction
 from omidpy.wire.messages import CommitRequest
@@ -164,7 +165,7 @@ class OracleObserver:
         found = []
         for number, count in enumerate(BATCHES, 1):
             requests = [self._request(deed) for deed in self._deeds(Moment(0), count)]
-            with send_commits(self._server.address, requests):
+            with send_commits(self._server.address, requests, client=self._client):
                 found.append(self._server.effects(number))
         return found
 
@@ -175,7 +176,7 @@ class OracleObserver:
         burial.start()
         if death.is_together:
             requests = [self._request(deed) for deed in death.deeds]
-            with send_commits(self._server.address, requests):
+            with send_commits(self._server.address, requests, client=self._client):
                 code = self._server.wait()
         else:
             (deed,) = death.deeds
@@ -208,6 +209,13 @@ class OracleObserver:
             if record.pid == server.pid:
                 given_up = msgspec.structs.replace(record, holder="", sequence=record.sequence + 1)
                 control.replace(LEASE_FACT, raw, encode_document(given_up))
+
+    @property
+    def _client(self) -> int:
+        """Who the manager is to the oracle."""
+        oracle = self._tm.oracle
+        assert isinstance(oracle, TcpOracle)
+        return oracle.client
 
     # -- transactions --------------------------------------------------------------------------
 
