@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -264,6 +266,35 @@ def test_a_wait_ends_with_the_operation(
     code, _, err = cli("wait", gone.id)
     assert code == 1
     assert "is gone, and its outcome with it" in err
+
+
+def test_a_wait_shows_a_bar_on_a_terminal_and_ends_with_an_interrupt(
+    fates: TableFateStore, store: SqliteStore
+) -> None:
+    """A real ^C: exit code 130, a word of what goes on, and nothing is changed."""
+    going = made(fates, Status.IN_PROGRESS, name="PRUNE", progress="half of it")
+    ours, theirs = pty.openpty()
+    command = ["omidpy", "fate", "wait", going.id, "--store", store.url]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs, env=environment()
+    )
+    os.close(theirs)
+    shown = ""
+    try:
+        while "half of it" not in shown:
+            shown += os.read(ours, 4096).decode(errors="replace")
+        assert f"PRUNE {going.id}" in shown
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # a terminal whose program has ended
+            while more := os.read(ours, 4096):
+                shown += more.decode(errors="replace")
+        assert process.wait(LONGEST_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert "interrupted; the operations go on as they are" in shown
+    assert fates.read(going.id) == going
 
 
 # -- bad input -------------------------------------------------------------------------------------
