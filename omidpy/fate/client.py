@@ -11,6 +11,7 @@ others have submitted or left behind.  Without that it only submits and asks.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -43,6 +44,15 @@ MAX_NAME: Final = 100
 _FIRST_LOOK_S: Final = 0.025
 _LONGEST_LOOK_S: Final = 1.0
 _LOOK_GROWTH: Final = 1.5
+
+
+class _Waiter:
+    """Waits for the end of an operation."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.operation: Operation | None = None
+        """As it ended, once it has."""
 
 
 class Fate:
@@ -79,7 +89,7 @@ class Fate:
         self.store = store
         self.clock = clock or SystemClock()
         self.locks = Locks(store)
-        self._waiters: dict[str, list[threading.Event]] = {}
+        self._waiters: dict[str, list[_Waiter]] = {}
         self._mutex = threading.Lock()
         self._executor = Executor(
             store,
@@ -195,36 +205,38 @@ class Fate:
     def wait_for(self, operation_id: str, timeout: float | None) -> Operation | None:
         """Wait until an operation is finished or gone; return it as it was last read."""
         deadline_s = None if timeout is None else time.monotonic() + timeout
-        ended = threading.Event()
+        fate_id = parse_id(operation_id)
+        waiter = _Waiter()
         try:
-            within(self._mutex, self._add_waiter, operation_id, ended)
+            within(self._mutex, self._add_waiter, operation_id, waiter)
             look_s = _FIRST_LOOK_S
             while True:
-                found = self.store.read(parse_id(operation_id))
-                if found is None or found.is_finished:
-                    return found
-                pause_s = look_s
-                if deadline_s is not None:
-                    pause_s = min(look_s, deadline_s - time.monotonic())
-                    if pause_s <= 0:
+                left_s = math.inf if deadline_s is None else deadline_s - time.monotonic()
+                # Whoever has it in hand in this process wakes us.  Others are asked, ever less
+                # often; so is he in the end, since it may have been taken from him.
+                is_told = self._executor.has(fate_id) and look_s < _LONGEST_LOOK_S
+                if left_s <= 0 or not is_told:
+                    found = self.store.read(fate_id)
+                    if left_s <= 0 or found is None or found.is_finished:
                         return found
-                # Whoever runs it in this process wakes us; others are asked, ever less often.
-                ended.wait(pause_s)
+                if waiter.ended.wait(min(look_s, max(left_s, 0.0))):
+                    return waiter.operation
                 look_s = min(look_s * _LOOK_GROWTH, _LONGEST_LOOK_S)
         finally:
-            within(self._mutex, self._drop_waiter, operation_id, ended)
+            within(self._mutex, self._drop_waiter, operation_id, waiter)
 
-    def _add_waiter(self, operation_id: str, ended: threading.Event) -> None:
-        self._waiters.setdefault(operation_id, []).append(ended)
+    def _add_waiter(self, operation_id: str, waiter: _Waiter) -> None:
+        self._waiters.setdefault(operation_id, []).append(waiter)
 
-    def _drop_waiter(self, operation_id: str, ended: threading.Event) -> None:
-        left = [one for one in self._waiters.pop(operation_id, ()) if one is not ended]
+    def _drop_waiter(self, operation_id: str, waiter: _Waiter) -> None:
+        left = [one for one in self._waiters.pop(operation_id, ()) if one is not waiter]
         if left:
             self._waiters[operation_id] = left
 
     def _note_end(self, operation: Operation) -> None:
-        for ended in within(self._mutex, list, self._waiters.get(operation.id, ())):
-            ended.set()
+        for waiter in within(self._mutex, list, self._waiters.get(operation.id, ())):
+            waiter.operation = operation
+            waiter.ended.set()
 
     def offer(self, operation: Operation) -> None:
         """Let an operation that was seeded just now be run here, if this runs operations."""

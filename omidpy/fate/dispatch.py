@@ -13,7 +13,7 @@ once more and says anew how long it waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from omidpy.errors import UsageError
@@ -75,17 +75,25 @@ class Dispatcher:
         queue.append(operation)
         return True
 
-    def refresh(self, found: Iterable[Operation], *, worker: str, now_s: float) -> int:
+    def refresh(
+        self,
+        found: Iterable[Operation],
+        *,
+        but: Collection[FateId] = (),
+        worker: str,
+        now_s: float,
+    ) -> int:
         """Queue what was found in the store; return how many that were.
 
         Args:
             found: All operations of the store, in the order in which to run them.
+            but: Those that were not looked for, because they were busy.
             worker: Ours: what it has reserved and nobody runs was reserved by a call without an
                 answer.
             now_s: Ends deferrals.
         """
         self._deferred = {one: due_s for one, due_s in self._deferred.items() if due_s > now_s}
-        seen: set[FateId] = set()
+        seen: set[FateId] = set(but)
         count = 0
         for operation in found:
             seen.add(operation.id)
@@ -114,6 +122,10 @@ class Dispatcher:
         return min(self._deferred.values(), default=None)
 
     @property
-    def busy_count(self) -> int:
+    def busy(self) -> frozenset[FateId]:
         """Operations that were handed out or queued."""
-        return len(self._busy)
+        return frozenset(self._busy)
+
+    def is_busy(self, operation_id: FateId) -> bool:
+        """Say whether an operation was handed out or queued."""
+        return operation_id in self._busy

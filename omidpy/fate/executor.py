@@ -20,6 +20,7 @@ Lacks everything of operations themselves (`runner.py`) and of their order (`dis
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -31,7 +32,7 @@ from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
 from omidpy.fate.dispatch import Dispatcher, Pools
 from omidpy.fate.locks import Locks
-from omidpy.fate.operation import RUNNABLE, Operation
+from omidpy.fate.operation import RUNNABLE, FateId, Operation
 from omidpy.fate.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
 from omidpy.fate.store import FateStore, Worker
 from omidpy.fate.sweep import Keep, Sweeper
@@ -46,6 +47,9 @@ BEATS_PER_LEASE: Final = 4
 LONGEST_LOOK_S: Final = 0.5
 """Reservations are looked at so often at least, so that a dead worker's lease is not much longer.
 """
+
+GATHER_NEWS_S: Final = 0.02
+"""News comes in flocks, and much of it is of what was submitted here and needs no look."""
 
 _PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -82,6 +86,9 @@ class Executor:
         self._is_over = threading.Event()
         self._has_news = False
         self._held: list[Operation] = []
+        self._looked_s = -math.inf
+        self._ended: frozenset[FateId] = frozenset()
+        """What was finished at the last look."""
         self._look_s = min(lease_s / BEATS_PER_LEASE, LONGEST_LOOK_S)
         self._beaten_s = 0.0
         self._worker: Worker | None = None
@@ -158,6 +165,10 @@ class Executor:
         """Take an operation that was just submitted here, without looking for it."""
         if self._worker is not None and operation.status in RUNNABLE:
             within(self._lock, self._queue_one, operation)
+
+    def has(self, operation_id: FateId) -> bool:
+        """Say whether an operation is in hand here, so that its end will be told."""
+        return self._dispatcher.is_busy(operation_id)
 
     def look(self) -> None:
         """Look for work now."""
@@ -238,11 +249,11 @@ class Executor:
         failures = 0
         while not self._stopping.is_set():
             with self._condition:
-                self._has_news = False
+                has_news, self._has_news = self._has_news, False
                 worker = self._worker
             try:
                 if worker is not None:
-                    self._refresh(worker)
+                    self._refresh(worker, has_news=has_news)
                 failures = 0
             except Exception as error:  # noqa: BLE001 - nobody else looks for work
                 failures += 1
@@ -260,6 +271,8 @@ class Executor:
             if due_s is not None:
                 until_s = min(until_s, due_s)
             if self._has_news:
+                # In elapsed time, whatever the clock says.
+                self._condition.wait_for(self._stopping.is_set, GATHER_NEWS_S)
                 until_s = now_s
             until_s = max(until_s, begun_s + at_least_s)
             if until_s <= now_s:
@@ -307,12 +320,26 @@ class Executor:
             worker.retire()
             self._register()
 
-    def _refresh(self, worker: Worker) -> None:
-        """Read all operations, and queue what can be run."""
-        found = self._store.in_order()
-        held = [one for one in found if one.reservation and one.reservation.worker != worker.id]
-        self._held = held
-        within(self._lock, self._queue_all, found, worker)
+    def _refresh(self, worker: Worker, *, has_news: bool = False) -> None:
+        """Read operations, and queue what can be run.
+
+        All of them, every `poll_s`; in between news is of what comes, and neither of what is in
+        hand here nor of what is finished.
+        """
+        now_s = self._clock.monotonic_s()
+        but: frozenset[FateId] = frozenset()
+        if has_news and now_s - self._looked_s < self._poll_s:
+            but = self._dispatcher.busy | self._ended
+        else:
+            self._looked_s = now_s
+        found = self._store.in_order(but=but)
+        ended = frozenset(one.id for one in found if one.is_finished)
+        self._ended = ended | (but & self._ended)
+        if not but:
+            self._held = [
+                one for one in found if one.reservation and one.reservation.worker != worker.id
+            ]
+        within(self._lock, self._queue_all, found, but, worker)
 
     # -- in the lock, which whoever may be interrupted holds within one line -------------------
 
@@ -320,9 +347,11 @@ class Executor:
         if self._dispatcher.offer(operation):
             self._condition.notify_all()
 
-    def _queue_all(self, found: Sequence[Operation], worker: Worker) -> None:
+    def _queue_all(
+        self, found: Sequence[Operation], but: frozenset[FateId], worker: Worker
+    ) -> None:
         now_s = self._clock.monotonic_s()
-        if self._dispatcher.refresh(found, worker=worker.id, now_s=now_s):
+        if self._dispatcher.refresh(found, but=but, worker=worker.id, now_s=now_s):
             self._condition.notify_all()
 
     def _report(self, operation: Operation, ran: Ran) -> None:

@@ -132,8 +132,12 @@ class FateStore(ABC):
         """
 
     @abstractmethod
-    def scan(self) -> Iterator[Operation | Unreadable]:
-        """Yield every operation, each as of one moment; those that vanish meanwhile may lack."""
+    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
+        """Yield every operation, each as of one moment; those that vanish meanwhile may lack.
+
+        Args:
+            but: Operations to leave out.
+        """
 
     @abstractmethod
     def claim_key(self, operation: Operation) -> Operation:
@@ -230,9 +234,9 @@ class FateStore(ABC):
             )
         return found
 
-    def in_order(self) -> list[Operation]:
+    def in_order(self, *, but: Collection[FateId] = ()) -> list[Operation]:
         """Return every operation that can be read: started ones first, then by age."""
-        found = [one for one in self.scan() if isinstance(one, Operation)]
+        found = [one for one in self.scan(but=but) if isinstance(one, Operation)]
         return sorted(found, key=lambda one: (one.status != Status.IN_PROGRESS, one.created_ms))
 
     def runnable(self) -> list[Operation]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from omidpy.base.clock import Clock
@@ -134,9 +134,11 @@ class TableFateStore(FateStore):
         (cells,) = self._get([row_of(operation_id)])
         return operation_of(cells, table=self._table) if cells else None
 
-    def scan(self) -> Iterator[Operation | Unreadable]:
+    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
         """Yield every operation; see `FateStore`.  Cost: 1 RPC a page."""
         for cells in self._rows(OPERATION_PREFIX):
+            if id_of(cells[0].row) in but:
+                continue
             try:
                 yield operation_of(cells, table=self._table)
             except CorruptCell as error:

@@ -147,22 +147,23 @@ class ZooKeeperFateStore(FateStore):
         assert not isinstance(found, Unreadable), "what cannot be read has raised"
         return found
 
-    def scan(self) -> Iterator[Operation | Unreadable]:
+    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
         """Yield every operation; see `FateStore`.
 
         Cost: 1 request for each, and for each that has changed since the last scan 1 for each step.
         """
         watch = self._tell if self._callbacks else None
         names = self._session.children(self._path, watch=watch)
-        ids = [
+        ids = {
             FateId(name.removeprefix(OPERATION_PREFIX))
             for name in names
             if name.startswith(OPERATION_PREFIX)
-        ]
-        found = self._read_each(ids, is_tolerant=True)
-        self._cache = {
-            one: operation for one, operation in found.items() if isinstance(operation, Operation)
         }
+        found = self._read_each([one for one in ids if one not in but], is_tolerant=True)
+        cache = dict(self._cache)  # one step: others remove from it
+        kept = {one: known for one, known in cache.items() if one in ids and one in but}
+        read = {one: known for one, known in found.items() if isinstance(known, Operation)}
+        self._cache = kept | read
         yield from (operation for operation in found.values() if operation is not None)
 
     # -- keys ----------------------------------------------------------------------------------
@@ -316,7 +317,11 @@ class ZooKeeperFateStore(FateStore):
                     node = before[one]
                     known = self._unchanged(one, node)
                     if known is None and node is not None:
-                        records[one] = decode(node.data, where=self._node(one))
+                        record = decode(node.data, where=self._node(one))
+                        if record.depth:
+                            records[one] = record
+                        else:  # one znode is all there is of it
+                            found[one] = operation_of(one, record, node.version, [])
                     else:
                         found[one] = known
                 except CorruptCell as error:

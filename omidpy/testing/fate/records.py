@@ -125,6 +125,17 @@ class Records(Chapter):
         found = list(fates.scan())
         assert sorted(found, key=str) == sorted(made, key=str)
 
+    def test_a_scan_leaves_out_what_it_is_told(self, fates: FateStore) -> None:
+        """And shows it as it is, when it is asked for again."""
+        left_out, other = an_operation(), an_operation()
+        for operation in (left_out, other):
+            fates.insert(operation)
+        assert len(list(fates.scan())) == 2
+        changed = fates.write(left_out, replace(left_out, progress="on"))
+        assert list(fates.scan(but={left_out.id})) == [other]
+        assert fates.in_order(but={other.id}) == [changed]
+        assert sorted(fates.scan(), key=str) == sorted([changed, other], key=str)
+
     # -- lost answers --------------------------------------------------------------------------
 
     def test_a_write_whose_answer_was_lost_is_recognised(self, fates: FateStore) -> None:

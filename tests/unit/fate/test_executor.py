@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.fate import Done, Fate, Status, Step, step
 from omidpy.fate.dispatch import MAX_DEFERRED, Dispatcher, Pools
 from omidpy.fate.executor import BEATS_PER_LEASE
-from omidpy.fate.operation import FateId, Operation, Reservation
+from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
 from omidpy.fate.runner import Ran
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.store import FateStore
@@ -121,6 +121,19 @@ def world() -> Iterator[World]:
     made.may_end.set()
 
 
+class RecordedStore(TableFateStore):
+    """Remembers what each look left out."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.left_out: list[frozenset[str]] = []
+
+    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
+        """Note it, and scan."""
+        self.left_out.append(frozenset(but))
+        return super().scan(but=but)
+
+
 def quick(env: Any, fates: FateStore, **options: Any) -> Fate:
     """Return a fate that looks often."""
     return Fate(env, fates, **{"poll_s": 0.02, "lease_s": 5.0, **options})
@@ -206,6 +219,14 @@ def test_deferrals_are_bounded() -> None:
     assert dispatcher.next_due_s() == 7.0
     dispatcher.refresh([], worker="w", now_s=0.0)
     assert dispatcher.next_due_s() is None
+
+
+def test_a_deferral_stays_while_nobody_looks_for_its_operation() -> None:
+    """It is not gone, it was left out."""
+    dispatcher = Dispatcher(Pools({"general": 1}))
+    dispatcher.report(FateId("waits"), Ran(None, 5.0), now_s=0.0)
+    dispatcher.refresh([], but={FateId("waits")}, worker="w", now_s=0.0)
+    assert dispatcher.next_due_s() == 5.0
 
 
 # -- in threads ------------------------------------------------------------------------------------
@@ -330,6 +351,38 @@ def test_an_executor_that_was_buried_begins_anew(fates: TableFateStore, world: W
         assert held.result(timeout=LONGEST_S) == held.id
         assert world.begun.acquire(blocking=False)  # once more: what it wrote first was refused
         assert world.counts[f"{held.id}/0"] == 1
+
+
+def test_whoever_waits_for_what_runs_here_is_told(world: World) -> None:
+    """He need not ask the store all the time, and asks it when he will wait no longer."""
+    store = FaultyStore(MemoryStore())
+    with quick(world, TableFateStore(store)) as fate:
+        held = fate.submit("TEST", Slow("chain"))
+        assert world.begun.acquire(timeout=LONGEST_S)
+        store.calls.clear()
+        assert held.wait(timeout=0.2) is Status.IN_PROGRESS
+        assert store.calls["get"] == 1
+        world.may_end.set()
+        assert held.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+
+
+def test_a_look_for_news_leaves_out_what_is_finished_or_in_hand(world: World) -> None:
+    """Each is a request in ZooKeeper, and nothing about them is news."""
+    fates = RecordedStore(MemoryStore())
+    with quick(world, fates, poll_s=LONGEST_S) as fate:
+        done = fate.submit("TEST", Chain(0))
+        assert done.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+        held = fate.submit("TEST", Slow("chain"))
+        assert world.begun.acquire(timeout=LONGEST_S)
+        fate._executor.look()
+        wait_for(lambda: bool(fates.left_out) and held.id in fates.left_out[-1])
+        fate._executor.look()
+        wait_for(lambda: fates.left_out[-1] == {done.id, held.id})
+        others = TableFateStore(fates._store)
+        submitted = Fate(None, others).submit("TEST", Chain(0))
+        fate._executor.look()
+        assert submitted.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
+        world.may_end.set()
 
 
 def test_an_executor_that_may_be_buried_takes_nothing(world: World) -> None:

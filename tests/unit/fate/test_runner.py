@@ -662,7 +662,7 @@ def test_what_is_finished_or_new_is_not_run_whoever_hands_it_out(bench: Bench) -
     ended = bench.run(One("a"))
     bench.fate.get(ended.id).seed()
     bench.fate._executor.offer(ended)
-    assert bench.fate._executor._dispatcher.busy_count == 0
+    assert bench.fate._executor._dispatcher.busy == frozenset()
     new = bench.fate.create("TEST", One("b")).read()
     assert new is not None
     for operation in (ended, new):
