@@ -22,6 +22,8 @@ from contextlib import suppress
 from queue import Full, Queue
 from typing import Final, TextIO
 
+from omidpy.base.printable import printable
+
 MAX_LINES_PER_S: Final = 50
 MAX_BURST_LINES: Final = 500
 """Lines that may come at once, after a time without any."""
@@ -163,4 +165,6 @@ def _line(event: str, record: logging.LogRecord, values: str) -> str:
 
 def _text(value: object) -> str:
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    if _PLAIN.fullmatch(text):
+        return text
+    return printable(json.dumps(text, ensure_ascii=False))

@@ -72,7 +72,7 @@ def decode_long(value: bytes, *, what: str) -> Timestamp:
     Raises:
         CorruptCell: naming `what`, if there are not exactly 8 bytes.
     """
-    if len(value) != _LONG.size:
+    if not isinstance(value, bytes) or len(value) != _LONG.size:
         raise CorruptCell(f"{what} holds {value!r}; expected 8 bytes, big endian")
     return Timestamp(_LONG.unpack(value)[0])
 
@@ -163,6 +163,8 @@ def decode_commit(start_ts: int, value: bytes) -> Timestamp:
     Raises:
         CorruptCell: if the value is no varint, or names a commit before its start.
     """
+    if not isinstance(value, bytes):
+        raise CorruptCell(f"the commit entry of start_ts {start_ts} holds {value!r}, no bytes")
     delta = 0
     for index, byte in enumerate(value[:_MAX_VARINT_BYTES]):
         delta |= (byte & 0x7F) << (7 * index)

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from omidpy.base.printable import printable
 from omidpy.errors import ConfigError, OmidError, UsageError
 
 EXIT_FAILED: Final = 1
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=_with_verb(words), prog_name="omidpy")
     except OmidError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         is_usage = isinstance(error, UsageError | ConfigError)
         raise SystemExit(EXIT_USAGE if is_usage else EXIT_FAILED) from None
 

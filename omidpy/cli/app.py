@@ -21,6 +21,7 @@ from omidpy.cli import (
     verify,
     watermarks,
 )
+from omidpy.cli.common import say
 
 app: Final = typer.Typer(
     help="Transactions for HBase and for one file: look after a store.",
@@ -32,7 +33,7 @@ app: Final = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
     if is_asked:
-        typer.echo(f"omidpy {__version__}")
+        say(f"omidpy {__version__}")
         raise typer.Exit
 
 

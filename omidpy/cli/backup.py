@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from omidpy import admin
-from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json
+from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json, say
 from omidpy.storage.sqlite.backup import Copied
 from omidpy.storage.sqlite.backup import Progress as Report
 
@@ -46,7 +46,7 @@ def _print(copied: Copied, made: str, *, as_json: bool) -> None:
     if as_json:
         print_json(copied._asdict())
     else:
-        typer.echo(
+        say(
             f"{made} is store {copied.store_id}, a copy of {copied.copied_from}, "
             f"{copied.size_bytes:,} bytes"
         )

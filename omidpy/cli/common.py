@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
+from omidpy.base.printable import printable
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.connect import open_oracle, open_store
 from omidpy.errors import ConfigError
@@ -69,7 +70,7 @@ def opened(store_url: str, *, tso: str | None = None, only_looks: bool = False) 
         if missing and not only_looks:
             raise ConfigError(f"{store_url} has no table {missing[0]}; {remedy}")
         if missing:
-            typer.echo(f"note: {store_url} has not been set up for omidpy; {remedy}", err=True)
+            say(f"note: {store_url} has not been set up for omidpy; {remedy}", err=True)
         if tso is not None:
             open_oracle(store, tso).close()
         yield cast("Store", _NotSetUp(store, missing)) if missing else store
@@ -106,16 +107,21 @@ class _NotSetUp:
         return self._store.scan(table, *key_range, **options)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print text, whoever wrote what is in it; `err` is for stderr."""
+    typer.echo(printable(text), err=err)
+
+
 def print_json(document: Any) -> None:
     """Print a document as one line of JSON."""
-    typer.echo(json.dumps(document))
+    say(json.dumps(document))
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values in two columns."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        typer.echo(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {value}")
 
 
 def print_columns(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -124,7 +130,7 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for text in texts:
         cells = [f"{value:<{width}}" for value, width in zip(text, widths, strict=True)]
-        typer.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def moment(milliseconds: int) -> str:

@@ -22,6 +22,7 @@ from omidpy.cli.common import (
     print_columns,
     print_facts,
     print_json,
+    say,
 )
 from omidpy.errors import UsageError
 from omidpy.facts.control import ControlTable
@@ -183,7 +184,7 @@ def plot(
     if as_json:
         print_json({"output": str(output)})
     else:
-        typer.echo(f"wrote {output}")
+        say(f"wrote {output}")
 
 
 def recorded(store_url: str) -> list[Any]:

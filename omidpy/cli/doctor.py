@@ -23,7 +23,7 @@ from omidpy.base.tables import (
     is_system_table,
     transactional_families,
 )
-from omidpy.cli.common import AsJson, TsoAddress, print_json
+from omidpy.cli.common import AsJson, TsoAddress, print_json, say
 from omidpy.cli.findings import (
     BlockingFinding,
     ClockFinding,
@@ -97,7 +97,7 @@ def doctor(
         print_json({"ok": not has_failed, "checks": [document(found) for found in findings]})
     else:
         for found in findings:
-            typer.echo(f"{found.health:<7}  {found.name}: {found.detail}")
+            say(f"{found.health:<7}  {found.name}: {found.detail}")
     if has_failed:
         raise typer.Exit(EXIT_FAILED)
 

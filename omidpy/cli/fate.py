@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from omidpy.cli.common import AsJson, UnaskedTso, print_json
+from omidpy.cli.common import AsJson, UnaskedTso, print_json, say
 from omidpy.cli.fate_common import (
     EXIT_FAILED,
     EXIT_RESERVED,
@@ -66,7 +66,7 @@ def list_operations(
     if as_json:
         print_json([operation_document(view, found) for view in found.chosen(asked)])
     else:
-        typer.echo("\n".join(list_lines(found, asked, has_details=info)))
+        say("\n".join(list_lines(found, asked, has_details=info)))
     check_known(found, asked)
 
 
@@ -89,9 +89,9 @@ def summary(
     with opened_fates(store) as fates:
         found = read(fates)
     if as_json:
-        typer.echo(json.dumps(summary_document(found, asked), indent=2))
+        say(json.dumps(summary_document(found, asked), indent=2))
     else:
-        typer.echo("\n".join(summary_lines(found, asked)))
+        say("\n".join(summary_lines(found, asked)))
     check_known(found, asked)
 
 
@@ -110,7 +110,7 @@ def dump(
     asked = wanted(ids, state, kind)
     with opened_fates(store) as fates:
         found = read(fates)
-    typer.echo(json.dumps(dump_document(found, asked), indent=2))
+    say(json.dumps(dump_document(found, asked), indent=2))
     check_known(found, asked)
 
 
@@ -176,7 +176,7 @@ def _change(
             told = change(admin)(operation_id)
             answers.append((operation_id, told))
             if not as_json:
-                typer.echo(told.text)
+                say(told.text)
     if as_json:
         print_json(
             [
@@ -186,7 +186,7 @@ def _change(
         )
     for operation_id, told in answers:
         if told.outcome is Outcome.RESERVED:
-            typer.echo(f"Could not {verb} transaction: {operation_id}", err=True)
+            say(f"Could not {verb} transaction: {operation_id}", err=True)
     outcomes = {told.outcome for _, told in answers}
     if Outcome.RESERVED in outcomes:
         raise typer.Exit(EXIT_RESERVED)

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Self
 import typer
 
 from omidpy.admin import TableTools
+from omidpy.cli.common import say
 from omidpy.cli.fate_common import FateStoreUrl, opened_fates, seconds
 from omidpy.connect import open_oracle, open_store
 from omidpy.errors import OmidError, UsageError
@@ -136,7 +137,7 @@ def run(
         executor = Fate(made, fates, pools, lease_s=lease_s, poll_s=poll_s)
         stopped = stack.enter_context(_told_to_stop())
         executor.start()
-        typer.echo(f"running operations of {fates.url}", err=True)
+        say(f"running operations of {fates.url}", err=True)
         stopped.wait()
         executor.close()
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from omidpy.cli.common import AsJson, UnaskedTso, print_json
+from omidpy.cli.common import AsJson, UnaskedTso, print_json, say
 from omidpy.cli.fate_common import (
     EXIT_FAILED,
     EXIT_OPERATION_FAILED,
@@ -58,7 +58,7 @@ def status(
     if as_json:
         print_json([operation_document(view, found) for view in chosen])
     else:
-        typer.echo("\n".join(status_lines(found, asked)))
+        say("\n".join(status_lines(found, asked)))
     check_known(found, asked)
 
 
@@ -106,7 +106,7 @@ def wait(
         print_json([_end_document(one) for one in ended])
     else:
         for one in ended:
-            typer.echo(_end_line(one))
+            say(_end_line(one))
     statuses = {one.status for one in ended}
     if Status.FAILED in statuses:
         raise typer.Exit(EXIT_OPERATION_FAILED)

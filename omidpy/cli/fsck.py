@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, opened, print_facts, print_json
+from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, opened, print_facts, print_json, say
 from omidpy.errors import ConfigError
 
 EXIT_FINDINGS: Final = 3
@@ -66,14 +66,14 @@ def fsck(
         print_json(report.document())
     else:
         for finding in report.findings:
-            typer.echo(finding.text())
+            say(finding.text())
         for kind, count in sorted(report.counts.items()):
             repaired = report.repaired.get(kind, 0)
             done = f", {repaired} of them repaired" if repaired else ""
             meaning = f": {MEANING[kind]}" if MEANING[kind] else ""
-            typer.echo(f"{count} {kind}{done}{meaning}")
+            say(f"{count} {kind}{done}{meaning}")
         for note in report.notes:
-            typer.echo(f"note: {note}")
+            say(f"note: {note}")
         print_facts(
             {
                 "findings": report.left or "none",

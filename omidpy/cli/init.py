@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from omidpy.base.tables import CONTROL_TABLE, is_system_table
-from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json
+from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json, say
 from omidpy.connect import open_store
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
@@ -36,13 +36,13 @@ def init(
                 print_json({"missing": missing})
             else:
                 said = f"would make {', '.join(missing)}" if missing else "every table is there"
-                typer.echo(f"{said}; nothing was changed")
+                say(f"{said}; nothing was changed")
             return
         create_system_tables(opened)
         tables = [schema.name for schema in opened.tables() if is_system_table(schema.name)]
         if as_json:
             print_json({"store_id": opened.store_id, "tables": tables})
         else:
-            typer.echo(f"store {opened.store_id} has {', '.join(tables)}")
+            say(f"store {opened.store_id} has {', '.join(tables)}")
     finally:
         opened.close()

@@ -16,6 +16,7 @@ from omidpy.cli.common import (
     opened,
     print_columns,
     print_json,
+    say,
 )
 from omidpy.cli.table_change import create, drop, truncate
 from omidpy.errors import UsageError
@@ -170,27 +171,27 @@ def adopt(
         )
         return
     names = ", ".join(_texts(sorted(plan.families)))
-    typer.echo(f"{'adopted' if apply else 'would adopt'} {name}: families {names}")
+    say(f"{'adopted' if apply else 'would adopt'} {name}: families {names}")
     for family, found in sorted(census.items()):
         note = ""
         if family not in plan.families:
             note = "; left out: a transaction's cell there would keep every commit"
         elif family in plan.altered:
             note = "; keeps all versions, for ever, " + ("now" if apply else "then")
-        typer.echo(f"  {_text(family)}: {_counted(found)}{note}")
+        say(f"  {_text(family)}: {_counted(found)}{note}")
     if plan.plain:
-        typer.echo(
+        say(
             f"{plain} cells of plain data {'got' if apply else 'would get'} shadow cells of their "
             "own version"
         )
     hint = ""
     if not (apply or plan.is_level_chosen):
         hint = "; add --conflict-level row if its clients in Java have conflictAnalysisLevel ROW"
-    typer.echo(f"conflicts are detected by {plan.conflict_level}{hint}")
+    say(f"conflicts are detected by {plan.conflict_level}{hint}")
     if warning:
-        typer.echo(warning)
+        say(warning)
     if not apply:
-        typer.echo("nothing was changed; add --apply")
+        say("nothing was changed; add --apply")
 
 
 @app.command()
@@ -226,9 +227,9 @@ def ignore(
         print_json({"table": name, "families": texts, "applied": apply})
         return
     what = name if texts is None else f"families {', '.join(texts)} of {name}"
-    typer.echo(f"{'ignored' if apply else 'would ignore'} {what}")
+    say(f"{'ignored' if apply else 'would ignore'} {what}")
     if not apply:
-        typer.echo("nothing was changed; add --apply")
+        say("nothing was changed; add --apply")
 
 
 app.command("create")(create)

@@ -16,7 +16,7 @@ import typer
 from omidpy import admin
 from omidpy.base.arguments import check_table_name
 from omidpy.base.clock import SystemClock
-from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json
+from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json, say
 from omidpy.cli.fate_common import EXIT_INTERRUPTED
 from omidpy.connect import connect
 from omidpy.errors import UsageError
@@ -157,13 +157,11 @@ def _change(
     if as_json:
         print_json({"table": name, "applied": apply, "operation": operation})
     elif apply:
-        typer.echo(f"{_DONE[verb]} {name}")
+        say(f"{_DONE[verb]} {name}")
     else:
-        typer.echo(f"would {verb} {name}\nnothing was changed; add --apply")
+        say(f"would {verb} {name}\nnothing was changed; add --apply")
     if was_made_by_another:
-        typer.echo(
-            f"note: somebody else has made {name} anew meanwhile; it is as he made it", err=True
-        )
+        say(f"note: somebody else has made {name} anew meanwhile; it is as he made it", err=True)
 
 
 @contextmanager
@@ -173,7 +171,7 @@ def _telling(handles: list[OperationHandle]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         for handle in handles:
-            typer.echo(
+            say(
                 f"interrupted; operation {handle.id} is finished by the same command, or by "
                 "`omidpy fate run` with --tso",
                 err=True,

@@ -17,6 +17,7 @@ from omidpy.cli.common import (
     print_columns,
     print_facts,
     print_json,
+    say,
 )
 from omidpy.commit.outcome import recorded_outcome
 from omidpy.errors import UsageError
@@ -66,7 +67,7 @@ def inspect_transaction(
     )
     shown = found.cells if show_all else found.cells[:CELLS_SHOWN]
     if cells:
-        typer.echo("")
+        say("")
         print_columns(
             ("table", "row", "column", "version", "kind", "shadow cell"),
             [
@@ -83,11 +84,11 @@ def inspect_transaction(
         )
         if found.cell_count > len(shown):
             more = "" if show_all else "; --all lists them"
-            typer.echo(f"and {found.cell_count - len(shown):,} more cells{more}")
+            say(f"and {found.cell_count - len(shown):,} more cells{more}")
     for complaint in malformed if show_all else malformed[:CELLS_SHOWN]:
-        typer.echo(f"malformed: {complaint}")
+        say(f"malformed: {complaint}")
     if len(malformed) > CELLS_SHOWN and not show_all:
-        typer.echo(f"and {len(malformed) - CELLS_SHOWN:,} more are malformed; --all lists them")
+        say(f"and {len(malformed) - CELLS_SHOWN:,} more are malformed; --all lists them")
 
 
 @app.command()
@@ -105,7 +106,7 @@ def outcome(
     if as_json:
         print_json({"start_ts": start_ts, "outcome": name, "commit_ts": commit_ts})
     else:
-        typer.echo(name if commit_ts is None else f"{name} at {commit_ts}")
+        say(name if commit_ts is None else f"{name} at {commit_ts}")
 
 
 def as_document(found: Inspection, *, now_ms: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from omidpy.base.durations import EXAMPLES, duration_ms
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json
+from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json, say
 from omidpy.errors import UsageError
 from omidpy.testing.verification import Judgement, Plan
 from omidpy.testing.verification import verify as run
@@ -56,7 +56,7 @@ def verify(
         seed=random.randrange(2**32) if seed is None else seed,
         keep=keep,
     )
-    judgement = run(plan, note=lambda line: typer.echo(line, err=True))
+    judgement = run(plan, note=lambda line: say(line, err=True))
     if as_json:
         print_json(document(judgement))
     else:
@@ -86,11 +86,11 @@ def show(judgement: Judgement) -> None:
     """Print a judgement for a person."""
     done = judgement.overlap
     for anomaly in judgement.anomalies:
-        typer.echo(f"ANOMALY {anomaly.name}: {anomaly.explanation}")
+        say(f"ANOMALY {anomaly.name}: {anomaly.explanation}")
         for witness in anomaly.witnesses:
-            typer.echo(f"    {witness}")
+            say(f"    {witness}")
     for problem in judgement.problems:
-        typer.echo(f"PROBLEM {problem}")
+        say(f"PROBLEM {problem}")
     print_facts(
         {
             "transactions": f"{done.transactions} in {judgement.seconds:.0f} s",
@@ -104,4 +104,4 @@ def show(judgement: Judgement) -> None:
         }
     )
     if judgement.kept_tables:
-        typer.echo(f"kept {', '.join(judgement.kept_tables)}")
+        say(f"kept {', '.join(judgement.kept_tables)}")

@@ -17,6 +17,7 @@ from omidpy.cli.common import (
     print_columns,
     print_facts,
     print_json,
+    say,
 )
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, FIRST_TIMESTAMP_FACT, read_low_watermark
@@ -53,7 +54,7 @@ def watermarks(
 
     numbers = ("low_watermark", "prune_horizon", "collection_horizon")
     print_facts({name.replace("_", " "): found[name] for name in numbers})
-    typer.echo("")
+    say("")
     print_columns(
         ("table", "watermark", "standing"),
         [(one["table"], one["watermark"], one["standing"]) for one in found["tables"]],
@@ -63,12 +64,12 @@ def watermarks(
         end = key_text(one["end"], empty="end")
         where = f"{one['table']} [{start}, {end}) at {one['watermark']}"
         age = "" if one["age_s"] is None else f", {one['age_s'] / 3600:.1f} h old"
-        typer.echo(f"held back by {where}{age}: {one['reason']}")
+        say(f"held back by {where}{age}: {one['reason']}")
     for hold in found["holds"]:
-        typer.echo(held_text(msgspec.convert(hold, Held)))
+        say(held_text(msgspec.convert(hold, Held)))
     age_s = found["low_watermark_age_s"]
     since = "" if age_s is None else f", which is {age_s:.0f} s old"
-    typer.echo(f"open transactions may be as old as the low watermark{since}, and no older")
+    say(f"open transactions may be as old as the low watermark{since}, and no older")
 
 
 def revoke(store: Store, name: str) -> None:

@@ -165,10 +165,11 @@ def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:
     """
     try:
         return msgspec.json.decode(value, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, TypeError, RecursionError) as error:
+        shown = value[:80] if isinstance(value, bytes) else b""
         raise CorruptCell(
-            f"{CONTROL_TABLE} row {row!r} holds {value[:80]!r} (in hexadecimal "
-            f"{value[:80].hex()}): {error}"
+            f"{CONTROL_TABLE} row {row!r} holds {shown or value!r} (in hexadecimal "
+            f"{shown.hex()}): {error}"
         ) from error
 
 

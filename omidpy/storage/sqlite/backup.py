@@ -25,7 +25,16 @@ from typing import Final, NamedTuple
 
 from omidpy.errors import ConfigError, StorageError
 from omidpy.storage.sqlite.cells import in_one_view
-from omidpy.storage.sqlite.file import Database, check_format, read_meta, sync_directory, translated
+from omidpy.storage.sqlite.file import (
+    Database,
+    check_format,
+    check_schema,
+    make_private,
+    read_meta,
+    store_id_in,
+    sync_directory,
+    translated,
+)
 
 PAGES_AT_A_TIME: Final = 4096
 """16 MiB, between two reports of progress."""
@@ -77,6 +86,7 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
         with contextlib.closing(
             sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         ) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
             return _copy(connection, target=target, progress=progress)
     except sqlite3.Error as error:
         raise translated(error, str(path)) from error
@@ -116,15 +126,18 @@ def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> C
     if meta is None:
         raise ConfigError("the file to copy is not a store; give the path of a store or a backup")
     check_format(meta, path)
-    copied_from = str(meta["store_id"])
+    check_schema(source, path)
+    copied_from = store_id_in(meta, path)
     store_id = uuid.uuid4().hex
 
     def report(_status: int, remaining: int, total: int) -> None:
         if progress is not None:
             progress(total - remaining, total)
 
+    make_private(Path(path))
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+            target.execute("PRAGMA trusted_schema = OFF")
             source.backup(target, pages=PAGES_AT_A_TIME, progress=report)
             target.execute("PRAGMA journal_mode = DELETE").fetchall()
             target.execute("PRAGMA synchronous = FULL")

@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from omidpy.errors import NoSuchTable, TableExists
+import msgspec
+
+from omidpy.errors import NoSuchTable, StorageError, TableExists
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage import rules
 from omidpy.storage.sqlite.cells import create_cells
+
+T = TypeVar("T")
 
 
 class Physical(NamedTuple):
@@ -51,7 +55,7 @@ class Catalog:
     def physical(self, connection: sqlite3.Connection, table: str) -> Physical:
         """Return where a table's cells are, and its families."""
         number, families = self._entry(connection, table, "id, families")
-        return Physical(f"cells_{number}", frozenset(map(bytes.fromhex, json.loads(families))))
+        return Physical(f"cells_{number}", frozenset(map(bytes.fromhex, _families(families))))
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -78,7 +82,7 @@ class Catalog:
     ) -> bool:
         """Remove a table and its cells, if it has some attributes; say whether it was so."""
         number, attributes = self._entry(connection, table, "id, attributes")
-        if not rules.has(json.loads(attributes), only):
+        if not rules.has(_attributes(attributes), only):
             return False
         connection.execute("DELETE FROM omidpy_tables WHERE id = ?", (number,))
         connection.execute(f"DROP TABLE cells_{number}")
@@ -90,7 +94,7 @@ class Catalog:
         """Set attributes of a table; None removes one."""
 
         def change(old: str) -> str:
-            return json.dumps(rules.changed(json.loads(old), attributes))
+            return json.dumps(rules.changed(_attributes(old), attributes))
 
         self._update(connection, table, "attributes", change)
 
@@ -104,7 +108,7 @@ class Catalog:
         """Set attributes of a family; None removes one."""
 
         def change(old: str) -> str:
-            families = json.loads(old)
+            families = _families(old)
             rules.check_family(table, family, [bytes.fromhex(name) for name in families])
             families[family.hex()] = rules.changed(families[family.hex()], attributes)
             return _families_json(families)
@@ -152,10 +156,12 @@ def _find(connection: sqlite3.Connection, table: str, columns: str) -> tuple[str
 
 def _schema(row: Sequence[str]) -> TableSchema:
     name, families, attributes = row
+    if not isinstance(name, str):
+        raise _damaged(name, "is the name of a table")
     return TableSchema(
         name,
-        tuple(FamilySchema(bytes.fromhex(key), of) for key, of in json.loads(families).items()),
-        json.loads(attributes),
+        tuple(FamilySchema(bytes.fromhex(key), of) for key, of in _families(families).items()),
+        _attributes(attributes),
     )
 
 
@@ -163,8 +169,44 @@ def _families_json(families: Mapping[str, Mapping[str, str]]) -> str:
     return json.dumps(families, sort_keys=True)
 
 
+def _attributes(text: str) -> dict[str, str]:
+    return _decoded(text, dict[str, str])
+
+
+def _families(text: str) -> dict[str, dict[str, str]]:
+    families = _decoded(text, dict[str, dict[str, str]])
+    if not all(map(_is_hexadecimal, families)):
+        raise _damaged(text, "names families")
+    return families
+
+
 def _splits(text: str) -> list[bytes]:
-    return [bytes.fromhex(key) for key in json.loads(text)]
+    splits = _decoded(text, list[str])
+    if not all(map(_is_hexadecimal, splits)):
+        raise _damaged(text, "splits a table")
+    return [bytes.fromhex(key) for key in splits]
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return len(text) % 2 == 0 and set(text) <= set("0123456789abcdef")
+
+
+def _decoded(text: str, type_: type[T]) -> T:
+    """Read JSON as it is written here; the file may have been written by anybody.
+
+    Raises:
+        StorageError: it is something else.
+    """
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except (msgspec.MsgspecError, TypeError, RecursionError) as error:
+        raise _damaged(text, f"cannot be read ({error})") from error
+
+
+def _damaged(text: object, what: str) -> StorageError:
+    return StorageError(
+        f"omidpy_tables is damaged: {str(text)[:80]!r} {what}; restore the store from a backup"
+    )
 
 
 def _splits_json(splits: Sequence[bytes]) -> str:

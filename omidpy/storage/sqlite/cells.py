@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX
+from omidpy.errors import CorruptCell
 from omidpy.model import Cell, Column, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import rules
 from omidpy.storage.base import Row
@@ -354,8 +355,14 @@ def read_page(
                 page[-1] += rows.pop(0)
             page += rows
             cell_count += len(chunk)
-            size_bytes += sum(map(len, map(VALUE_OF, chunk)))
-            size_bytes += len(chunk) * (len(chunk[0][0]) + len(chunk[0][2]))
+            try:
+                size_bytes += sum(map(len, map(VALUE_OF, chunk)))
+                size_bytes += len(chunk) * (len(chunk[0][0]) + len(chunk[0][2]))
+            except TypeError:
+                raise CorruptCell(
+                    f"a cell from row {chunk[0][0]!r} on holds no bytes: the file was damaged, or "
+                    "changed by another program; restore it from a backup"
+                ) from None
             # The last row may go on, so there must be one more than is handed out.
             if len(page) > limit or (len(page) > 1 and size_bytes >= PAGE_BYTES):
                 del page[min(limit, len(page) - 1) :]

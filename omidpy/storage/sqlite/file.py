@@ -14,10 +14,12 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import tempfile
 import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -101,6 +103,7 @@ class Database:
         self._lock_timeout_s = lock_timeout_s
         self.write_lock: Final = WriteLock(f"{self.path}-lock", timeout_s=lock_timeout_s)
         self._is_closed = False
+        make_private(Path(self.path))
         self._writers = {
             False: Handle(self._open),
             True: Handle(self._open_durable),
@@ -135,6 +138,7 @@ class Database:
         Raises:
             ConfigError: the file is of another program, or of a newer format.
         """
+        self.read(partial(check_schema, path=self.path))
         meta = self.read(read_meta)
         if meta is not None:
             check_format(meta, self.path)
@@ -145,7 +149,7 @@ class Database:
         ):
             meta = self._create()
             check_format(meta, self.path)
-        return str(meta["store_id"])
+        return store_id_in(meta, self.path)
 
     def _create(self) -> dict[str, object]:
         """Make what is missing: all, a newer format, or the log, which others may have turned off.
@@ -238,6 +242,7 @@ class Database:
             self.path,
             timeout_s=self._lock_timeout_s,
             pragmas=(
+                "trusted_schema = OFF",
                 f"synchronous = {'FULL' if durable else 'NORMAL'}",
                 f"cache_size = -{CACHE_KIB}",
                 f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
@@ -292,6 +297,55 @@ class Database:
     def _close_readers(self) -> None:
         for reader in list(self._readers):
             within(reader.in_use, reader.close)
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that nobody else can read, unless there is one.
+
+    It gets its name when it is closed already: were another thread to open it meanwhile, closing
+    ours would drop that one's locks.
+    """
+    if path.exists():
+        return
+    # Whatever is wrong here SQLite says as well, and in more words.
+    with suppress(OSError):
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        os.close(descriptor)
+        try:
+            os.link(name, path)
+        finally:
+            Path(name).unlink()
+
+
+def check_schema(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file in which somebody planted what runs when we read or write.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    if read_meta(connection) is None:
+        return  # of another program, which is said elsewhere, or empty
+    query = "SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') LIMIT 1"
+    for kind, name in connection.execute(query):
+        raise ConfigError(
+            f"{path} has a {kind} {name!r}, which no store has and which may change what is read "
+            f"and written; look who made it, and remove it with DROP {kind.upper()}"
+        )
+
+
+def store_id_in(meta: Mapping[str, object], path: str) -> str:
+    """Return the store's id.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    store_id = meta.get("store_id")
+    if not isinstance(store_id, str) or not store_id:
+        raise ConfigError(
+            f"{path} is damaged: omidpy_meta has no store_id, but {store_id!r}; restore the store "
+            "from a backup"
+        )
+    return store_id
 
 
 def sync_directory(folder: Path) -> None:

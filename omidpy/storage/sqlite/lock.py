@@ -421,8 +421,11 @@ def open_lock_file(path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
     Raises:
         StorageUnavailable: naming the file and the remedy.
     """
+    store = Path(path.removesuffix("-lock"))
     try:
-        return os.open(path, flags | os.O_CREAT, 0o666)
+        # Whoever may write the store needs its lock, and nobody else does.
+        mode = store.stat().st_mode & 0o666 if store.exists() else 0o600
+        return os.open(path, flags | os.O_CREAT, mode)
     except OSError as error:
         raise StorageUnavailable(
             f"cannot open the lock file {path}: {error.strerror}; writing needs a writable "

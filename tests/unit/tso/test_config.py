@@ -163,4 +163,5 @@ def test_the_shipped_unit_starts_the_server_with_them() -> None:
     assert options == ["--config", "/etc/omidpy/tso-server.toml"]
     assert load_config(["--config", str(DEPLOY / "tso-server.toml"), *options[2:]], {}).store
     assert unit["Service"]["RestartPreventExitStatus"] == "2"
+    assert unit["Service"]["UMask"] == "0077"
     assert int(unit["Service"]["TimeoutStopSec"]) > 30

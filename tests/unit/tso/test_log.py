@@ -31,14 +31,16 @@ def test_an_event_comes_first_and_a_sentence_is_a_value(lines: io.StringIO) -> N
     logger.name = "tso.persist"
     log.log_event(logger, logging.INFO, "stopped", signal="SIGTERM", reason="two words")
     logger.warning("Omid kept its timestamps elsewhere")
+    log.log_event(logger, logging.INFO, "standby", holder="\x1b[2J \x9b")
     log.flush_logging()
-    event, sentence = lines.getvalue().splitlines()
+    event, sentence, escaped = lines.getvalue().split("\n")[:3]
     assert event.startswith("stopped time=")
     assert event.endswith(' level=info signal=SIGTERM reason="two words"')
     assert sentence.startswith("log time=")
     assert sentence.endswith(
         ' level=warning logger=tso.persist message="Omid kept its timestamps elsewhere"'
     )
+    assert escaped.endswith(r'holder="\u001b[2J \x9b"')
 
 
 def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
