@@ -1,6 +1,6 @@
 """Clients are killed at every step of every kind of transaction, on a file and on a real HBase.
 
-Everything is done once for a store; each test judges one scenario of it.  What the clients do,
+Everything is done once for a store; each test judges all of it.  What the clients do,
 where they end and who looks: `tests/machines/crashes/`.
 """
 
@@ -36,19 +36,11 @@ KINDS: Final = {
     "thrift1": (SCENARIOS, (pytest.mark.hbase, pytest.mark.nightly)),
 }
 
-of_each_scenario: Final = pytest.mark.parametrize(
-    ("cases", "scenario"),
-    [
-        pytest.param(kind, name, marks=marks, id=f"{kind}-{name}")
-        for kind, (names, marks) in KINDS.items()
-        for name in names
-    ],
-    indirect=["cases"],
+
+@pytest.fixture(
     scope="module",
+    params=[pytest.param(kind, marks=marks) for kind, (_, marks) in KINDS.items()],
 )
-
-
-@pytest.fixture(scope="module")
 def cases(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cases]:
@@ -70,97 +62,97 @@ def observed(names: Iterable[str], url: str, clients_url: str | None = None) -> 
     return {name: [case for case in seen if case.task.scenario == name] for name in names}
 
 
-@of_each_scenario
-def test_a_client_that_is_spared_ends_as_it_should(cases: Cases, scenario: str) -> None:
+def test_a_client_that_is_spared_ends_as_it_should(cases: Cases) -> None:
     """Else the others would be held to the wrong thing.
 
     Where single versions cannot be deleted, neither the flushed cells of a savepoint nor those of a
     discarded worker can be undone.
     """
-    healthy = cases[scenario][0]
-    assert healthy.task.moment is None
-    commits = bool(healthy.scenario.changes)
-    if scenario in ("savepoints", "given-up") and healthy.task.url.startswith("hbase+thrift1"):
-        commits = False
-    assert healthy.told.status == ("committed" if commits else "rolled_back")
+    for scenario in cases:
+        healthy = cases[scenario][0]
+        assert healthy.task.moment is None
+        commits = bool(healthy.scenario.changes)
+        if scenario in ("savepoints", "given-up") and healthy.task.url.startswith("hbase+thrift1"):
+            commits = False
+        assert healthy.told.status == ("committed" if commits else "rolled_back")
 
 
-@of_each_scenario
-def test_a_reader_of_before_sees_nothing_of_it(cases: Cases, scenario: str) -> None:
+def test_a_reader_of_before_sees_nothing_of_it(cases: Cases) -> None:
     """Neither at once nor once the compactor has healed and dropped: its snapshot stays."""
-    for case in cases[scenario]:
-        if case.task.moment is not None:
-            expected = of_level(BEFORE, case.scenario)
-            assert [seen.image for seen in case.before] == [expected] * 2, case
+    for scenario in cases:
+        for case in cases[scenario]:
+            if case.task.moment is not None:
+                expected = of_level(BEFORE, case.scenario)
+                assert [seen.image for seen in case.before] == [expected] * 2, case
 
 
-@of_each_scenario
-def test_a_reader_of_after_sees_all_or_nothing(cases: Cases, scenario: str) -> None:
+def test_a_reader_of_after_sees_all_or_nothing(cases: Cases) -> None:
     """All of it if the client ended behind the decision, and then with one commit timestamp."""
-    for case in cases[scenario]:
-        assert len(case.after) == (2 if case.is_left else 5)
-        for seen in case.after:
-            assert is_seen(case, seen) in (True, False), f"{case}: torn: {seen}"
-            if case.is_decided is not None:
-                assert is_seen(case, seen) is case.is_decided, case
+    for scenario in cases:
+        for case in cases[scenario]:
+            assert len(case.after) == (2 if case.is_left else 5)
+            for seen in case.after:
+                assert is_seen(case, seen) in (True, False), f"{case}: torn: {seen}"
+                if case.is_decided is not None:
+                    assert is_seen(case, seen) is case.is_decided, case
 
 
-@of_each_scenario
-def test_nobody_sees_more_or_less_of_it_later(cases: Cases, scenario: str) -> None:
+def test_nobody_sees_more_or_less_of_it_later(cases: Cases) -> None:
     """Once its outcome was asked for, or an epoch has begun; whatever of it still arrives."""
-    for case in cases[scenario]:
-        settled = [is_seen(case, seen) for seen in case.after[0 if case.is_left else 1 :]]
-        assert len(set(settled)) == 1, case
+    for scenario in cases:
+        for case in cases[scenario]:
+            settled = [is_seen(case, seen) for seen in case.after[0 if case.is_left else 1 :]]
+            assert len(set(settled)) == 1, case
 
 
-@of_each_scenario
-def test_its_outcome_is_what_readers_see(cases: Cases, scenario: str) -> None:
+def test_its_outcome_is_what_readers_see(cases: Cases) -> None:
     """Asked for at once and after the compaction, and by the commit table's record alone."""
-    for case in cases[scenario]:
-        seen = case.after[-1]
-        assert len(case.outcomes) == (1 if case.is_left else 2)
-        for outcome in case.outcomes:
-            assert agrees(outcome, case, seen), f"{case}: {outcome}, but {seen}"
-        if not case.is_left:
-            record = case.recorded
-            assert isinstance(record, Undecided) or agrees(record, case, seen), f"{case}"
-            assert not isinstance(case.outcomes[0], Forgotten), case
+    for scenario in cases:
+        for case in cases[scenario]:
+            seen = case.after[-1]
+            assert len(case.outcomes) == (1 if case.is_left else 2)
+            for outcome in case.outcomes:
+                assert agrees(outcome, case, seen), f"{case}: {outcome}, but {seen}"
+            if not case.is_left:
+                record = case.recorded
+                assert isinstance(record, Undecided) or agrees(record, case, seen), f"{case}"
+                assert not isinstance(case.outcomes[0], Forgotten), case
 
 
-@of_each_scenario
-def test_a_request_that_arrives_too_late_is_refused(cases: Cases, scenario: str) -> None:
+def test_a_request_that_arrives_too_late_is_refused(cases: Cases) -> None:
     """Somebody asked for the outcome meanwhile, and was told of none.
 
     One below the prune horizon gets no answer: it may be the repetition of a commit that was pruned
     since.
     """
-    late = [case for case in cases[scenario] if isinstance(case.told.held_up, LateCommit)]
-    for case in late:
-        expected = OracleUnavailable if case.is_left else CommitRefused
-        assert isinstance(case.late, expected), f"{case}: {case.late}"
-    healthy = cases[scenario][0]
-    asks = any(effect.name == COMMIT for effect in healthy.told.effects)
-    assert len(late) == (3 if asks else 0)
+    for scenario in cases:
+        late = [case for case in cases[scenario] if isinstance(case.told.held_up, LateCommit)]
+        for case in late:
+            expected = OracleUnavailable if case.is_left else CommitRefused
+            assert isinstance(case.late, expected), f"{case}: {case.late}"
+        healthy = cases[scenario][0]
+        asks = any(effect.name == COMMIT for effect in healthy.told.effects)
+        assert len(late) == (3 if asks else 0)
 
 
-@of_each_scenario
-def test_a_client_that_lives_on_is_told_what_readers_see(cases: Cases, scenario: str) -> None:
+def test_a_client_that_lives_on_is_told_what_readers_see(cases: Cases) -> None:
     """It was told that a step failed, once; and never stays in doubt."""
-    lived_on = [case for case in cases[scenario] if case.task.ending is Ending.FAILED]
-    assert lived_on
-    for case in lived_on:
-        told = case.told
-        assert told.status in ("committed", "rolled_back", "running"), f"{case}: {told}"
-        assert (told.status == "committed") is is_seen(case, case.after[0]), f"{case}: {told}"
-        if told.commit_ts is not None:
-            assert case.outcomes[0] == Committed(Timestamp(told.commit_ts)), case
+    for scenario in cases:
+        lived_on = [case for case in cases[scenario] if case.task.ending is Ending.FAILED]
+        assert lived_on
+        for case in lived_on:
+            told = case.told
+            assert told.status in ("committed", "rolled_back", "running"), f"{case}: {told}"
+            assert (told.status == "committed") is is_seen(case, case.after[0]), f"{case}: {told}"
+            if told.commit_ts is not None:
+                assert case.outcomes[0] == Committed(Timestamp(told.commit_ts)), case
 
 
-@of_each_scenario
-def test_a_compaction_leaves_nothing_of_what_did_not_commit(cases: Cases, scenario: str) -> None:
+def test_a_compaction_leaves_nothing_of_what_did_not_commit(cases: Cases) -> None:
     """And of what did commit every cell with its shadow cell, which is checked there."""
-    for case in cases[scenario]:
-        assert bool(case.rest) is is_seen(case, case.after[-1]), f"{case}: {case.rest}"
+    for scenario in cases:
+        for case in cases[scenario]:
+            assert bool(case.rest) is is_seen(case, case.after[-1]), f"{case}: {case.rest}"
 
 
 def of_level(image: dict[tuple[str, bytes], dict[bytes, bytes]], scenario: Scenario) -> object:
