@@ -10,10 +10,10 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
-# Half of the time of the tests is spent waiting for servers, so two workers share them, file by file
-# from the long ones in tests/contract to the short ones in tests/unit.  One that dies is not
+# Much of the time of the tests is spent waiting for servers, so three workers share them, file by
+# file, from the long ones in tests/contract to the short ones in tests/unit.  One that dies is not
 # replaced: pytest-xdist would hand its finished files out again, and then wait for ever.
-SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+SHARED_OUT := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 NIGHTLY_TIMEOUT_S := 14400
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

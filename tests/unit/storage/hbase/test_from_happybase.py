@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import happybase
@@ -105,12 +108,24 @@ def test_a_pool_that_is_used_up_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         pool._return_connection(taken)
 
 
+@contextmanager
+def nobody_at(port: int) -> Iterator[None]:
+    """Keep a port from whoever else looks for one; a connection to it is refused."""
+    with socket.socket() as claimed:
+        claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        claimed.bind(("127.0.0.1", port))
+        yield
+
+
 def test_a_gateway_that_died_is_named() -> None:
     """A pool opens the connection that it lends, if it was never used."""
     with FakeGateway(api="thrift1") as gateway:
         pool = happybase.ConnectionPool(2, host="127.0.0.1", port=gateway.port)
         opened = pool._acquire_connection()
-    with pytest.raises(StorageUnavailable, match="the pool of happybase's lends no connection"):
+    with (
+        nobody_at(gateway.port),
+        pytest.raises(StorageUnavailable, match="the pool of happybase's lends no connection"),
+    ):
         omidpy.connect(pool, tso="127.0.0.1:1")
     pool._return_connection(opened)
 
