@@ -23,6 +23,7 @@ from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.hbase import address as hbase
 from omidpy.wire.messages import DEFAULT_PORT
+from tso.core.settings import MAX_AGE_MS
 
 Address: TypeAlias = tuple[str, int]
 
@@ -73,7 +74,10 @@ def age_ms(text: str, *, name: str) -> int:
     Raises:
         ConfigError: naming the setting.
     """
-    value = round(duration_ms(text) or 0)
+    exact = duration_ms(text) or 0
+    if exact > MAX_AGE_MS:
+        raise ConfigError(f"{name}: {text[:80]!r} is longer than 36500d, a hundred years")
+    value = round(exact)
     if value <= 0:
         raise ConfigError(
             f"{name}: {text!r} is no duration; write a number above 0 and a unit, for instance "
@@ -152,8 +156,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             found = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"--config {path}: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:  # bytes that are no UTF-8 among them
+        raise ConfigError(f"--config {str(path)!r} is no readable TOML: {error}") from error
     if unknown := sorted(set(found) - set(_NAMES)):
         raise ConfigError(f"{path}: unknown setting {unknown[0]!r}; known: {', '.join(_NAMES)}")
     return found
@@ -216,8 +220,15 @@ def _check_store(url: str) -> None:
 def _text(chosen: Mapping[str, Any], name: str, default: str = "") -> str:
     value = chosen.get(name, default)
     if not isinstance(value, str):
-        raise ConfigError(f"--{name}: {value!r} is no text; put it in quotes")
+        raise ConfigError(f"--{name}: {_shown(value)} is no text; put it in quotes")
     return value
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message; Python writes no number of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return "a number of more than 64 bits"
+    return f"{value!r:.80}" if not isinstance(value, list | dict) else "a table or a list"
 
 
 def _listen_address(text: str, *, name: str) -> Address:
@@ -244,22 +255,27 @@ def _lease(text: str, *, store: str) -> str:
 def _timestamp(value: object) -> int | None:
     if value is None:
         return None
-    text = str(value)
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < MAX_VERSION:
+    number = _number(value)
+    if number is None or not 0 < number < MAX_VERSION:
         raise ConfigError(
-            f"--initial-timestamp {value!r} is no timestamp; write a number above every timestamp "
-            "that was ever issued here"
+            f"--initial-timestamp {_shown(value)} is no timestamp; write a number above every "
+            "timestamp that was ever issued here"
         )
-    return int(text)
+    return number
+
+
+def _number(value: object) -> int | None:
+    """Return a number, or what digits say; None if it is neither, or too long to be meant."""
+    if isinstance(value, int):
+        return value
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
+    return int(cast("str", value)) if is_number else None
 
 
 def _size(value: object) -> int:
-    try:
-        size = int(str(value))
-    except ValueError:
-        size = 0
+    size = _number(value) or 0
     if not 1 <= size < 2**30:
-        raise ConfigError(f"--conflict-map-size {value!r} is no number from 1 to {2**30 - 1}")
+        raise ConfigError(f"--conflict-map-size {_shown(value)} is no number from 1 to {2**30 - 1}")
     return size
 
 
@@ -267,6 +283,7 @@ def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     meaning = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-    if str(value).lower() not in meaning:
-        raise ConfigError(f"--accept-clock: {value!r} is neither true nor false")
-    return meaning[str(value).lower()]
+    text = _shown(value).strip("'").lower()
+    if text not in meaning:
+        raise ConfigError(f"--accept-clock: {_shown(value)} is neither true nor false")
+    return meaning[text]

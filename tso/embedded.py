@@ -44,7 +44,7 @@ from omidpy.wire.messages import (
 )
 from tso.core.events import Answer, Question
 from tso.core.machine import Machine
-from tso.core.settings import Settings, TimestampMode
+from tso.core.settings import MAX_AGE_MS, Settings, TimestampMode
 from tso.driver import Driver, Waiter, now_by
 from tso.lease import Lease
 from tso.persist import StorePersistence
@@ -94,6 +94,11 @@ class EmbeddedOracle:
             ConfigError: the store has an oracle already, or the clock is absurd.
         """
         chosen_ms: int | None = None
+        if max_transaction_age_s is not None and max_transaction_age_s * 1000 > MAX_AGE_MS:
+            raise UsageError(
+                f"max_transaction_age_s={max_transaction_age_s} is longer than a hundred years; "
+                "give fewer seconds"
+            )
         if max_transaction_age_s is not None:
             chosen_ms = round(max_transaction_age_s * 1000)
         if chosen_ms is not None and chosen_ms <= 0:

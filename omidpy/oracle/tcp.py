@@ -474,7 +474,8 @@ def parse_address(address: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         host = ""
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5
+    if not host or "\0" in host or not is_number or not 0 < int(port) < 2**16:
         raise ConfigError(
             f"{address!r} is no address of an oracle; expected host:port, "
             f"for instance 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"

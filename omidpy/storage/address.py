@@ -20,7 +20,9 @@ def sqlite_path(url: str) -> str:
         raise ConfigError(
             f"store address {url!r}: write sqlite:///relative.db or sqlite:////absolute.db"
         )
-    return unquote(path)
+    if "\0" in (found := unquote(path)):
+        raise ConfigError(f"store address {url!r}: no file has a NUL in its name; leave it out")
+    return found
 
 
 def server_command(url: str) -> str:

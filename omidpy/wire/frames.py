@@ -403,8 +403,22 @@ def _opened(payload: bytes, *, what: str) -> tuple[int, bytes]:
             f"a {what} holds {len(kinds)} messages of kinds that this version knows; expected one"
         )
     # To merge two occurrences of a message, as every protobuf parser does, is to parse the two one
-    # after the other.
-    return kinds.pop(), b"".join(body for _, body in found)
+    # after the other, each of which must be whole by itself.
+    return kinds.pop(), _joined(body for _, body in found)
+
+
+def _joined(bodies: Iterable[bytes]) -> bytes:
+    """Return several occurrences of a message as one.
+
+    Raises:
+        RemoteProtocolError: one of them ends inside a field.
+    """
+    whole = []
+    for body in bodies:
+        for _ in fields(body):
+            pass
+        whole.append(body)
+    return b"".join(whole)
 
 
 def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
@@ -412,7 +426,7 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
     parts = [value for found, value in fields(body) if found == field_key]
     if not parts:
         return None
-    values = _last_of_each(b"".join(part for part in parts if isinstance(part, bytes)))
+    values = _last_of_each(_joined(part for part in parts if isinstance(part, bytes)))
     features = values.get(_CAPABILITIES_FEATURES, 0)
     store_id = values.get(_CAPABILITIES_STORE_ID)
     assert isinstance(features, int), "the key says that it is a varint"

@@ -401,26 +401,28 @@ def read_commit(payload: bytes) -> tuple[int, bool, tuple[int, ...], tuple[int, 
             has_others = True
     if has_others or not parts:
         return None
-    # Two occurrences of a message are read as one, as every protobuf parser does.
-    body = _Fields(parts[0] if len(parts) == 1 else b"".join(parts))
     has_start = is_retry = False
     start_ts = 0
     cell_ids: list[int] = []
     table_ids: list[int] = []
-    while field := body.next():
-        if field == _CELL:
-            cell_ids.append(_signed(body.number))
-        elif field == _CELLS:
-            body.unpack(cell_ids)
-        elif field == _START:
-            start_ts = _signed(body.number)
-            has_start = True
-        elif field == _TABLE:
-            table_ids.append(_signed(body.number))
-        elif field == _TABLES:
-            body.unpack(table_ids)
-        elif field == _IS_RETRY:
-            is_retry = body.number != 0
+    # Two occurrences of a message are read as one, each of which must be whole by itself, as every
+    # protobuf parser does.
+    for part in parts:
+        body = _Fields(part)
+        while field := body.next():
+            if field == _CELL:
+                cell_ids.append(_signed(body.number))
+            elif field == _CELLS:
+                body.unpack(cell_ids)
+            elif field == _START:
+                start_ts = _signed(body.number)
+                has_start = True
+            elif field == _TABLE:
+                table_ids.append(_signed(body.number))
+            elif field == _TABLES:
+                body.unpack(table_ids)
+            elif field == _IS_RETRY:
+                is_retry = body.number != 0
     if not has_start:
         raise RemoteProtocolError("the message lacks a start_ts")
     return start_ts, is_retry, tuple(cell_ids), tuple(table_ids)

@@ -37,6 +37,9 @@ TIMESTAMPS_PER_MS: Final = 1_000_000
 DEFAULT_AGE_MS: Final = 15 * 60 * 1000
 """Older transactions can no longer commit."""
 
+MAX_AGE_MS: Final = 100 * 365 * 24 * 3600 * 1000
+"""The longest that may be chosen: a hundred years, which 64 bits hold, also in nanoseconds."""
+
 AGE_BESIDE_OMID_MS: Final = 24 * 3600 * 1000
 """The same where Omid's tables were there before us: Java's transactions have no limit."""
 

@@ -86,6 +86,15 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         (["--store", "hbase+thrift2://"], "is no gateway"),
         (["--store", "hbase://gw:9090"], "is no address of a store"),
         (["--store", "sqlite://relative.db"], "write sqlite:///relative.db"),
+        (["--store", "sqlite:///a%00b"], "no file has a NUL"),
+        (["--store", "sqlite:///a\0b"], "no file has a NUL"),
+        ([*STORE, "--config", "a\0b"], "is no readable TOML"),
+        ([*STORE, "--listen", "a\0b:1"], "--listen"),
+        ([*STORE, "--listen", "a:" + "9" * 5000], "--listen"),
+        ([*STORE, "--max-transaction-age", "36501d"], "longer than 36500d"),
+        ([*STORE, "--max-transaction-age", "9" * 5000 + "d"], "longer than 36500d"),
+        ([*STORE, "--initial-timestamp", "9" * 5000], "is no timestamp"),
+        ([*STORE, "--conflict-map-size", "9" * 5000], "is no number from 1"),
     ],
 )
 def test_a_wrong_setting_is_named(options: list[str], message: str) -> None:
@@ -93,6 +102,31 @@ def test_a_wrong_setting_is_named(options: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(options, {})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'store = "\xff"',
+        b"store = " + b"[" * 5000,
+        b"conflict-map-size = " + b"9" * 5000,
+        *(
+            name + b" = 0x" + b"f" * 5000
+            for name in (b"conflict-map-size", b"initial-timestamp", b"accept-clock", b"listen")
+        ),
+        b"accept-clock = [[]]",
+        b"listen = {a = 1}",
+    ],
+    ids=range(9),
+)
+def test_a_file_that_cannot_be_meant_is_an_error(tmp_path: Path, text: bytes) -> None:
+    """Not a traceback, whatever is in it."""
+    file = tmp_path / "tso.toml"
+    file.write_bytes(text)
+    with pytest.raises(ConfigError):
+        load_config(
+            [*STORE, "--config", str(file)] if b"store" not in text else ["--config", str(file)], {}
+        )
 
 
 def test_an_unknown_key_in_the_file_is_an_error(tmp_path: Path) -> None:

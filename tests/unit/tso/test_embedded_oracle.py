@@ -425,9 +425,9 @@ def test_an_absurd_clock_is_refused_unless_accepted(store: WatchedStore) -> None
     oracle.close()
 
 
-@pytest.mark.parametrize("age_s", [0, -1.0])
-def test_an_age_at_which_nothing_commits_is_refused(store: WatchedStore, age_s: float) -> None:
-    """A zero would abort every transaction."""
+@pytest.mark.parametrize("age_s", [0, -1.0, 2.0**63, float("inf")])
+def test_an_age_that_cannot_be_meant_is_refused(store: WatchedStore, age_s: float) -> None:
+    """A zero would abort every transaction, and no message has room for what is too long."""
     with pytest.raises(UsageError, match="max_transaction_age_s"):
         EmbeddedOracle(store, max_transaction_age_s=age_s)
 

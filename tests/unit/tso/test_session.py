@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import CellId, TableId, Timestamp
-from omidpy.wire.frames import decode_response, frame, frame_request
+from omidpy.wire.frames import decode_request, decode_response, frame, frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
     CommitRequest,
@@ -88,14 +88,27 @@ def test_only_a_commit_may_be_long() -> None:
     """Only commits are read by compiled code: ten megabytes of anything else would take seconds."""
     session = opened(ALL_FEATURES)
     unknown_fields = b"\x28\x00" * (MAX_SHORT_REQUEST_BYTES // 2 - 2)
-    longest = b"\x0a" + b"\xfc\x1f" + unknown_fields
+    longest = b"\x0a" + b"\xfc\x01" + unknown_fields
     assert len(longest) < MAX_SHORT_REQUEST_BYTES
     assert session.receive(frame(longest)) == (b"", [TimestampRequest()])
-    with pytest.raises(RemoteProtocolError, match="4099 bytes that is no commit"):
+    with pytest.raises(RemoteProtocolError, match="259 bytes that is no commit"):
         session.receive(frame(longest + b"\x28\x00" * 2))
     cells = tuple(CellId(-cell) for cell in range(1, 2000))
     commit = CommitRequest(Timestamp(50), cells, (TableId(-7),), is_retry=True)
     assert session.receive(frame_request(commit)) == (b"", [commit])
+
+
+def test_each_occurrence_of_a_message_is_whole_by_itself() -> None:
+    """Two of which one ends inside a number are no message, although they are one when joined."""
+    halves = bytes.fromhex("1203 0832 18" + "1201 07")
+    with pytest.raises(RemoteProtocolError, match="ends inside"):
+        opened(ALL_FEATURES).receive(frame(halves))
+    with pytest.raises(RemoteProtocolError, match="ends inside"):
+        decode_request(halves)
+    whole = bytes.fromhex("1202 0832" + "1202 1807")
+    commit = CommitRequest(Timestamp(50), (CellId(7),))
+    assert opened(ALL_FEATURES).receive(frame(whole)) == (b"", [commit])
+    assert decode_request(whole) == commit
 
 
 @given(data=st.binary(max_size=200), is_open=st.booleans())
