@@ -148,7 +148,9 @@ class Machine(Generic[Ticket]):
         self._wants_sample = False
         self._durable_low_watermark = inherited.epoch
         self._low_watermark_due_ms = 0
-        self._waiting_cells: Hoards[Ticket] = Hoards(MAX_WAITING_CELLS)
+        self._waiting_cells: Hoards[Ticket] = Hoards(
+            max(MAX_WAITING_CELLS, settings.max_commit_cells)
+        )
         self._early: Batch[Ticket] = Batch()
         self._pending: Batch[Ticket] = Batch()
         self._flight: Batch[Ticket] | None = None
@@ -321,9 +323,7 @@ class Machine(Generic[Ticket]):
                         self._waiting_cells.give_back(hoarder, _size(waiting.request))
                         forgotten = Deferred(Recall.COMMIT_FROM_TABLE, waiting.start_ts)
                         batch.answers[place] = (hoarder, forgotten)
-            effects.append(
-                Close(hoarder, f"more than {MAX_WAITING_CELLS} cells wait for a look-up")
-            )
+            effects.append(Close(hoarder, "too many cells wait for a look-up, its own the most"))
 
     def _decide(self, ticket: Ticket, request: CommitRequest) -> None:
         start_ts = request.start_ts

@@ -20,6 +20,7 @@ from omidpy.wire.messages import (
 )
 from tests.machines.oracle_driver import INCREMENTAL, Disk, Driver, commit_request, small
 from tso.core import machine as machine_module
+from tso.core import settings as settings_module
 from tso.core.settings import Settings
 
 WORLD = Settings(timestamps="world", conflict_map_size=100)
@@ -665,8 +666,9 @@ def test_whoever_hoards_commits_that_wait_for_the_table_is_sent_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the store stalls they stay in memory, at forty bytes a cell."""
-    monkeypatch.setattr(machine_module, "MAX_WAITING_CELLS", 10)
-    driver = Driver(small(decision_memory=1), flushes_at_once=False)
+    monkeypatch.setattr(machine_module, "MAX_WAITING_CELLS", 5)
+    monkeypatch.setattr(settings_module, "MIN_COMMIT_CELLS", 10)  # a commit of 10 must get through
+    driver = Driver(small(conflict_map_size=10, decision_memory=1), flushes_at_once=False)
     driver.ask(*[TimestampRequest()] * 9)
     for start_ts in (400, 450):  # one is forgotten, and every older transaction looked up
         driver.ask(commit_request(start_ts, [start_ts]))
