@@ -92,6 +92,7 @@ def summary(report: Report) -> str:
         f"  healed       {report.cells_healed:,} cells",
         f"  invalidated  {report.transactions_invalidated:,} transactions that never committed",
         f"  dropped      {report.cells_dropped:,} cells",
+        *(_of_tables(report) if report.dry_run else ()),
         f"  pruned       {entries:,} commit entries, {invalidations:,} invalidations",
         f"  watermark    {report.low_watermark}, prune horizon {report.horizon}",
         f"  took         {report.seconds:.1f} s",
@@ -122,3 +123,12 @@ def held_text(held: Held) -> str:
 
 def _since(age_s: float | None) -> str:
     return "" if age_s is None else f", {age_s / 3600:.1f} h old"
+
+
+def _of_tables(report: Report) -> Iterator[str]:
+    for one in report.tables:
+        if one.cells_dropped:
+            yield (
+                f"    of {one.table}  {one.cells_dropped:,} cells, {one.bytes_dropped:,} bytes of "
+                "keys and values"
+            )

@@ -45,6 +45,7 @@ from compactor.options import Options
 from compactor.ownership import TableStanding, owned, survey, unknown_tables
 from compactor.prune import PRUNE_STEPS, PruneLimits, PruneTask, SlicesHere
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
+from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, Report
 from compactor.slices import Ends, Pruned, count, find_ends, prune
 from compactor.summing import Outcome, summed
@@ -181,10 +182,13 @@ class Compaction:
             claims = self.known_claims(results)
         limits = self.limits(standings, claims, base_task)
         self.on_step("minimum-known")
+        rehearsed = Rehearsed.of(results)
         ends = self.ends(limits)
+        ends.start_timestamps += rehearsed.old_enough(limits)
         limits, refusals = self.ask(standings, limits, ends)
         self.on_step("unvisited-asked")
         pruned, horizon = self.prune(limits, ends)
+        pruned = rehearsed.corrected(pruned, limits)
         self.on_step("pruned")
         if not self.options.is_dry_run:
             self.thin(standings, claims)
@@ -206,6 +210,7 @@ class Compaction:
         report = summed(
             results,
             pruned,
+            rehearsed,
             Outcome(
                 low_watermark,
                 horizon,
@@ -217,7 +222,7 @@ class Compaction:
             is_dry_run=self.options.is_dry_run,
             began_s=started_s,
         )
-        return self.counted(report, limits)
+        return self.counted(report, limits, rehearsed)
 
     # -- steps 1 and 2: what is known ----------------------------------------------------------
 
@@ -378,7 +383,8 @@ class Compaction:
         if any(standing.reason for standing in standings):
             return Timestamp(HOLE)
         if self.options.is_dry_run and self.options.should_wait:
-            grace_s = 0.0
+            # By then this run's own claims would be as old as the grace for commits.
+            grace_s = max(grace_s - self.grace_s, 0.0)
         old_enough = aged(claims, self.ages.age_ms, grace_s=grace_s)
         counting = owned(standings)
         if not counting:
@@ -431,12 +437,13 @@ class Compaction:
             is_dry_run=self.options.is_dry_run,
         )
 
-    def counted(self, report: Report, limits: PruneLimits) -> Report:
+    def counted(self, report: Report, limits: PruneLimits, rehearsed: Rehearsed) -> Report:
         """Return a report that knows how many entries are left, if somebody collects that."""
         if self.options.metrics is None:
             return report
         left = count(self.prune_task(limits), self.execute_slices, self.progress)
         if left is not None and self.options.is_dry_run:
+            left += len(rehearsed.forbidden)
             left -= report.entries_pruned + report.invalidations_pruned
         growth = None if left is None else self.journal.growth_a_day(left)
         return msgspec.structs.replace(report, entries_left=left, entries_growth_a_day=growth)

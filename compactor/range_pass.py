@@ -127,6 +127,9 @@ class RangeResult:
     """What was claimed, or would have been in a dry run; None if the range is not healed."""
     obstacle: str = ""
     """Why there is no claim, and what to do about it."""
+    forbidden: frozenset[Timestamp] = frozenset()
+    """In a dry run, the transactions that would have been invalidated: other ranges may name them
+    too, and they may be pruned in the same run."""
 
 
 class InvalidationCounter(CommitTable):
@@ -230,6 +233,7 @@ class RangePass:
             unseen_cells=tally.unseen_cells,
             claim=claim,
             obstacle=self.obstacles.reason(),
+            forbidden=frozenset(self.commit_table.created) if self.task.is_dry_run else frozenset(),
         )
 
     def pages(self) -> Iterator[list[Row]]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from compactor.lag import TimestampAges, holds_of
 from compactor.range_pass import RangeResult
+from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, Report, TableReport
 from compactor.slices import Pruned
 from omidpy.base.ages import Ages
@@ -28,6 +29,7 @@ class Outcome(NamedTuple):
 def summed(
     results: Sequence[RangeResult],
     pruned: Pruned,
+    rehearsed: Rehearsed,
     outcome: Outcome,
     watermarks: Watermarks,
     clock: Clock,
@@ -47,7 +49,11 @@ def summed(
         rows_read=sum(result.rows_read for result in results),
         cells_read=sum(result.cells_read for result in results),
         cells_healed=sum(result.cells_healed for result in results),
-        transactions_invalidated=sum(result.transactions_invalidated for result in results),
+        transactions_invalidated=(
+            len(rehearsed.forbidden)
+            if is_dry_run
+            else sum(result.transactions_invalidated for result in results)
+        ),
         cells_dropped=sum(result.cells_dropped for result in results),
         entries_pruned=pruned.entries,
         invalidations_pruned=pruned.invalidations,

@@ -425,6 +425,14 @@ def test_history_says_which_runs_kept_commits(cli: Cli) -> None:
     assert [line.split("  ")[2] for line in out.splitlines()[1:]] == ["held back", "done"]
 
 
+def test_dry_run_tells_a_person_which_tables_become_smaller(cli: Cli) -> None:
+    """By cells and bytes; the run itself says the sum."""
+    code, out, _ = cli("compact", "--dry-run")
+    assert code == 3
+    assert "  dropped      1 cells\n    of t  1 cells, 13 bytes of keys and values\n" in out
+    assert "held back by java" in out
+
+
 def test_run_that_is_late_has_an_exit_code_of_its_own(cli: Cli, tmp_path: Path) -> None:
     """What nobody can date, in a store whose timestamps count, has always been behind."""
     metrics = tmp_path / "omidpy.prom"
