@@ -31,9 +31,18 @@ AT_ONCE: Final = CheckOptions(settle_s=0.0)
 REPAIR: Final = replace(AT_ONCE, is_repair=True)
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+    ]
+)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Return a store with one table of ours in two regions, and L = 1000."""
+    """Return a store with one table of ours in two regions, and L = 1000.
+
+    On HBase, where each test takes seconds, at night.
+    """
     if request.param == "hbase":
         with one_region_store(request.getfixturevalue("hbase")) as on_hbase:
             yield began(on_hbase)
@@ -43,6 +52,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         store = SqliteStore(str(tmp_path / "s.db"))
     with closing(store):
         yield began(store)
+
+
+on_every_store: Final = pytest.mark.parametrize(
+    "world", ["memory", "sqlite", pytest.param("hbase", marks=pytest.mark.hbase)], indirect=True
+)
+"""For what rests on how the store itself scans and writes."""
 
 
 def began(store: Store) -> World:
@@ -67,6 +82,7 @@ def found(report: CheckReport) -> dict[str, int]:
 # -- each kind, planted ----------------------------------------------------------------------------
 
 
+@on_every_store
 def test_everything_that_is_planted_is_found_and_no_more(world: World) -> None:
     """One of each kind at once, beside sound cells and everything above L."""
     world.healed(b"sound", 100, 150)
@@ -245,6 +261,7 @@ def test_findings_that_are_not_named_are_counted(world: World) -> None:
 # -- repair ----------------------------------------------------------------------------------------
 
 
+@on_every_store
 def test_repair_heals_and_drops_what_is_alone_and_nothing_else(world: World) -> None:
     """No reader sees a difference; what needs a person's word, or a grace, stays."""
     troubled(world)
