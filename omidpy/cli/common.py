@@ -12,7 +12,7 @@ import typer
 
 from omidpy.base.printable import printable
 from omidpy.base.tables import CONTROL_TABLE
-from omidpy.connect import open_oracle, open_store
+from omidpy.connect import open_store
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
@@ -48,12 +48,11 @@ Apply: TypeAlias = Annotated[
 
 
 @contextmanager
-def opened(store_url: str, *, tso: str | None = None, only_looks: bool = False) -> Iterator[Store]:
+def opened(store_url: str, *, only_looks: bool = False) -> Iterator[Store]:
     """Open a store.
 
     Args:
         store_url: Its address; an embedded store must exist.
-        tso: An oracle that must answer and serve this very store; None asks nobody.
         only_looks: The verb writes nothing, so that it need not have been set up: system tables
             that are missing read as empty, and a line on stderr says so.
 
@@ -71,8 +70,6 @@ def opened(store_url: str, *, tso: str | None = None, only_looks: bool = False) 
             raise ConfigError(f"{store_url} has no table {missing[0]}; {remedy}")
         if missing:
             say(f"note: {store_url} has not been set up for omidpy; {remedy}", err=True)
-        if tso is not None:
-            open_oracle(store, tso).close()
         yield cast("Store", _NotSetUp(store, missing)) if missing else store
     finally:
         store.close()

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, opened, print_facts, print_json, say
+from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, opened, print_facts, print_json, say
 from omidpy.errors import ConfigError
 
 EXIT_FINDINGS: Final = 3
@@ -19,7 +19,7 @@ EXIT_FINDINGS: Final = 3
 def fsck(
     *,
     store: StoreUrl,
-    tso: TsoAddress = None,
+    tso: UnaskedTso = None,
     repair: Annotated[
         bool,
         typer.Option(
@@ -45,6 +45,7 @@ def fsck(
 
     An exit code of 3 says that there are findings that were not repaired.
     """
+    del tso
     from compactor.findings import MEANING  # noqa: PLC0415 - application
     from compactor.fsck import Check, CheckOptions  # noqa: PLC0415 - application
     from compactor.options import parse_duration, parse_names  # noqa: PLC0415 - application
@@ -55,7 +56,7 @@ def fsck(
         most_named=limit,
         tables=None if tables is None else parse_names(tables, name="--tables"),
     )
-    with opened(store, tso=tso) as open_store:
+    with opened(store) as open_store:
         if not open_store.capabilities.multi_version_scan:
             raise ConfigError(
                 f"{store} cannot scan every version, which a check needs; open the store through "

@@ -275,9 +275,12 @@ def test_a_wait_shows_a_bar_on_a_terminal_and_ends_with_an_interrupt(
     going = made(fates, Status.IN_PROGRESS, name="PRUNE", progress="half of it")
     ours, theirs = pty.openpty()
     command = ["omidpy", "fate", "wait", going.id, "--store", store.url]
+    # What a shell started in the background ignores SIGINT, and so does what that starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs, env=environment()
     )
+    signal.signal(signal.SIGINT, before)
     os.close(theirs)
     shown = ""
     try:
