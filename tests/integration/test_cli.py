@@ -457,7 +457,10 @@ def test_holder_of_old_versions_is_named_and_can_be_sent_away(url: str, cli: Cli
     (found,) = document(cli, "watermarks")["holds"]
     assert found["start_ts"] == held.start_ts
     assert f"pid {os.getpid()}" in found["owner"]
-    assert document(cli, "compact", "--grace", "0s", code=3)["holds"] == [found]
+    (told,) = document(cli, "compact", "--grace", "0s", code=3)["holds"]
+    # Until when is told by the reader's clock, from what is left by the oracle's.
+    assert abs(told.pop("expires_ms") - found["expires_ms"]) < 60_000
+    assert told.items() < found.items()
     code, out, _ = cli("watermarks")
     assert code == 0
     assert f"versions since {held.start_ts} are held by {found['owner']} until" in out

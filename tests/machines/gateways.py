@@ -62,6 +62,7 @@ class FakeGateway:
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
+        self._is_dead = False
         self._threads: list[threading.Thread] = []
         self.calls: Counter[str] = Counter()
         self.connection_count = 0
@@ -98,6 +99,8 @@ class FakeGateway:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        with self._lock:
+            self._is_dead = True  # what was accepted just now is not served
         self.hang_up()
         for thread in self._threads:
             thread.join(PATIENCE_S)
@@ -129,6 +132,9 @@ class FakeGateway:
             plain.close()
             return
         with self._lock:
+            if self._is_dead:
+                connected.close()
+                return
             self._sockets.add(connected)
             self.connection_count += 1
         trans = self._transports.get_transport(TSocket(sock=connected))
