@@ -25,6 +25,7 @@ Each step takes the table's write lock, so that changes of one table follow one 
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -91,9 +92,9 @@ class TableStep(Step):
         assert tools is not None, "ready() lets nobody through without"
         return self.do(tools)
 
+    @abstractmethod
     def do(self, tools: TableTools) -> Answer:
-        """Do it; each step says how."""
-        raise NotImplementedError
+        """Do it."""
 
 
 def tools_of(env: Any) -> TableTools | None:

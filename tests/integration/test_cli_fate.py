@@ -31,6 +31,7 @@ from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
 from tests.machines.documents import environment
+from tests.machines.waiting import wait_for
 
 LONGEST_S: Final = 60.0
 UNKNOWN: Final = "f" * 16
@@ -528,16 +529,6 @@ def daemon(tmp_path: Path) -> Iterator[StartDaemon]:
 PAY: Final = b'{"step":"shop.Pay","version":1,"fields":{"who":"ann"}}'
 
 
-def wait_for(path: Path) -> None:
-    """Wait until a file is there."""
-    waiting = threading.Event()
-    for _ in range(int(LONGEST_S / 0.01)):
-        if path.exists():
-            return
-        waiting.wait(0.01)
-    raise AssertionError(f"no {path}")
-
-
 def test_the_daemon_runs_what_others_submit(
     fates: TableFateStore, tmp_path: Path, daemon: StartDaemon
 ) -> None:
@@ -559,7 +550,7 @@ def test_a_daemon_that_is_told_to_stop_gives_its_operations_back(
     """^C as SIGTERM; nothing has failed, and the next one goes on."""
     submitted = fates.submit(an_operation(stack=(PAY,), name="PAY"))
     running = daemon()
-    wait_for(tmp_path / "paying")
+    wait_for((tmp_path / "paying").exists, LONGEST_S)
     assert running.end(signal.SIGINT) == 0
     found = fates.existing(submitted.id)
     assert (found.status, found.reservation) == (Status.IN_PROGRESS, None)
@@ -576,7 +567,7 @@ def test_a_daemon_that_is_killed_leaves_its_operations_to_the_next(
     """At once on this machine: a lock tells that its process is gone."""
     submitted = fates.submit(an_operation(stack=(PAY,), name="PAY"))
     running = daemon()
-    wait_for(tmp_path / "paying")
+    wait_for((tmp_path / "paying").exists, LONGEST_S)
     assert running.end(signal.SIGKILL) == -signal.SIGKILL
     assert fates.existing(submitted.id).reservation is not None
     (tmp_path / "may-pay").touch()

@@ -30,6 +30,7 @@ from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
 from tests.machines.documents import environment
 from tests.machines.hbase import HBase
+from tests.machines.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -126,7 +127,7 @@ class Daemon:
         self.said = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        wait_for(lambda: "running operations of" in self.said)
+        wait_for(lambda: "running operations of" in self.said, LONGEST_S)
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -156,16 +157,6 @@ class Daemon:
             self.process.stderr.close()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    waiting = threading.Event()
-    for _ in range(int(LONGEST_S / 0.02)):
-        if condition():
-            return
-        waiting.wait(0.02)
-    raise AssertionError("it never came to be")
-
-
 def test_nothing_of_what_a_zombie_writes_lands(place: Place, tmp_path: Path) -> None:
     """SIGSTOP past the lease; another one finishes; SIGCONT."""
     fates = place.fates
@@ -178,17 +169,17 @@ def test_nothing_of_what_a_zombie_writes_lands(place: Place, tmp_path: Path) -> 
     daemons = [Daemon(tmp_path, place.url)]
     try:
         zombie = daemons[0]
-        wait_for(begun_by)
+        wait_for(begun_by, LONGEST_S)
         zombie.stop(place)
         daemons.append(Daemon(tmp_path, place.url))
         heir = daemons[1]
-        wait_for(lambda: len(begun_by()) == 2)
+        wait_for(lambda: len(begun_by()) == 2, LONGEST_S)
         (tmp_path / f"{submitted.id}-may-end").touch()
         handle = Fate(None, fates, {}).get(submitted.id)
         assert handle.result(timeout=LONGEST_S) == [heir.process.pid] * 2
         ended = fates.read(FateId(submitted.id))
         zombie.process.send_signal(signal.SIGCONT)
-        wait_for(lambda: re.search("changed by somebody else", zombie.said))
+        wait_for(lambda: re.search("changed by somebody else", zombie.said), LONGEST_S)
         assert fates.read(FateId(submitted.id)) == ended
 
         assert heir.close() == 0
@@ -216,7 +207,7 @@ def test_two_daemons_run_each_step_once(place: Place, tmp_path: Path) -> None:
     daemons = [Daemon(tmp_path, place.url), Daemon(tmp_path, place.url)]
     try:
         fate = Fate(None, place.fates, {})
-        wait_for(lambda: len(lines()) >= CHAINS)
+        wait_for(lambda: len(lines()) >= CHAINS, LONGEST_S)
         assert daemons.pop().close() == 0
         submitted += [place.fates.submit(an_operation(stack=(COUNT,))).id for _ in range(CHAINS)]
         for one in submitted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.faults import FaultyStore, Point
+from tests.machines.waiting import wait_for
 
 NAMESPACE = "test-executor"
 LONGEST_S = 30.0
@@ -137,16 +138,6 @@ class RecordedStore(TableFateStore):
 def quick(env: Any, fates: FateStore, **options: Any) -> Fate:
     """Return a fate that looks often."""
     return Fate(env, fates, **{"poll_s": 0.02, "lease_s": 5.0, **options})
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    waiting = threading.Event()
-    for _ in range(int(LONGEST_S / 0.01)):
-        if condition():
-            return
-        waiting.wait(0.01)
-    raise AssertionError("it never came to be")
 
 
 # -- which pool, and when --------------------------------------------------------------------------
@@ -330,7 +321,7 @@ def test_a_step_cannot_end_the_executor(fates: TableFateStore, world: World) -> 
     """SystemExit ends a thread silently; ours goes on, and so does the operation in a while."""
     with quick(world, fates, pools={"general": 1}) as fate:
         exits = fate.submit("TEST", Exits())
-        wait_for(lambda: world.counts["exits"] == 1)
+        wait_for(lambda: world.counts["exits"] == 1, LONGEST_S)
         assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
         found = exits.read()
         assert found is not None
@@ -344,7 +335,7 @@ def test_an_executor_that_was_buried_begins_anew(fates: TableFateStore, world: W
         assert world.begun.acquire(timeout=LONGEST_S)
         ((worker, sign),) = fates._workers.read_all().items()
         fates._workers.forget(worker, sign)
-        wait_for(lambda: fates.existing(held.id).reservation is None)
+        wait_for(lambda: fates.existing(held.id).reservation is None, LONGEST_S)
         assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
         assert not world.begun.acquire(blocking=False)  # not twice at once in one process
         world.may_end.set()
@@ -375,9 +366,9 @@ def test_a_look_for_news_leaves_out_what_is_finished_or_in_hand(world: World) ->
         held = fate.submit("TEST", Slow("chain"))
         assert world.begun.acquire(timeout=LONGEST_S)
         fate._executor.look()
-        wait_for(lambda: bool(fates.left_out) and held.id in fates.left_out[-1])
+        wait_for(lambda: bool(fates.left_out) and held.id in fates.left_out[-1], LONGEST_S)
         fate._executor.look()
-        wait_for(lambda: fates.left_out[-1] == {done.id, held.id})
+        wait_for(lambda: fates.left_out[-1] == {done.id, held.id}, LONGEST_S)
         others = TableFateStore(fates._store)
         submitted = Fate(None, others).submit("TEST", Chain(0))
         fate._executor.look()
@@ -395,7 +386,7 @@ def test_an_executor_that_may_be_buried_takes_nothing(world: World) -> None:
         worker._seen_s -= 4.5  # its lease is 5 s
         handle = fate.submit("TEST", Chain(0))
         store.calls.clear()
-        wait_for(lambda: store.calls["scan"] > 5)
+        wait_for(lambda: store.calls["scan"] > 5, LONGEST_S)
         assert store.calls["write_guarded"] == 0
         assert worker.beat()
         assert handle.wait(timeout=LONGEST_S) is Status.SUCCESSFUL
@@ -430,7 +421,7 @@ def test_an_executor_shows_life_while_a_sweep_takes_its_time(world: World) -> No
     with quick(world, fates, lease_s=0.4):
         assert sweeps.wait(LONGEST_S)
         ((_, before),) = fates._workers.read_all().items()
-        wait_for(lambda: [*fates._workers.read_all().values()] != [before])
+        wait_for(lambda: [*fates._workers.read_all().values()] != [before], LONGEST_S)
         goes_on.set()
 
 
@@ -487,7 +478,7 @@ def test_a_store_that_does_not_answer_for_a_while_is_waited_for(world: World) ->
         failing.set()
         world.may_end.set()
         store.calls.clear()
-        wait_for(lambda: store.calls["write_guarded"] > 1 and store.calls["scan"] > 1)
+        wait_for(lambda: store.calls["write_guarded"] > 1 and store.calls["scan"] > 1, LONGEST_S)
         failing.clear()
         assert handle.result(timeout=LONGEST_S) == handle.id
     assert world.begun.acquire(blocking=False) is False
