@@ -86,13 +86,16 @@ class FakeGateway:
         return counted
 
     def hang_up(self) -> None:
-        """Close every connection, as a gateway does with idle ones."""
+        """End every connection, as a gateway does with idle ones.
+
+        The thread that serves one closes it: TLS may still write an alert to the descriptor, whose
+        number would be another connection's by then.
+        """
         with self._lock:
             sockets, self._sockets = self._sockets, set()
         for connected in sockets:
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)
-            connected.close()
 
     def close(self) -> None:
         """Die: refuse connections, break those that are open, and wait for the threads."""
