@@ -49,6 +49,8 @@ class Collection:
     ages: Ages
     nap: Callable[[float], None]
     """Sleeps a little towards a moment of this machine's elapsed time."""
+    may_wait: Callable[[], bool]
+    """Says whether the run's window still lasts."""
     on_step: OnStep
 
     def settle(self, low_watermark: Timestamp) -> Timestamp:
@@ -88,7 +90,11 @@ class Collection:
     def await_age(self, target: Timestamp) -> None:
         """Sleep until the horizon has been public for the grace."""
         deadline_s = self.clock.monotonic_s() + max(self.grace_s, MIN_COLLECTION_GRACE_S)
-        while self.aged_horizon() < target and self.clock.monotonic_s() < deadline_s:
+        while (
+            self.may_wait()
+            and self.aged_horizon() < target
+            and self.clock.monotonic_s() < deadline_s
+        ):
             self.nap(deadline_s)
 
     def aged_horizon(self) -> Timestamp:

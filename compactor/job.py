@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -35,6 +36,7 @@ from compactor.options import (
     GRACE_BESIDE_OMID,
     options_from_words,
 )
+from compactor.pacing import Pacer
 from compactor.prune import PruneResult, PruneTask, SlicePruner
 from compactor.range_pass import RangePass, RangeResult, RangeTask
 from omidpy.base.clock import Clock, SystemClock
@@ -68,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             is_dry_run=words.dry_run,
             max_lag=words.max_lag,
             metrics=words.metrics,
+            max_rows_per_s=words.max_rows_per_s,
+            max_bytes_per_s=words.max_bytes_per_s,
+            until=words.until,
         )
         check_targets(words.report, options)
         check_store(words.store)
@@ -129,6 +134,21 @@ def parser() -> argparse.ArgumentParser:
         "--metrics",
         metavar="FILE|URL",
         help="write the run's numbers there for Prometheus: a text file, or a Pushgateway",
+    )
+    made.add_argument(
+        "--max-rows-per-s",
+        metavar="N",
+        type=int,
+        help="rows and entries that all tasks together read a second, at most",
+    )
+    made.add_argument(
+        "--max-bytes-per-s", metavar="SIZE", help="the same in bytes, as in 50MB or 1GiB"
+    )
+    made.add_argument(
+        "--until",
+        metavar="TIME",
+        help="begin nothing after so long, as in 4h, or after that time of day, as in 06:00 or "
+        "06:00Z",
     )
     made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
     made.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -242,6 +262,8 @@ def ranges_on_spark(context: SparkContext, store: Store) -> ExecuteRanges:
     store_url = worker_url(store.url)
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
+        at_once = min(len(tasks), context.defaultParallelism)
+        tasks = [replace(task, pacing=task.pacing.shared_by(at_once)) for task in tasks]
         done: Any = context.accumulator(0)
         rows: Any = context.accumulator(0)
 
@@ -272,7 +294,8 @@ def pass_on_worker(store_url: str, task: RangeTask) -> RangeResult:
     except StorageError as error:
         return RangeResult(task, obstacle=f"a worker could not open the store: {error}")
     try:
-        return RangePass(store, task, clock=SystemClock()).run()
+        pacer = Pacer(task.pacing)
+        return RangePass(store, task, clock=SystemClock(), pacer=pacer).run()
     finally:
         store.close()
 
@@ -289,6 +312,8 @@ class SlicesOnSpark:
 
     def run(self, tasks: Sequence[PruneTask]) -> list[PruneResult]:
         """Carry out every task."""
+        at_once = min(len(tasks), self._context.defaultParallelism)
+        tasks = [replace(task, pacing=task.pacing.shared_by(at_once)) for task in tasks]
         pruned = self._context.parallelize(tasks, len(tasks)).map(
             partial(prune_on_worker, self._store_url)
         )
@@ -305,7 +330,7 @@ def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
         why = f"a worker could not open the store: {error}"
         return PruneResult(task, kept=task.rows, obstacle=why)
     try:
-        return SlicePruner(store, task).run()
+        return SlicePruner(store, task, pacer=Pacer(task.pacing)).run()
     finally:
         store.close()
 

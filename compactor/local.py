@@ -17,6 +17,7 @@ from compactor.environment import (
     Progress,
 )
 from compactor.options import Options
+from compactor.pacing import UNPACED, Pacer
 from compactor.plan import run
 from compactor.prune import SlicesHere
 from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
@@ -31,13 +32,16 @@ def ranges_here(
     *,
     on_step: OnStep = ignore_step,
     pass_type: type[RangePass] = RangePass,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> ExecuteRanges:
     """Return what passes over ranges in this thread."""
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
         results: list[RangeResult] = []
+        pacer = Pacer(tasks[0].pacing if tasks else UNPACED, clock, sleep)
         for task in tasks:
-            results.append(pass_type(store, task, clock=clock, on_step=on_step).run())
+            passed = pass_type(store, task, clock=clock, on_step=on_step, pacer=pacer)
+            results.append(passed.run())
             on_progress(len(results), sum(result.rows_read for result in results))
         return results
 
@@ -46,7 +50,7 @@ def ranges_here(
 
 def executors_here(store: Store, clock: Clock) -> Executors:
     """Return what carries out every task in this thread."""
-    return Executors(ranges_here(store, clock), SlicesHere(store))
+    return Executors(ranges_here(store, clock), SlicesHere(store, clock=clock))
 
 
 def compact(
@@ -62,7 +66,7 @@ def compact(
     clock = clock or SystemClock()
     environment = Environment(
         clock=clock,
-        execute_ranges=ranges_here(store, clock, on_step=on_step),
+        execute_ranges=ranges_here(store, clock, on_step=on_step, sleep=sleep),
         sleep=sleep,
         progress=progress or NoProgress(),
         on_step=on_step,

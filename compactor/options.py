@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from compactor.pacing import Pacing
+from compactor.window import Window, parse_window
+from omidpy.base import sizes
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
@@ -40,6 +43,12 @@ class Options:
     """Rows that are behind for longer than this are an alarm; None raises none."""
     metrics: str | None = None
     """Where the numbers of the run go: a file, or the URL of a Pushgateway."""
+    max_rows_per_s: float | None = None
+    """How many rows, and entries, the whole run reads a second; None is as many as it can."""
+    max_bytes_per_s: float | None = None
+    """The same in bytes of keys and values."""
+    until: Window | None = None
+    """When to begin nothing more; None is never."""
     commit_table: str = COMMIT_TABLE
 
     def __post_init__(self) -> None:
@@ -54,12 +63,23 @@ class Options:
         ):
             if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
                 raise UsageError(f"{name} is {seconds} seconds; use 0 or more")
+        for name, rate in (
+            ("--max-rows-per-s", self.max_rows_per_s),
+            ("--max-bytes-per-s", self.max_bytes_per_s),
+        ):
+            if rate is not None and not (math.isfinite(rate) and rate >= 1):
+                raise UsageError(f"{name} is {rate:g}; use 1 or more, or leave it out")
 
     def grace_on(self, *, follows_omid: bool) -> float:
         """Return the grace, in seconds, on a store that Omid's oracle did or did not serve."""
         if self.grace_s is not None:
             return self.grace_s
         return parse_duration(GRACE_BESIDE_OMID if follows_omid else DEFAULT_GRACE, name="--grace")
+
+    def pacing(self, *, now_ms: int) -> Pacing:
+        """Return what a run may take that starts at `now_ms`, by wall time."""
+        ends_ms = None if self.until is None else self.until.ends_ms(now_ms)
+        return Pacing(self.max_rows_per_s, self.max_bytes_per_s, ends_ms)
 
     def scans(self, table: str) -> bool:
         """Say whether this run scans a table of ours."""
@@ -78,6 +98,20 @@ def parse_duration(text: str, *, name: str) -> float:
     if milliseconds is None:
         raise UsageError(f"{name} is {text!r}; write a number and a unit, as in {EXAMPLES}")
     return milliseconds / 1000
+
+
+def parse_rate(text: str, *, name: str) -> float:
+    """Return the bytes in `50MB`.
+
+    Raises:
+        UsageError: naming the option and the text.
+    """
+    found = sizes.size_bytes(text)
+    if found is None:
+        raise UsageError(
+            f"{name} is {text!r}; write the bytes of a second and a unit, as in {sizes.EXAMPLES}"
+        )
+    return found
 
 
 def parse_names(text: str | None, *, name: str) -> frozenset[str]:
@@ -105,6 +139,9 @@ def options_from_words(
     is_dry_run: bool = False,
     max_lag: str | None = None,
     metrics: str | None = None,
+    max_rows_per_s: int | None = None,
+    max_bytes_per_s: str | None = None,
+    until: str | None = None,
 ) -> Options:
     """Return the options that a command line asks for."""
     return Options(
@@ -117,4 +154,11 @@ def options_from_words(
         is_dry_run=is_dry_run,
         max_lag_s=None if max_lag is None else parse_duration(max_lag, name="--max-lag"),
         metrics=metrics,
+        max_rows_per_s=max_rows_per_s,
+        max_bytes_per_s=(
+            None
+            if max_bytes_per_s is None
+            else parse_rate(max_bytes_per_s, name="--max-bytes-per-s")
+        ),
+        until=None if until is None else parse_window(until, name="--until"),
     )

@@ -43,11 +43,12 @@ from compactor.laggards import laggards
 from compactor.notes import BESIDE_OMID, notes_on, notes_on_malformed
 from compactor.options import Options
 from compactor.ownership import TableStanding, owned, survey, unknown_tables
+from compactor.pacing import Pacer
 from compactor.prune import PRUNE_STEPS, PruneLimits, PruneTask, SlicesHere
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, Report
-from compactor.slices import Ends, Pruned, count, find_ends, prune
+from compactor.slices import Ends, Pruned, count, find_ends, out_of_time, prune
 from compactor.summing import Outcome, summed
 from compactor.tasks import missed_tasks, region_tasks
 from compactor.timestamps import recorded_ceiling
@@ -113,8 +114,12 @@ class Compaction:
         self.progress = environment.progress
         self.on_step = environment.on_step
         self.asked = environment.asked
-        self.execute_slices = environment.execute_slices or SlicesHere(store, on_step=self.on_step)
+        self.execute_slices = environment.execute_slices or SlicesHere(
+            store, on_step=self.on_step, clock=self.clock, sleep=self.sleep
+        )
         self.newest_timestamp = MAX_VERSION
+        self.pacing = options.pacing(now_ms=self.clock.wall_ms())
+        self.pacer = Pacer(self.pacing, self.clock, self.sleep)
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
         self.journal = Journal(
@@ -278,6 +283,7 @@ class Compaction:
             is_dry_run=self.options.is_dry_run,
             run=self.journal.run_id,
             newest=self.newest_timestamp,
+            pacing=self.pacing,
         )
 
     def find_newest_timestamp(self, low_watermark: Timestamp) -> int:
@@ -304,6 +310,7 @@ class Compaction:
             is_dry_run=self.options.is_dry_run,
             ages=self.watermarks.ages(self.clock),
             nap=self.nap,
+            may_wait=lambda: not self.pacer.is_over(),
             on_step=self.on_step,
         )
 
@@ -359,7 +366,7 @@ class Compaction:
             return False
         self.progress.note(f"waiting until the claims are {self.grace_s:g} s old")
         deadline_s = self.clock.monotonic_s() + self.grace_s
-        while self.clock.monotonic_s() < deadline_s:
+        while self.clock.monotonic_s() < deadline_s and not self.pacer.is_over():
             self.nap(deadline_s)
         return True
 
@@ -409,7 +416,10 @@ class Compaction:
             what was in the way of knowing.
         """
         versions = stretches(ends.start_timestamps)
-        refusals = ask(self.store, standings, versions)
+        if versions and self.pacer.is_over():
+            refusals = [out_of_time(self.prune_task(limits))]
+        else:
+            refusals = ask(self.store, standings, versions)
         if refusals:
             nothing = Timestamp(HOLE)
             return PruneLimits(limits.first_timestamp, nothing, nothing), refusals
@@ -435,6 +445,7 @@ class Compaction:
             self.options.commit_table,
             newest=self.newest_timestamp,
             is_dry_run=self.options.is_dry_run,
+            pacing=self.pacing,
         )
 
     def counted(self, report: Report, limits: PruneLimits, rehearsed: Rehearsed) -> Report:

@@ -25,12 +25,15 @@ low watermark, whose row key has another length, is never seen as an entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from compactor.pacing import ENTRY_BYTES, UNPACED, Pacer, Pacing
 from compactor.range_pass import OnStep, ignore_step
 from omidpy.base.cells import commit_row
+from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.errors import StorageError
 from omidpy.facts.commit_table import CommitTable, EntryRow
@@ -96,6 +99,8 @@ class PruneTask:
     """No commit timestamp can be above it."""
     is_dry_run: bool = False
     most_entries: int = TASK_ENTRIES
+    pacing: Pacing = UNPACED
+    """How fast it may be read, and until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +122,25 @@ class PruneResult:
     """Rows that could not be read or removed."""
     obstacle: str = ""
     """Why they could not."""
+    is_over: bool = False
+    """The run's window ended before it came to the rest."""
 
 
 class SlicePruner:
     """Carries out one `PruneTask`."""
 
-    def __init__(self, store: Store, task: PruneTask, *, on_step: OnStep = ignore_step) -> None:
+    def __init__(
+        self,
+        store: Store,
+        task: PruneTask,
+        *,
+        on_step: OnStep = ignore_step,
+        pacer: Pacer | None = None,
+    ) -> None:
         self.commit_table = CommitTable(store, task.commit_table, newest=task.newest)
         self.task = task
         self.on_step = on_step
+        self.pacer = pacer or Pacer()
 
     def run(self) -> PruneResult:
         """Remove what the limits allow.
@@ -142,8 +157,13 @@ class SlicePruner:
         rest: KeyRange | None = None
         kept: KeyRange | None = None
         obstacle = ""
+        is_over = False
+        page_rows = task.pacing.page_rows(PAGE_ENTRIES)
         try:
-            for page in self.commit_table.scan_bucket(task.rows, page_rows=PAGE_ENTRIES):
+            for page in self.commit_table.scan_bucket(task.rows, page_rows=page_rows):
+                if self.pacer.is_over():
+                    rest, is_over = KeyRange(next_row, task.rows.end), True
+                    break
                 going = [row for row in page if task.limits.may_prune(row)]
                 self.on_step("page-judged")
                 if going and not task.is_dry_run:
@@ -159,6 +179,7 @@ class SlicePruner:
                             malformed[row.start_ts] = row.complaint
                 read += len(page)
                 next_row = commit_row(page[-1].start_ts) + b"\x00"
+                self.pacer.pause(rows=len(page), size_bytes=len(page) * ENTRY_BYTES)
                 if read >= task.most_entries:
                     rest = KeyRange(next_row, task.rows.end)
                     break
@@ -174,6 +195,7 @@ class SlicePruner:
             malformed_count,
             kept,
             obstacle,
+            is_over,
         )
 
     def remove(self, rows: Sequence[EntryRow]) -> None:
@@ -192,14 +214,22 @@ class SlicesHere:
         *,
         on_step: OnStep = ignore_step,
         pruner_type: type[SlicePruner] = SlicePruner,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._clock = clock
+        self._sleep = sleep
         self._store = store
         self._on_step = on_step
         self._pruner_type = pruner_type
 
     def run(self, tasks: Sequence[PruneTask]) -> list[PruneResult]:
         """Carry out every task."""
-        return [self._pruner_type(self._store, task, on_step=self._on_step).run() for task in tasks]
+        pacer = Pacer(tasks[0].pacing if tasks else UNPACED, self._clock, self._sleep)
+        return [
+            self._pruner_type(self._store, task, on_step=self._on_step, pacer=pacer).run()
+            for task in tasks
+        ]
 
 
 def malformed_rows(complaints: Mapping[Timestamp, str]) -> Iterator[tuple[KeyRange, str]]:

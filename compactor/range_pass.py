@@ -32,6 +32,7 @@ from compactor.heal import (
     unresolved,
 )
 from compactor.obstacles import Obstacles, malformed_shadow, undecided_cell
+from compactor.pacing import UNPACED, Pacer, Pacing, page_bytes
 from omidpy.base.cells import LONG_BYTES
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
@@ -96,6 +97,8 @@ class RangeTask:
     """No commit timestamp can be above it."""
     incarnation: str = ""
     """Which table of its name was listed."""
+    pacing: Pacing = UNPACED
+    """How fast it may be read, and until when."""
 
     def scope(self) -> Scope:
         """Return which cells may be judged."""
@@ -186,12 +189,19 @@ class RangePass:
     """Carries out one `RangeTask`."""
 
     def __init__(
-        self, store: Store, task: RangeTask, *, clock: Clock, on_step: OnStep = ignore_step
+        self,
+        store: Store,
+        task: RangeTask,
+        *,
+        clock: Clock,
+        on_step: OnStep = ignore_step,
+        pacer: Pacer | None = None,
     ) -> None:
         self.store = store
         self.task = task
         self.clock = clock
         self.on_step = on_step
+        self.pacer = pacer or Pacer()
         self.scope = task.scope()
         kind = RehearsedCommitTable if task.is_dry_run else InvalidationCounter
         self.commit_table = kind(store, task.commit_table, newest=task.newest)
@@ -212,9 +222,16 @@ class RangePass:
         tally = _Tally()
         claim = None
         try:
+            if self.pacer.is_over():
+                return RangeResult(self.task, obstacle=f"{self.task.pacing.over()} before it began")
             for page in self.pages():
+                if self.pacer.is_over():
+                    # A pass that has read its last page comes to its claim.
+                    self.obstacles.add("window", f"{self.task.pacing.over()} before its own end")
+                    break
                 self.on_step("page-read")
                 self._pass_page(page, tally)
+                self.pacer.pause(rows=len(page), size_bytes=page_bytes(page))
             if not self.obstacles:
                 claim = self.claim()
         except NoSuchTable:
@@ -243,7 +260,7 @@ class RangePass:
             self.task.key_range,
             columns=[(family, None) for family in sorted(self.task.families)],
             max_version=self.scope.max_version(),
-            page_rows=PAGE_ROWS,
+            page_rows=self.task.pacing.page_rows(PAGE_ROWS),
         )
 
     def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:

@@ -148,7 +148,11 @@ def prune(task: PruneTask, execute: ExecuteSlices, progress: Progress, *, ends: 
     return Pruned(
         sum(result.entries for result in results),
         sum(result.invalidations for result in results),
-        [*_obstacles(task.commit_table, results), *_malformed(task, results, ends)],
+        [
+            *_obstacles(task.commit_table, results),
+            *_malformed(task, results, ends),
+            *([out_of_time(task)] if any(result.is_over for result in results) else ()),
+        ],
     )
 
 
@@ -163,7 +167,7 @@ def count(task: PruneTask, execute: ExecuteSlices, progress: Progress) -> int | 
     nothing = Timestamp(HOLE)
     task = replace(task, limits=PruneLimits(nothing, nothing, nothing), is_dry_run=True)
     results = _rounds(task, buckets(MAX_VERSION), execute, progress)
-    if any(result.kept is not None for result in results):
+    if any(result.kept is not None or result.is_over for result in results):
         return None
     return sum(result.read for result in results)
 
@@ -176,11 +180,19 @@ def _rounds(
         pieces = cut(todo, at_least=TASKS_A_WORKER * execute.workers)
         done = execute.run([replace(task, rows=piece) for piece in pieces])
         results += done
+        if any(result.is_over for result in done):
+            break
         todo = [result.rest for result in done if result.rest is not None]
         if todo:
             read = sum(result.read for result in results)
             progress.note(f"{read:,} entries read so far, {len(todo)} slices to go on with")
     return results
+
+
+def out_of_time(task: PruneTask) -> Laggard:
+    """Say that entries stay because the run's window is over."""
+    reason = f"{task.pacing.over()} before all entries were gone that may go"
+    return Laggard.of(task.commit_table, KeyRange(), watermark=HOLE, reason=reason)
 
 
 def kept(commit_table: str, rows: KeyRange, why: str) -> Laggard:

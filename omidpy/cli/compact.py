@@ -78,6 +78,22 @@ def run(
             help="Write the run's numbers there for Prometheus: a text file, or a Pushgateway.",
         ),
     ] = None,
+    max_rows_per_s: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Rows and entries read a second, at most."),
+    ] = None,
+    max_bytes_per_s: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="The same in bytes, as in 50MB or 1GiB."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Begin nothing after so long, as in 4h, or after that time of day, as in 06:00 or "
+            "06:00Z.",
+        ),
+    ] = None,
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
@@ -109,6 +125,9 @@ def run(
         is_dry_run=dry_run,
         max_lag=max_lag,
         metrics=metrics,
+        max_rows_per_s=max_rows_per_s,
+        max_bytes_per_s=max_bytes_per_s,
+        until=until,
     )
     check_targets(report, options)
     done = compact_address(store, tso, options, executors_here)
