@@ -36,7 +36,6 @@ from compactor.options import (
     GRACE_BESIDE_OMID,
     options_from_words,
 )
-from compactor.pacing import Pacer
 from compactor.prune import PruneResult, PruneTask, SlicePruner
 from compactor.range_pass import RangePass, RangeResult, RangeTask
 from omidpy.base.clock import Clock, SystemClock
@@ -294,8 +293,7 @@ def pass_on_worker(store_url: str, task: RangeTask) -> RangeResult:
     except StorageError as error:
         return RangeResult(task, obstacle=f"a worker could not open the store: {error}")
     try:
-        pacer = Pacer(task.pacing)
-        return RangePass(store, task, clock=SystemClock(), pacer=pacer).run()
+        return RangePass(store, task, clock=SystemClock()).run()
     finally:
         store.close()
 
@@ -330,7 +328,7 @@ def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
         why = f"a worker could not open the store: {error}"
         return PruneResult(task, kept=task.rows, obstacle=why)
     try:
-        return SlicePruner(store, task, pacer=Pacer(task.pacing)).run()
+        return SlicePruner(store, task).run()
     finally:
         store.close()
 

@@ -40,8 +40,9 @@ def ranges_here(
         results: list[RangeResult] = []
         pacer = Pacer(tasks[0].pacing if tasks else UNPACED, clock, sleep)
         for task in tasks:
-            passed = pass_type(store, task, clock=clock, on_step=on_step, pacer=pacer)
-            results.append(passed.run())
+            range_pass = pass_type(store, task, clock=clock, on_step=on_step)
+            range_pass.pacer = pacer
+            results.append(range_pass.run())
             on_progress(len(results), sum(result.rows_read for result in results))
         return results
 

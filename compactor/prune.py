@@ -129,18 +129,11 @@ class PruneResult:
 class SlicePruner:
     """Carries out one `PruneTask`."""
 
-    def __init__(
-        self,
-        store: Store,
-        task: PruneTask,
-        *,
-        on_step: OnStep = ignore_step,
-        pacer: Pacer | None = None,
-    ) -> None:
+    def __init__(self, store: Store, task: PruneTask, *, on_step: OnStep = ignore_step) -> None:
         self.commit_table = CommitTable(store, task.commit_table, newest=task.newest)
         self.task = task
         self.on_step = on_step
-        self.pacer = pacer or Pacer()
+        self.pacer = Pacer(task.pacing)
 
     def run(self) -> PruneResult:
         """Remove what the limits allow.
@@ -226,10 +219,12 @@ class SlicesHere:
     def run(self, tasks: Sequence[PruneTask]) -> list[PruneResult]:
         """Carry out every task."""
         pacer = Pacer(tasks[0].pacing if tasks else UNPACED, self._clock, self._sleep)
-        return [
-            self._pruner_type(self._store, task, on_step=self._on_step, pacer=pacer).run()
-            for task in tasks
-        ]
+        results = []
+        for task in tasks:
+            pruner = self._pruner_type(self._store, task, on_step=self._on_step)
+            pruner.pacer = pacer
+            results.append(pruner.run())
+        return results
 
 
 def malformed_rows(complaints: Mapping[Timestamp, str]) -> Iterator[tuple[KeyRange, str]]:

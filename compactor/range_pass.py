@@ -189,19 +189,13 @@ class RangePass:
     """Carries out one `RangeTask`."""
 
     def __init__(
-        self,
-        store: Store,
-        task: RangeTask,
-        *,
-        clock: Clock,
-        on_step: OnStep = ignore_step,
-        pacer: Pacer | None = None,
+        self, store: Store, task: RangeTask, *, clock: Clock, on_step: OnStep = ignore_step
     ) -> None:
         self.store = store
         self.task = task
         self.clock = clock
         self.on_step = on_step
-        self.pacer = pacer or Pacer()
+        self.pacer = Pacer(task.pacing, clock)
         self.scope = task.scope()
         kind = RehearsedCommitTable if task.is_dry_run else InvalidationCounter
         self.commit_table = kind(store, task.commit_table, newest=task.newest)
