@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isinf
 from typing import Final
 
 from compactor.range_pass import OnStep
@@ -55,6 +56,9 @@ class Collection:
 
     def settle(self, low_watermark: Timestamp) -> Timestamp:
         """Publish a horizon, and return the one that this run may act on; 0 collects nothing."""
+        if isinf(self.retention_s):
+            # Nobody can read how long; what was published before may wait, too.
+            return Timestamp(0)
         target = self.target(low_watermark)
         if target and not self.is_dry_run:
             self.announce(target)

@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             max_rows_per_s=words.max_rows_per_s,
             max_bytes_per_s=words.max_bytes_per_s,
             until=words.until,
+            table_options=words.table_option,
         )
         check_targets(words.report, options)
         check_store(words.store)
@@ -148,6 +149,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="begin nothing after so long, as in 4h, or after that time of day, as in 06:00 or "
         "06:00Z",
+    )
+    made.add_argument(
+        "--table-option",
+        metavar="TABLE:NAME=VALUE,...",
+        action="append",
+        default=[],
+        help="priority, retention or every of one table in this run; may be given again",
     )
     made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
     made.add_argument("--json", action="store_true", help="print the report as JSON")

@@ -74,6 +74,8 @@ def _obstacles(
 
 
 def _left_out(options: Options, table: str) -> str:
+    if table in options.resting:
+        return options.resting[table]
     if table in options.exclude:
         return "left out by --exclude; run again without it"
     return "not among --tables; run again without it"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from compactor.pacing import Pacing
 from compactor.window import Window, parse_window
 from omidpy.base import sizes
 from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.table_settings import setting_attributes
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 
@@ -49,6 +51,10 @@ class Options:
     """The same in bytes of keys and values."""
     until: Window | None = None
     """When to begin nothing more; None is never."""
+    table_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings by table, which go before what the tables' own attributes say."""
+    resting: Mapping[str, str] = field(default_factory=dict)
+    """Tables of ours that are not due, and why."""
     commit_table: str = COMMIT_TABLE
 
     def __post_init__(self) -> None:
@@ -69,6 +75,8 @@ class Options:
         ):
             if rate is not None and not (math.isfinite(rate) and rate >= 1):
                 raise UsageError(f"{name} is {rate:g}; use 1 or more, or leave it out")
+        for table, words in self.table_options.items():
+            setting_attributes(table, words)
 
     def grace_on(self, *, follows_omid: bool) -> float:
         """Return the grace, in seconds, on a store that Omid's oracle did or did not serve."""
@@ -83,7 +91,9 @@ class Options:
 
     def scans(self, table: str) -> bool:
         """Say whether this run scans a table of ours."""
-        return table not in self.exclude and (self.tables is None or table in self.tables)
+        if table in self.exclude or table in self.resting:
+            return False
+        return self.tables is None or table in self.tables
 
 
 def parse_duration(text: str, *, name: str) -> float:
@@ -111,6 +121,26 @@ def parse_rate(text: str, *, name: str) -> float:
         raise UsageError(
             f"{name} is {text!r}; write the bytes of a second and a unit, as in {sizes.EXAMPLES}"
         )
+    return found
+
+
+def parse_table_options(words: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return settings by table, from `accounts:retention=30d,priority=5` and others like it.
+
+    Raises:
+        UsageError: naming the words.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for word in words:
+        # A namespace ends with a colon, too.
+        table, colon, rest = word.rpartition(":")
+        pairs = [pair.partition("=") for pair in rest.split(",")]
+        if not (table and colon and all(key and value for key, _, value in pairs)):
+            raise UsageError(
+                f"--table-option is {word!r}; write a table and its settings, as in "
+                "accounts:retention=30d,priority=5"
+            )
+        found.setdefault(table, {}).update({key.strip(): value for key, _, value in pairs})
     return found
 
 
@@ -142,6 +172,7 @@ def options_from_words(
     max_rows_per_s: int | None = None,
     max_bytes_per_s: str | None = None,
     until: str | None = None,
+    table_options: Iterable[str] = (),
 ) -> Options:
     """Return the options that a command line asks for."""
     return Options(
@@ -161,4 +192,5 @@ def options_from_words(
             else parse_rate(max_bytes_per_s, name="--max-bytes-per-s")
         ),
         until=None if until is None else parse_window(until, name="--until"),
+        table_options=parse_table_options(table_options),
     )

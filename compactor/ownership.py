@@ -12,8 +12,8 @@ or ignored.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ import msgspec
 
 from compactor.horizon import Wanted
 from omidpy.base.cells import SHADOW_PREFIX
+from omidpy.base.table_settings import ATTRIBUTES
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
@@ -35,6 +36,8 @@ from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.plain_versions import presumed_plain
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema
 from omidpy.storage.base import Store
+
+SETTINGS: Final = frozenset(ATTRIBUTES.values())
 
 IGNORED_PREFIX: Final = b"ignored/"
 
@@ -70,6 +73,8 @@ class TableStanding:
     """What could not be found out about it; that alone holds nothing back."""
     incarnation: str = ""
     """Which table of this name it is."""
+    settings: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Attributes of a table of ours by which it asks something of a run."""
 
 
 def is_owned(schema: TableSchema, commit_table: str) -> bool:
@@ -116,14 +121,19 @@ def judge(
     others = frozenset(schema.family_names()) - ignored_families
     if is_owned(schema, commit_table):
         rest, which = others - marked, incarnation(schema)
+        asked = {key: schema.attributes[key] for key in SETTINGS if key in schema.attributes}
         if witness is None:
-            return TableStanding(name, Standing.OWNED, marked, rest, incarnation=which)
+            return TableStanding(
+                name, Standing.OWNED, marked, rest, incarnation=which, settings=asked
+            )
         family = family_text(witness.family)
         reason = (
             f"family {family} is not ours, but {_found(witness)}; "
             f"{family_remedy(name, witness.family)}"
         )
-        return TableStanding(name, Standing.OWNED, marked, rest, reason, incarnation=which)
+        return TableStanding(
+            name, Standing.OWNED, marked, rest, reason, incarnation=which, settings=asked
+        )
     if is_ignored:
         return TableStanding(name, Standing.IGNORED)
     if marked:

@@ -48,6 +48,7 @@ from compactor.prune import PRUNE_STEPS, PruneLimits, PruneTask, SlicesHere
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, Report
+from compactor.schedule import Schedule, schedule
 from compactor.slices import Ends, Pruned, count, find_ends, out_of_time, prune
 from compactor.summing import Outcome, summed
 from compactor.tasks import missed_tasks, region_tasks
@@ -118,6 +119,7 @@ class Compaction:
             store, on_step=self.on_step, clock=self.clock, sleep=self.sleep
         )
         self.newest_timestamp = MAX_VERSION
+        self.schedule = Schedule()
         self.pacing = options.pacing(now_ms=self.clock.wall_ms())
         self.pacer = Pacer(self.pacing, self.clock, self.sleep)
         self.control = ControlTable(store)
@@ -168,10 +170,12 @@ class Compaction:
         standings = self.survey()
         self.on_step("list-tables")
         self.check_names(standings)
+        self.follow_schedule(standings)
         self.journal.begin()
         drop_horizon = self.collection().settle(low_watermark)
         base_task = self.base_task(low_watermark, drop_horizon)
-        results = self.pass_over(region_tasks(self.store, standings, self.options, base_task))
+        tasks = region_tasks(self.store, standings, self.options, base_task)
+        results = self.pass_over(self.schedule.ordered(tasks))
         self.on_step("ranges-passed")
         had_tables = bool(owned(standings))
         standings = self.survey()
@@ -266,8 +270,17 @@ class Compaction:
         """Refuse names of tables that do not exist: a typo would leave a table out unnoticed."""
         existing = {standing.name for standing in standings}
         given = self.options.exclude | (self.options.tables or frozenset())
+        given |= self.options.table_options.keys()
         if unknown := sorted(given - existing):
             raise UsageError(unknown_tables(unknown, self.store.url))
+
+    def follow_schedule(self, standings: Sequence[TableStanding]) -> None:
+        """Do what the tables ask for: leave out those that are not due, and order the others."""
+        claims = self.watermarks.claims()
+        self.schedule = schedule(standings, claims, self.options, now_ms=self.clock.wall_ms())
+        self.options = replace(self.options, resting=self.schedule.resting)
+        for complaint in self.schedule.complaints:
+            self.journal.note(complaint)
 
     def base_task(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> RangeTask:
         """Return the part of a task that is the same for every range."""
@@ -305,7 +318,7 @@ class Compaction:
             self.watermarks,
             self.clock,
             grace_s=self.grace_s,
-            retention_s=self.options.retention_s,
+            retention_s=self.schedule.retention_s(self.options.retention_s),
             should_wait=self.options.should_wait,
             is_dry_run=self.options.is_dry_run,
             ages=self.watermarks.ages(self.clock),

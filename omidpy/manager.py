@@ -325,6 +325,10 @@ class TransactionManager:
         name: str,
         families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
         splits: Sequence[bytes] = (),
+        *,
+        priority: int | None = None,
+        retention: str | None = None,
+        every: str | None = None,
     ) -> None:
         """Create a transactional table, all versions kept.
 
@@ -336,6 +340,10 @@ class TransactionManager:
             families: Names of its column families; or a dict from each name to its options, such
                 as `{"cf": {"compression": "GZ"}}`: how HBase stores them, see the guide.
             splits: Row keys at which its regions meet.
+            priority: Compactions pass over it before tables with lower ones; without one it is 0.
+            retention: How far back snapshots stay readable at least, such as `"30d"`; the longest
+                of any table holds for all.
+            every: Compactions pass over it no more often than that, such as `"1d"`.
 
         Raises:
             TableExists: nothing was changed.
@@ -343,7 +351,8 @@ class TransactionManager:
         """
         self._check_usable()
         catalog = self.session.catalog
-        table = catalog.plan(name, families, splits)
+        settings = {"priority": priority, "retention": retention, "every": every}
+        table = catalog.plan(name, families, splits, settings)
         catalog.check_absent(table.schema.name)
         # While there is none: whoever wrote the last one began before, and whoever begins now can
         # write this one alone.

@@ -60,9 +60,18 @@ def creation(
     name: str,
     families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
     splits: Sequence[bytes] = (),
+    settings: Mapping[str, object] | None = None,
 ) -> TableChange:
-    """Return the operation that makes a table; see `TransactionManager.create_table`."""
-    new = tm.session.catalog.plan(name, families, splits)
+    """Return the operation that makes a table; see `TransactionManager.create_table`.
+
+    Args:
+        tm: A manager of its store.
+        name: The table's.
+        families: Its column families.
+        splits: Row keys at which its regions meet.
+        settings: What it asks of compactions: `priority`, `retention` and `every`.
+    """
+    new = tm.session.catalog.plan(name, families, splits, settings or {})
     table = new.schema.name
     step = PlanCreation(table, Renewal(new.schema, new.splits, is_first=True))
     return TableChange(CREATE, step, (CREATE, table, _digest(new)))
@@ -85,6 +94,10 @@ def create_table(
     name: str,
     families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
     splits: Sequence[bytes] = (),
+    *,
+    priority: int | None = None,
+    retention: str | None = None,
+    every: str | None = None,
 ) -> None:
     """Make a transactional table; arguments and meaning are those of `tm.create_table`.
 
@@ -92,7 +105,8 @@ def create_table(
         TableExists: nothing was changed.
         OperationFailed: it was given up.
     """
-    carry_out(tm, creation(tm, name, families, splits))
+    settings = {"priority": priority, "retention": retention, "every": every}
+    carry_out(tm, creation(tm, name, families, splits, settings))
 
 
 def drop_table(tm: TransactionManager, name: str) -> None:

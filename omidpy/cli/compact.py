@@ -94,6 +94,13 @@ def run(
             "06:00Z.",
         ),
     ] = None,
+    table_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE:NAME=VALUE,...",
+            help="priority, retention or every of one table in this run; may be given again.",
+        ),
+    ] = None,
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
@@ -128,6 +135,7 @@ def run(
         max_rows_per_s=max_rows_per_s,
         max_bytes_per_s=max_bytes_per_s,
         until=until,
+        table_options=table_option or (),
     )
     check_targets(report, options)
     done = compact_address(store, tso, options, executors_here)

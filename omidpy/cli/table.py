@@ -19,6 +19,12 @@ from omidpy.cli.common import (
     say,
 )
 from omidpy.cli.table_change import create, drop, truncate
+from omidpy.cli.table_settings import (
+    set_settings,
+    settings_text,
+    table_settings,
+    unset_settings,
+)
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 
@@ -59,6 +65,7 @@ def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fa
                     "families": _texts(sorted(one.families)),
                     "families_left_out": _texts(left_out.get(one.name, ())),
                     "reason": reasons.get(one.name, ""),
+                    "settings": table_settings(dict(one.settings)),
                 }
                 for one in standings
             ]
@@ -70,7 +77,14 @@ def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fa
                 (
                     one.name,
                     one.standing.value,
-                    reasons.get(one.name) or _without(left_out.get(one.name, ())),
+                    "; ".join(
+                        text
+                        for text in (
+                            settings_text(dict(one.settings)),
+                            reasons.get(one.name) or _without(left_out.get(one.name, ())),
+                        )
+                        if text
+                    ),
                 )
                 for one in standings
             ],
@@ -235,6 +249,8 @@ def ignore(
 app.command("create")(create)
 app.command("drop")(drop)
 app.command("truncate")(truncate)
+app.command("set")(set_settings)
+app.command("unset")(unset_settings)
 
 
 def parse_families(text: str | None) -> list[bytes] | None:

@@ -48,6 +48,20 @@ def create(
             help="What every client of the table detects conflicts by.",
         ),
     ] = DEFAULT_LEVEL,
+    priority: Annotated[
+        str | None,
+        typer.Option("--priority", metavar="N", help="Compacted before tables with lower ones."),
+    ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            "--retention", metavar="TIME", help="How far back snapshots stay readable at least."
+        ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="Compactions pass over it no more often."),
+    ] = None,
     store: StoreUrl,
     tso: TsoAddress = None,
     apply: Apply = False,
@@ -58,16 +72,17 @@ def create(
     Transactions that are running and wrote an earlier table of this name abort.
     """
     wanted = _names("--families", families)
+    settings = {"priority": priority, "retention": retention, "every": every}
     keys = [] if splits is None else _names("--splits", splits)
 
     def look(open_store: Store) -> None:
         clock = SystemClock()
         catalog = Catalog(open_store, clock, conflict_level=conflict_level)
-        catalog.check_absent(catalog.plan(name, wanted, keys).schema.name)
+        catalog.check_absent(catalog.plan(name, wanted, keys, settings).schema.name)
 
     _change(
         name,
-        lambda tm: admin.creation(tm, name, wanted, keys),
+        lambda tm: admin.creation(tm, name, wanted, keys, settings),
         look,
         "create",
         store=store,

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from omidpy.base.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.base.clock import Clock
 from omidpy.base.family_options import family_attributes
+from omidpy.base.table_settings import setting_attributes
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
@@ -63,6 +64,7 @@ class Catalog:
         name: str,
         families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
         splits: Sequence[bytes],
+        settings: Mapping[str, object] | None = None,
     ) -> NewTable:
         """Return a transactional table to be made; see `TransactionManager.create_table`."""
         name = check_table_name(self.full_name(name))
@@ -82,6 +84,7 @@ class Catalog:
                 COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
                 CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
                 INCARNATION_ATTRIBUTE: new_incarnation(),
+                **setting_attributes(name, settings or {}),
             },
         )
         return NewTable(schema, tuple(sorted(set(splits))))

@@ -145,3 +145,44 @@ def test_a_daemon_finishes_what_others_have_left(url: str) -> None:
         finally:
             daemon.kill()
             daemon.wait()
+
+
+def test_settings_are_set_shown_and_taken_back(url: str, cli: Cli) -> None:
+    """What a table asks of compactions, at its creation or later."""
+    words = ("--families", "cf", "--priority", "-1", "--retention", "30d")
+    code, _out, err = cli("create", "u", *words, "--apply")
+    assert code == 0, err
+    assert (cli("set", "t", "priority=5", "every=1d")[1]) == (
+        "t would have priority=5 every=1d\nnothing was changed; add --apply\n"
+    )
+    assert cli("set", "t", "priority=5", "every=1d", "--apply")[1] == "t has priority=5 every=1d\n"
+    shown = {one["table"]: one["settings"] for one in json.loads(cli("list", "--json")[1])}
+    assert shown["t"] == {"priority": "5", "every": "1d"}
+    assert shown["u"] == {"priority": "-1", "retention": "30d"}
+    assert shown["OMIDPY_COMPACTION"] == {}
+    assert "priority=5 every=1d" in cli("list")[1]
+    assert cli("unset", "t", "priority", "every", "--apply")[1] == "t has no settings\n"
+    shown = {one["table"]: one["settings"] for one in json.loads(cli("list", "--json")[1])}
+    assert shown["t"] == {}
+    assert rows(url) == [(b"r", ROW)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("set", "t", "priority=high"), "priority='high' of table 't': write an integer"),
+        (("set", "t", "every"), "'every' is no setting"),
+        (("set", "t", "colour=red"), "no setting 'colour'"),
+        (("unset", "t", "colour"), "no setting 'colour'"),
+        (("set", "OMID_COMMIT_TABLE", "priority=1"), "is reserved for Omid"),
+        (("create", "u", "--families", "cf", "--every", "daily"), "every='daily' of table 'u'"),
+    ],
+)
+def test_bad_settings_change_nothing(cli: Cli, words: tuple[str, ...], said: str) -> None:
+    """The line names the table and the remedy."""
+    code, out, err = cli(*words, "--apply")
+    assert (code != 0, out) == (True, "")
+    assert said in err
+    shown = {one["table"]: one["settings"] for one in json.loads(cli("list", "--json")[1])}
+    assert not any(shown.values())
+    assert "u" not in shown
