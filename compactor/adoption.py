@@ -51,6 +51,7 @@ from omidpy.errors import NoSuchTable, UsageError
 from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
+from omidpy.facts.sightings import sight_first
 from omidpy.model import TableSchema
 from omidpy.storage.base import Store
 
@@ -203,6 +204,8 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> Counter[bytes]
         # What was claimed of an earlier table of this name says nothing of it.
         attributes[INCARNATION_ATTRIBUTE] = new_incarnation()
     store.set_table_attributes(plan.table, attributes)
+    if not plan.owned:
+        sight_first(store, store.schema(plan.table))
     control = ControlTable(store)
     word = read_ignored(control).get(plan.table, NOT_IGNORED)
     still_ignored = set(word.families) - plan.families

@@ -50,7 +50,8 @@ MEANING: Final[Mapping[Kind, str]] = {
     Kind.UNPROVEN: (
         "without a shadow cell, and without an entry where entries have been forgotten: either it "
         "came late, from a client that could not commit any more, or it was committed and its "
-        "proof is lost; nobody sees it; --repair leaves it, `omidpy compact` drops it"
+        "proof is lost; nobody sees it; --repair leaves it; `omidpy compact` drops it, unless the "
+        "table may have been restored, see `omidpy table accept`"
     ),
     Kind.ORPHAN_SHADOW: f"a shadow cell whose data cell is gone; it can be dropped: {COMPACT}",
     Kind.LEAKED_ENTRY: (

@@ -141,6 +141,7 @@ class Check:
         self.claimed = {
             table: coverage(of_table) for table, of_table in claims_by_table(whole).items()
         }
+        self.doubtful = {one.name: one.doubtful for one in standings}
         self.families = {
             table: wanted.families
             for table, wanted in tables.items()
@@ -313,7 +314,9 @@ class Check:
             yield Suspicion(Finding.of(kind, table, cell), cell, RowMutation(cell.row, puts=(put,)))
         for cell in plan.garbage:
             is_forbidden = looked_up[base(cell.version)].entry is INVALID
-            is_lost = base(cell.version) <= self.prune_horizon and not is_forbidden
+            start_ts = base(cell.version)
+            is_lost = start_ts <= self.prune_horizon and not is_forbidden
+            is_lost |= start_ts <= self.doubtful[table]
             kind = Kind.UNPROVEN if is_lost else Kind.UNCOMMITTED
             yield Suspicion(Finding.of(kind, table, cell), cell)
         for orphan in plan.orphans:

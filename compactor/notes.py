@@ -7,16 +7,17 @@ kept in its record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from compactor.ownership import Standing, TableStanding
 from compactor.range_pass import RangeResult
+from omidpy.facts.sightings import DOUBTS_ALL, NO_DOUBT
 from omidpy.facts.watermarks import HOLD_PREFIX
 
 
 def notes_on(
-    standings: Iterable[TableStanding], results: Iterable[RangeResult], *, first_timestamp: int
+    standings: Sequence[TableStanding], results: Iterable[RangeResult], *, first_timestamp: int
 ) -> Iterator[str]:
     """Say which tables could not be looked at, and of which cells nothing was made."""
     has_tables = False
@@ -29,6 +30,7 @@ def notes_on(
             "no table here is transactional: commits up to the low watermark are forgotten, once "
             "the run that found none is as old as the grace"
         )
+    yield from _on_doubts(standings)
     foreign = 0
     unseen: Counter[str] = Counter()
     for result in results:
@@ -46,6 +48,19 @@ def notes_on(
                 "snapshot sees them, and were left alone; stop whoever writes them, and run "
                 f"`omidpy table adopt {table} --apply` to have them seen"
             )
+
+
+def _on_doubts(standings: Sequence[TableStanding]) -> Iterator[str]:
+    """Say which tables may be copies of what they were."""
+    in_doubt = [one for one in standings if NO_DOUBT < one.doubtful < DOUBTS_ALL]
+    entries = [one for one in in_doubt if one.standing is Standing.SYSTEM]
+    for one in entries or in_doubt:
+        where = "in any table " if entries else ""
+        yield (
+            f"table {one.name} was disabled and enabled since it was first seen, or restored or "
+            f"cloned from a snapshot: what has no proof {where}is left, at version {one.doubtful} "
+            f"and below; `omidpy table accept {one.name} --apply` ends that"
+        )
 
 
 def notes_on_malformed(malformed: Mapping[bytes, str]) -> Iterator[str]:

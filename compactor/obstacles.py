@@ -6,7 +6,8 @@ are claimed, and what cannot be judged is left byte for byte as it was found.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from omidpy.base.cells import data_qualifier
 from omidpy.model import Cell, base
@@ -40,6 +41,32 @@ class Obstacles:
         """Return all there is to say."""
         more = len(self._met) - len(self._named)
         return "; ".join([*self._named.values(), *([f"and {more} more"] if more else [])])
+
+
+class Doubts(NamedTuple):
+    """Cells without a proof, of a table in which the absence of one proves nothing."""
+
+    total: int = 0
+    first: Cell | None = None
+
+    def __bool__(self) -> bool:
+        """Say whether there is one."""
+        return self.first is not None
+
+    def more(self, cells: Sequence[Cell]) -> Doubts:
+        """Count more of them."""
+        return Doubts(self.total + len(cells), min(cells) if self.first is None else self.first)
+
+    def reason(self, table: str) -> str:
+        """Say what they are, and what to do about them."""
+        assert self.first is not None, "there is a doubt"
+        return (
+            f"{self.total} cells have neither a shadow cell nor a commit entry, and prove nothing, "
+            f"the first in row {shown(self.first.row)} at version {self.first.version}: the table "
+            "was disabled and enabled, or restored or cloned from a snapshot, so that they may be "
+            "committed data whose entries have gone since; if nothing was restored, or they are not"
+            f" wanted, `omidpy table accept {table} --apply` lets the next run drop them"
+        )
 
 
 def malformed_shadow(cell: Cell) -> str:

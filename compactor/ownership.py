@@ -12,7 +12,7 @@ or ignored.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -26,6 +26,7 @@ from omidpy.base.table_settings import ATTRIBUTES
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,
+    dated_incarnation,
     incarnation,
     is_system_table,
     transactional_families,
@@ -34,6 +35,7 @@ from omidpy.errors import NoSuchTable, StorageError
 from omidpy.facts.commit_table import read_low_watermark, read_timestamp_ceiling
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.plain_versions import presumed_plain
+from omidpy.facts.sightings import DOUBTS_ALL, NO_DOUBT, Seen, sight
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema
 from omidpy.storage.base import Store
 
@@ -72,7 +74,9 @@ class TableStanding:
     note: str = ""
     """What could not be found out about it; that alone holds nothing back."""
     incarnation: str = ""
-    """Which table of this name it is."""
+    """Which table of this name it is, and since when; another one after a restore."""
+    doubtful: int = NO_DOUBT
+    """Of versions at or below it absence of a commit proves nothing (`facts/sightings.py`)."""
     settings: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Attributes of a table of ours by which it asks something of a run."""
 
@@ -189,14 +193,22 @@ def unknown_tables(names: Sequence[str], store_url: str) -> str:
     )
 
 
-def survey(store: Store, commit_table: str) -> list[TableStanding]:
+def survey(
+    store: Store, commit_table: str, *, newest: Callable[[], int] | None = None
+) -> list[TableStanding]:
     """Judge every table of the store, by name.
 
     Shadow cells are looked for among the versions that transactions may have alone, so that tables
     of plain data cost HBase nothing.
 
-    Cost: 9 RPCs, and for each family without a mark a search for a shadow cell; `find_cell` says
-    what that takes.
+    Args:
+        store: Where they are.
+        commit_table: Whose transactions are meant.
+        newest: As `sight` wants it, which then remembers in which state the tables are.  None: only
+            look.
+
+    Cost: 9 RPCs, 2 more where tables may be restored one by one, and for each family without a mark
+    a search for a shadow cell; `find_cell` says what that takes.
     """
     ignored = read_ignored(ControlTable(store))
     versions = transaction_versions(store)
@@ -225,7 +237,45 @@ def survey(store: Store, commit_table: str) -> list[TableStanding]:
                 continue
             standing = judged(witness=witness)
         standings.append(standing)
-    return standings
+    return _sighted(store, standings, commit_table, newest)
+
+
+def _sighted(
+    store: Store,
+    standings: Iterable[TableStanding],
+    commit_table: str,
+    newest: Callable[[], int] | None,
+) -> list[TableStanding]:
+    """Say since when the tables of ours are what they are, and what is in doubt about them."""
+    standings = list(standings)
+    ours = {one.name: one.incarnation for one in standings if one.standing is Standing.OWNED}
+    seen = sight(
+        store,
+        # Where entries were lost, all absence is in doubt.
+        {**ours, commit_table: ""} if ours else {},
+        newest=newest or (lambda: MAX_VERSION),
+        only_looks=newest is None,
+    )
+    if not seen:
+        return standings
+    entries = seen.get(commit_table)
+    lost = DOUBTS_ALL if entries is None else entries.doubtful
+    return [
+        _seen(standing, seen.get(standing.name), lost)
+        for standing in standings
+        # Those that were dropped since they were listed are left out.
+        if standing.name not in ours or standing.name in seen
+    ]
+
+
+def _seen(standing: TableStanding, seen: Seen | None, lost: int) -> TableStanding:
+    if seen is None:
+        return standing
+    standing = replace(standing, doubtful=seen.doubtful, note=standing.note or seen.complaint)
+    if standing.standing is not Standing.OWNED:
+        return standing
+    which = dated_incarnation(standing.incarnation, seen.state)
+    return replace(standing, incarnation=which, doubtful=max(seen.doubtful, lost))
 
 
 def _find_shadow_cell(

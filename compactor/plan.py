@@ -61,6 +61,7 @@ from omidpy.facts.commit_table import (
     FIRST_TIMESTAMP_FACT,
     CommitTable,
     read_leading_low_watermark,
+    read_low_watermark,
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import presumed_plain
@@ -264,7 +265,12 @@ class Compaction:
 
     def survey(self) -> list[TableStanding]:
         """List the tables and what may be done with each."""
-        return survey(self.store, self.options.commit_table)
+        newest = None if self.options.is_dry_run else self.newest_now
+        return survey(self.store, self.options.commit_table, newest=newest)
+
+    def newest_now(self) -> int:
+        """Return what no timestamp can be above that was issued up to now."""
+        return self.find_newest_timestamp(read_low_watermark(self.store))
 
     def check_names(self, standings: Iterable[TableStanding]) -> None:
         """Refuse names of tables that do not exist: a typo would leave a table out unnoticed."""

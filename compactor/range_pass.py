@@ -31,21 +31,24 @@ from compactor.heal import (
     plan_row,
     unresolved,
 )
-from compactor.obstacles import Obstacles, malformed_shadow, undecided_cell
+from compactor.obstacles import Doubts, Obstacles, malformed_shadow, undecided_cell
 from compactor.pacing import UNPACED, Pacer, Pacing, page_bytes
 from omidpy.base.cells import LONG_BYTES
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.tables import dated_incarnation, undated_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
+from omidpy.facts.sightings import NO_DOUBT
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, Cell, KeyRange, Timestamp, base
 from omidpy.reading.resolution import CellResolver, TableCell
 from omidpy.reading.visibility import Resolution
 from omidpy.storage.base import (
     DeleteVersion,
+    RestoresTables,
     Row,
     RowMutation,
     Store,
@@ -96,7 +99,9 @@ class RangeTask:
     newest: int = MAX_VERSION
     """No commit timestamp can be above it."""
     incarnation: str = ""
-    """Which table of its name was listed."""
+    """Which table of its name was listed, and since when it is what it is."""
+    doubtful: int = NO_DOUBT
+    """Of versions at or below it absence of a commit proves nothing."""
     pacing: Pacing = UNPACED
     """How fast it may be read, and until when."""
 
@@ -202,6 +207,7 @@ class RangePass:
         self.resolver = CellResolver(store, self.commit_table)
         self.obstacles = Obstacles()
         self._unreadable: dict[Timestamp, str] = {}
+        self._doubts = Doubts()
 
     def run(self) -> RangeResult:
         """Pass over the range and claim it, unless there is an obstacle.
@@ -226,6 +232,8 @@ class RangePass:
                 self.on_step("page-read")
                 self._pass_page(page, tally)
                 self.pacer.pause(rows=len(page), size_bytes=page_bytes(page))
+            if self._doubts:
+                self.obstacles.add(Doubts, self._doubts.reason(self.task.table))
             if not self.obstacles:
                 claim = self.claim()
         except NoSuchTable:
@@ -270,10 +278,27 @@ class RangePass:
             return {}
         resolutions = self._resolutions(cells)
         assert all(
-            resolution.is_final or self.task.plain.contains(cell.version)
+            resolution.is_final or not self.may_invalidate(base(cell.version))
             for (_, cell), resolution in resolutions.items()
         ), "what is found at or below L is final"
-        return {cell: resolution.commit_ts for (_, cell), resolution in resolutions.items()}
+        found = {cell: resolution.commit_ts for (_, cell), resolution in resolutions.items()}
+        doubtful = [cell for cell, commit_ts in found.items() if self._is_doubtful(cell, commit_ts)]
+        for cell in doubtful:
+            del found[cell]
+        if doubtful:
+            self._doubts = self._doubts.more(doubtful)
+        return found
+
+    def _is_doubtful(self, cell: Cell, commit_ts: Timestamp | None) -> bool:
+        """Say whether nothing follows from it that a cell has no proof of a commit.
+
+        Not even from an invalidation: a reader may have planted it when the entry was gone.
+        """
+        return (
+            commit_ts is None
+            and base(cell.version) <= self.task.doubtful
+            and not self.task.plain.contains(cell.version)
+        )
 
     def _resolutions(self, cells: Sequence[TableCell]) -> dict[TableCell, Resolution]:
         """Resolve cells, but for those of a transaction about which a fact is malformed.
@@ -296,8 +321,9 @@ class RangePass:
             return self._resolutions(low) | self._resolutions(high)
 
     def may_invalidate(self, start_ts: Timestamp) -> bool:
-        """Say whether a transaction can no longer be decided a commit."""
-        return start_ts <= self.task.low_watermark and not self.task.plain.contains(start_ts)
+        """Say whether a transaction can no longer be decided a commit, and was not either."""
+        task = self.task
+        return task.doubtful < start_ts <= task.low_watermark and not task.plain.contains(start_ts)
 
     def write(self, mutations: Sequence[RowMutation], *, durable: bool = False) -> None:
         """Write, and return once every row is acknowledged."""
@@ -333,6 +359,9 @@ class RangePass:
         tally.unseen_cells += sum(len(plan.unseen) for plan in plans)
         for cell in (cell for plan in plans for cell in plan.undecided):
             start_ts = base(cell.version)
+            if self._is_doubtful(cell, None) and start_ts not in self._unreadable:
+                # Counted by itself.
+                continue
             why = self._unreadable.get(start_ts, "its transaction was not looked up")
             self.obstacles.add(start_ts, undecided_cell(cell, why))
         plans = [plan for plan in plans if not plan.is_empty()]
@@ -350,6 +379,8 @@ class RangePass:
         tally.bytes_dropped += sum(_bytes_of(row, found) for row, found in orphans.items())
         if self.task.is_dry_run:
             return
+        if orphans or any(plan.dropped_count() for plan in plans):
+            self.check_state()
         self.apply(plans)
         if orphans:
             self.write(
@@ -365,6 +396,24 @@ class RangePass:
                 ]
             )
             self.on_step("page-orphans-dropped")
+
+    def check_state(self) -> None:
+        """Make sure, before anything goes, that what was read is the table that was listed.
+
+        Raises:
+            StorageError: it may have been restored meanwhile.
+
+        Cost: 1 get, where tables may be restored one by one.
+        """
+        if not isinstance(self.store, RestoresTables):
+            return
+        state = self.store.table_states([self.task.table]).get(self.task.table)
+        which = undated_incarnation(self.task.incarnation)
+        if state is None or dated_incarnation(which, state) != self.task.incarnation:
+            raise StorageError(
+                "the table was disabled and enabled, or restored, during the pass; the next run "
+                "reads it again"
+            )
 
     def apply(self, plans: Sequence[RowPlan]) -> None:
         """Write what the plans say, phase by phase."""

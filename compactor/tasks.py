@@ -80,6 +80,7 @@ def _task(base_task: RangeTask, standing: TableStanding, key_range: KeyRange) ->
         key_range=key_range,
         families=standing.families,
         incarnation=standing.incarnation,
+        doubtful=standing.doubtful,
     )
 
 

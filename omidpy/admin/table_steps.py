@@ -30,10 +30,16 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from omidpy.base.cells import table_id
-from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.base.tables import (
+    INCARNATION_ATTRIBUTE,
+    incarnation,
+    new_incarnation,
+    undated_incarnation,
+)
 from omidpy.errors import NoSuchTable, OracleError, StorageUnavailable, TableExists
 from omidpy.facts.catalog import check_ours
 from omidpy.facts.control import ControlTable
+from omidpy.facts.sightings import sight_first
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate.locks import Locks
 from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
@@ -191,7 +197,7 @@ class ForgetClaims(TableStep):
         watermarks.forget_claims(
             claim
             for claim in watermarks.claims()
-            if claim.table == self.table and claim.incarnation != which
+            if claim.table == self.table and undated_incarnation(claim.incarnation) != which
         )
         if self.renewal is None:
             return Done({"table": self.table})
@@ -217,6 +223,7 @@ class Make(TableStep):
                 return Done({"table": self.table, "is_made_by_another": True})
             # Made by a call whose answer was lost; on HBase what follows it may be missing.
             tools.store.set_table_attributes(self.table, {})
+        sight_first(tools.store, self.renewal.schema)
         return Done({"table": self.table})
 
 

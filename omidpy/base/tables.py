@@ -67,6 +67,21 @@ def incarnation(schema: TableSchema) -> str:
     return schema.attributes.get(INCARNATION_ATTRIBUTE, "")
 
 
+def dated_incarnation(which: str, state: int) -> str:
+    """Return what stands for an incarnation for as long as nobody can have restored it.
+
+    Args:
+        which: The incarnation.
+        state: A number that is another one after a restore (`storage.base.RestoresTables`).
+    """
+    return f"{which}@{state}"
+
+
+def undated_incarnation(dated: str) -> str:
+    """Return the incarnation in what `dated_incarnation` has made of it, or in itself."""
+    return dated.partition("@")[0]
+
+
 def new_incarnation() -> str:
     """Return what no table ever had."""
     return uuid.uuid4().hex

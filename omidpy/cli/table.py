@@ -246,6 +246,55 @@ def ignore(
         say("nothing was changed; add --apply")
 
 
+@app.command()
+def accept(
+    name: Name,
+    *,
+    store: StoreUrl,
+    tso: UnaskedTso = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a table was not restored from a snapshot, or that what has no proof may go.
+
+    A table that was disabled and enabled may have been restored: cells that have neither a shadow
+    cell nor a commit entry stay then, and hold the prune horizon, because they may be committed
+    data.  Once accepted, the next compaction drops them.
+    """
+    del tso
+    from compactor.acceptance import accept as accept_table  # noqa: PLC0415 - application
+    from compactor.acceptance import find_doubt  # noqa: PLC0415 - application
+
+    left = 0
+    with opened(store, only_looks=not apply) as open_store:
+        doubt = find_doubt(open_store, name, COMMIT_TABLE)
+        if apply:
+            left = accept_table(open_store, name, COMMIT_TABLE)
+    if as_json:
+        print_json(
+            {
+                "table": name,
+                "doubtful": doubt.doubtful,
+                "cells": doubt.cells,
+                "applied": apply,
+                "doubtful_after": left if apply else doubt.doubtful,
+            }
+        )
+        return
+    if not doubt.doubtful:
+        say(f"nothing is in doubt about {name}")
+        return
+    cells = "all" if doubt.cells is None else str(doubt.cells)
+    say(
+        f"{'accepted' if apply else 'would accept'} {name}: {cells} cells without a proof, at "
+        f"version {doubt.doubtful} and below, go with the next compaction"
+    )
+    if left:
+        say(f"they stay as long as {COMMIT_TABLE} is in doubt; accept that, too")
+    if not apply:
+        say("nothing was changed; add --apply")
+
+
 app.command("create")(create)
 app.command("drop")(drop)
 app.command("truncate")(truncate)

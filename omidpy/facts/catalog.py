@@ -27,6 +27,7 @@ from omidpy.errors import ConfigError, NoSuchTable, NotTransactional, TableExist
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import transactional_tables
 from omidpy.facts.layout import TableLayout
+from omidpy.facts.sightings import sight_first
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
 
@@ -104,6 +105,7 @@ class Catalog:
     def create(self, table: NewTable) -> None:
         """Make a table that `plan` has returned."""
         self._store.create_table(table.schema, splits=table.splits)
+        sight_first(self._store, table.schema)
         self.forget(table.schema.name)
 
     def forget(self, name: str) -> None:

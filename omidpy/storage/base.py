@@ -133,6 +133,25 @@ class PairsCells(Protocol):
 
 
 @runtime_checkable
+class RestoresTables(Protocol):
+    """A store in which an administrator may turn a single table back to what it was.
+
+    An option: every other store is restored as a whole.
+    """
+
+    def table_states(self, tables: Sequence[str]) -> dict[str, int]:
+        """Return the states of some tables; those that are not there are left out.
+
+        A state is a number that is another one each time that the table was made, disabled or
+        enabled.  A table that is in the same state as before has not been restored in between, nor
+        dropped and made again.
+
+        Cost: 1 RPC for up to 500 tables.
+        """
+        ...
+
+
+@runtime_checkable
 class ChecksBehind(Protocol):
     """A store that may be asked the next thing before it has answered the one before.
 

@@ -49,7 +49,7 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
 )
-from omidpy.storage.hbase import described, identity, paging, search
+from omidpy.storage.hbase import described, identity, paging, search, states
 from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
@@ -167,6 +167,14 @@ class Thrift2Store(Thrift2Calls):
         if changed is not None:
             self._change(table, "modifyColumnFamily", schemas.table_name(table), changed)
         described.record(self, self.schema(table))
+
+    def table_states(self, tables: Sequence[str]) -> dict[str, int]:
+        """Return the states of some tables; see `RestoresTables` and `states.py`."""
+        rows = [table.encode() for table in tables]
+        found = self.get(states.CATALOGUE, rows, columns=(states.STATE,), max_versions=1)
+        return {
+            table: cells[0].version for table, cells in zip(tables, found, strict=True) if cells
+        }
 
     def regions(self, table: str) -> list[KeyRange]:
         """Return the table's regions; see `Store`."""

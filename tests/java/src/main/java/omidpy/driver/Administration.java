@@ -58,6 +58,7 @@ final class Administration {
     commands.put("admin.major_compact", this::majorCompact);
     commands.put("admin.snapshot", this::snapshot);
     commands.put("admin.restore", this::restore);
+    commands.put("admin.restore_in_place", this::restoreInPlace);
     commands.put("admin.delete_snapshot", this::deleteSnapshot);
     commands.put("admin.raw", this::raw);
   }
@@ -285,6 +286,16 @@ final class Administration {
   private Object restore(Request request) throws IOException {
     try (Admin admin = admin()) {
       admin.cloneSnapshot(request.text("name"), table(request));
+    }
+    return null;
+  }
+
+  /** Turn a table back to what it was. */
+  private Object restoreInPlace(Request request) throws IOException {
+    try (Admin admin = admin()) {
+      admin.disableTable(table(request));
+      admin.restoreSnapshot(request.text("name"));
+      admin.enableTable(table(request));
     }
     return null;
   }

@@ -1,0 +1,360 @@
+"""A single table is turned back to what it was, behind our back.
+
+Its old cells return, and the claims that were made of it are lies.  Of a cell that has neither a
+shadow cell nor an entry nothing is known: its client may have come to its end since the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from compactor import acceptance
+from compactor.acceptance import Doubt
+from compactor.adoption import adopt, plan_adoption
+from compactor.fsck import Check, CheckOptions
+from compactor.options import Options
+from compactor.ownership import survey
+from omidpy.admin.table_steps import ForgetClaims, Make, Renewal, TableTools
+from omidpy.base.cells import commit_row, encode_long
+from omidpy.base.tables import (
+    COMMIT_TABLE_ATTRIBUTE,
+    CONTROL_TABLE,
+    FIXED_VERSION,
+    INCARNATION_ATTRIBUTE,
+    OMID_ENABLED,
+    VALUE,
+    incarnation,
+)
+from omidpy.errors import UsageError
+from omidpy.facts.commit_table import (
+    COMMIT,
+    COMMIT_TABLE,
+    TIMESTAMP_CEILING,
+    TIMESTAMP_CEILING_ROW,
+    TIMESTAMP_TABLE,
+)
+from omidpy.facts.sightings import SIGHTED_PREFIX, accept, sight
+from omidpy.facts.watermarks import Watermarks
+from omidpy.fate import Locks, TableFateStore
+from omidpy.manager import TransactionManager
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.storage.memory import MemoryStore
+from tests.machines.cells import World
+from tests.machines.naive_oracle import NaiveOracle
+from tests.machines.restoring import RestoringStore
+
+CEILING = 5000
+
+
+class Restoring(World):
+    """A store with one table of ours, whose tables are restored one by one."""
+
+    store: RestoringStore
+
+    def __init__(self) -> None:
+        super().__init__(RestoringStore())
+        self.set_ceiling(CEILING)
+        self.table(incarnation="one")
+        self.compact()
+
+    def set_ceiling(self, ceiling: int) -> None:
+        """Let the oracle issue timestamps up to `ceiling`."""
+        put = Put(*TIMESTAMP_CEILING, ceiling, encode_long(ceiling))
+        self.store.write({TIMESTAMP_TABLE: [RowMutation(TIMESTAMP_CEILING_ROW, (put,))]})
+
+    def complete(self, start_ts: int) -> None:
+        """Remove an entry, as a client does that has come to its end."""
+        delete = DeleteVersion(*COMMIT, start_ts)
+        row = RowMutation(commit_row(start_ts), deletes=(delete,))
+        self.store.write({COMMIT_TABLE: [row]})
+
+    def committed(self, start_ts: int) -> Any:
+        """Commit a transaction; return a snapshot from between its cell and its shadow cell."""
+        cell = self.put(b"a", start_ts)
+        self.enter(start_ts, start_ts + 50)
+        snapshot = self.store.snapshot("t")
+        self.heal(cell, start_ts + 50)
+        self.complete(start_ts)
+        return snapshot
+
+    def doubts(self) -> dict[str, int]:
+        """Return what is in doubt, by table."""
+        return {one.name: one.doubtful for one in survey(self.store, COMMIT_TABLE) if one.doubtful}
+
+
+@pytest.fixture
+def world() -> Restoring:
+    """Return a store with one table, which a compaction has seen."""
+    return Restoring()
+
+
+def restored(world: Restoring, snapshot: Any) -> str:
+    """Turn the table back."""
+    world.store.restore("t", snapshot)
+    return "t"
+
+
+def cloned_under_its_name(world: Restoring, snapshot: Any) -> str:
+    """Drop the table, and clone it."""
+    world.store.drop_table("t")
+    world.store.restore("t", snapshot)
+    return "t"
+
+
+def cloned_long_after(world: Restoring, snapshot: Any) -> str:
+    """Do the same, with runs in between that know of no such table any more."""
+    world.store.drop_table("t")
+    world.compact()
+    world.compact()
+    world.store.restore("t", snapshot)
+    return "t"
+
+
+def cloned_beside(world: Restoring, snapshot: Any) -> str:
+    """Make another table of it."""
+    world.store.restore("copy", snapshot)
+    return "copy"
+
+
+@pytest.mark.parametrize(
+    "turn_back", [restored, cloned_under_its_name, cloned_long_after, cloned_beside]
+)
+@pytest.mark.parametrize("start_ts", [900, 1200], ids=["below-the-horizon", "above-it"])
+def test_what_comes_back_without_a_proof_is_neither_forbidden_nor_dropped(
+    world: Restoring, turn_back: Callable[[Restoring, Any], str], start_ts: int
+) -> None:
+    """It was committed: whoever drops it loses acknowledged data."""
+    snapshot = world.committed(start_ts)
+    table = turn_back(world, snapshot)
+    before = world.cells(table)
+    world.set_low_watermark(2000)
+
+    for _ in range(2):
+        report = world.compact()
+
+        assert world.cells(table) == before
+        assert world.entries() == {}
+        assert report.cells_dropped == report.transactions_invalidated == 0
+        (laggard,) = report.laggards
+        assert laggard.table == table
+        assert f"omidpy table accept {table} --apply" in laggard.reason
+        assert "1 cells have neither" in laggard.reason
+        assert b"a".hex() in laggard.reason
+        assert str(start_ts) in laggard.reason
+
+
+def test_what_was_claimed_of_a_table_counts_no_more_once_it_was_restored(
+    world: Restoring,
+) -> None:
+    """The heals that the claims speak of are gone with what came after the snapshot."""
+    cell = world.put(b"a", 1200)
+    world.enter(1200, 1250)
+    snapshot = world.store.snapshot("t")
+    world.set_low_watermark(2000)
+    world.compact(Options(grace_s=3600.0))
+    assert (cell.row, 1200) in world.shadows()
+    world.store.restore("t", snapshot)
+    world.clock.advance(7200)
+
+    report = world.compact(Options(grace_s=3600.0, exclude=frozenset({"t"})))
+
+    assert report.horizon < 1200
+    assert world.entries() == {1200: 1250}
+    world.compact()
+    assert world.visible(b"a", 3000) == {b"q": b"v"}
+    assert world.entries() == {}
+
+
+def test_a_table_that_is_restored_during_a_pass_loses_nothing(world: Restoring) -> None:
+    """The look for entries came before the restore, so that it says nothing of what is there."""
+    world.put(b"z", 910)
+    snapshot = world.committed(900)
+    world.set_low_watermark(2000)
+
+    def restore_once(step: str) -> None:
+        if step == "page-read" and world.store.changes["t"] == 1:
+            world.store.restore("t", snapshot)
+
+    report = world.compact(on_step=restore_once)
+
+    assert [cell.version for cell in world.cells()] == [900, 910]
+    assert "during the pass" in report.laggards[0].reason
+
+
+def test_doubt_ends_where_the_table_was_seen(world: Restoring) -> None:
+    """What began after that nobody can have brought back: it goes as ever."""
+    world.store.enable_again("t")
+    world.compact()
+    world.put(b"b", CEILING + 50)
+    world.set_ceiling(CEILING + 5000)
+    world.set_low_watermark(CEILING + 1000)
+
+    report = world.compact()
+
+    assert world.cells() == []
+    assert report.cells_dropped == 1
+    assert not report.laggards
+
+
+def test_an_operator_ends_the_doubt(world: Restoring) -> None:
+    """A table may have been disabled for another reason, and nobody else can know that."""
+    world.put(b"b", 1500)
+    world.store.enable_again("t")
+    world.set_low_watermark(2000)
+    assert world.compact().laggards
+    assert world.doubts() == {"t": CEILING + 49}
+
+    accept(world.store, "t", incarnation(world.store.schema("t")))
+
+    assert world.doubts() == {}
+    report = world.compact()
+    assert world.cells() == []
+    assert not report.laggards
+
+
+def test_an_operator_is_told_what_a_word_would_cost(world: Restoring) -> None:
+    """Before he gives it."""
+    world.put(b"b", 1500)
+    world.put(b"c", 1500)
+    world.healed(b"d", 1600, 1650)
+    world.store.enable_again("t")
+    world.store.enable_again(COMMIT_TABLE)
+    world.set_low_watermark(2000)
+    world.compact()
+
+    assert acceptance.find_doubt(world.store, "t", COMMIT_TABLE).cells == 2
+    assert acceptance.find_doubt(world.store, COMMIT_TABLE, COMMIT_TABLE).cells is None
+    assert acceptance.accept(world.store, "t", COMMIT_TABLE) == CEILING + 49, "of the commit table"
+    assert acceptance.accept(world.store, COMMIT_TABLE, COMMIT_TABLE) == 0
+    assert acceptance.find_doubt(world.store, "t", COMMIT_TABLE) == Doubt("t", 0, 0)
+    world.table("plain", families=(), plain_families=[b"p"], owner=None)
+    for table, why in (("nix", "no table nix"), ("plain", "not one of ours")):
+        with pytest.raises(UsageError, match=why):
+            acceptance.accept(world.store, table, COMMIT_TABLE)
+
+
+def test_an_acceptance_speaks_of_the_table_as_it_is(world: Restoring) -> None:
+    """The next restore brings new doubt."""
+    world.store.enable_again("t")
+    world.compact()
+    accept(world.store, "t", "one")
+
+    world.store.enable_again("t")
+
+    world.compact()
+    assert world.doubts() == {"t": CEILING + 49}
+
+
+def test_a_commit_table_that_was_restored_puts_every_table_in_doubt(world: Restoring) -> None:
+    """The entries of what committed after its snapshot are lost."""
+    snapshot = world.store.snapshot(COMMIT_TABLE)
+    cell = world.put(b"a", 1200)
+    world.enter(1200, 1250)
+    world.store.restore(COMMIT_TABLE, snapshot)
+    world.set_low_watermark(2000)
+
+    report = world.compact()
+
+    assert world.cells() == [cell]
+    assert report.cells_dropped == 0
+    assert report.laggards
+    accept(world.store, COMMIT_TABLE, "")
+    world.compact()
+    assert world.cells() == []
+
+
+def test_a_table_that_is_adopted_or_made_by_an_operation_is_known_at_once(
+    world: Restoring,
+) -> None:
+    """It may be restored before a compaction has ever seen it, too."""
+    store = world.store
+    world.table("java", owner=None)
+    adopt(store, plan_adoption(store, "java", COMMIT_TABLE), COMMIT_TABLE)
+    families = [FamilySchema(b"cf", {OMID_ENABLED: "true"})]
+    attributes = {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE, INCARNATION_ATTRIBUTE: "two"}
+    made = Renewal(TableSchema("made", families, attributes))
+    tools = TableTools(store, NaiveOracle(store), Locks(TableFateStore(store)))
+    Make("made", made).do(tools)
+
+    for table in ("java", "made"):
+        store.enable_again(table)
+
+    world.compact()
+    assert world.doubts() == dict.fromkeys(("java", "made"), CEILING + 49)
+
+
+def test_claims_of_a_table_as_it_is_outlive_an_operation_on_its_name(world: Restoring) -> None:
+    """They name its state, too, and an operation that comes late must not take them for others."""
+    tools = TableTools(world.store, NaiveOracle(world.store), Locks(TableFateStore(world.store)))
+    before = Watermarks(world.control).claims()
+    assert before
+    ForgetClaims("t", None).do(tools)
+    assert Watermarks(world.control).claims() == before
+
+
+def test_a_malformed_sighting_ends_no_run_and_leaves_what_has_no_proof(world: Restoring) -> None:
+    """It may have spoken of a restore."""
+    cell = world.put(b"b", 1500)
+    row = SIGHTED_PREFIX + b"one"
+    put = Put(*VALUE, FIXED_VERSION, b"{")
+    world.store.write({CONTROL_TABLE: [RowMutation(row, puts=(put,))]})
+    world.set_low_watermark(2000)
+
+    report = world.compact()
+
+    assert world.cells() == [cell]
+    assert report.laggards
+    accept(world.store, "t", "one")
+    world.compact()
+    assert world.cells() == []
+
+
+def test_a_dry_run_remembers_nothing_and_says_the_same(world: Restoring) -> None:
+    """It must not be the run that has seen the table, and so set the bound."""
+    world.put(b"b", 1500)
+    world.store.enable_again("t")
+    world.set_low_watermark(2000)
+    before = world.image()
+
+    rehearsed = world.compact(Options(grace_s=0.0, is_dry_run=True))
+
+    assert world.image() == before
+    assert rehearsed.cells_dropped == 0
+    assert [one.reason for one in rehearsed.laggards] == [
+        one.reason for one in world.compact().laggards
+    ]
+
+
+def test_a_check_calls_it_unproven(world: Restoring) -> None:
+    """`uncommitted` would promise that nobody needs it."""
+    world.put(b"b", 1500)
+    world.store.enable_again("t")
+    world.set_low_watermark(2000)
+
+    report = Check(world.store, CheckOptions(settle_s=0.0), sleep=world.clock.advance).run()
+
+    assert [one.kind.value for one in report.findings] == ["unproven"]
+
+
+def test_a_table_is_known_from_its_creation_on(world: Restoring) -> None:
+    """It may be restored before a compaction has ever seen it."""
+    store = world.store
+    manager = TransactionManager(store, NaiveOracle(store), post_commit="sync")
+    manager.create_table("new", families=["cf"])
+    snapshot = store.snapshot("new")
+    store.restore("new", snapshot)
+
+    world.compact()
+
+    assert world.doubts() == {"new": CEILING + 49}
+
+
+def test_a_store_that_is_restored_as_a_whole_raises_no_doubt() -> None:
+    """Its cells and its entries are of one moment."""
+    world = World(MemoryStore())
+    world.table()
+    assert sight(world.store, {"t": ""}, newest=lambda: 7) == {}
