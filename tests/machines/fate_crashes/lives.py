@@ -182,7 +182,7 @@ def sweep(fates: FateStore, clock: Clock) -> None:
     """Sweep until the dead are seen to be dead."""
     judge = fates.new_judge(clock)
     sweeper = Sweeper(fates, judge, clock, KEEP)
-    for _ in range(20):
+    for _ in range(400):
         sweeper.sweep()
         if not fates.worker_names():
             return
