@@ -30,6 +30,7 @@ from compactor.command import (
 )
 from compactor.environment import ExecuteRanges, Executors, OnProgress
 from compactor.options import (
+    AUTO,
     DEFAULT_GRACE,
     DEFAULT_INVALIDATION_GRACE,
     DEFAULT_RETENTION,
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             max_rows_per_s=words.max_rows_per_s,
             max_bytes_per_s=words.max_bytes_per_s,
             until=words.until,
+            ranges_per_region=words.ranges_per_region,
             table_options=words.table_option,
         )
         check_targets(words.report, options)
@@ -149,6 +151,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="begin nothing after so long, as in 4h, or after that time of day, as in 06:00 or "
         "06:00Z",
+    )
+    made.add_argument(
+        "--ranges-per-region",
+        metavar="N|auto",
+        default=AUTO,
+        help="cut regions into so many ranges, at sampled keys (default: by the rows that the last "
+        "runs read)",
     )
     made.add_argument(
         "--table-option",

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from compactor.environment import Progress
 from compactor.range_pass import OnStep
-from compactor.report import Report, RunLog, new_run
+from compactor.report import Report, RunLog, RunRecord, new_run
 from omidpy.base.clock import Clock
 from omidpy.facts.control import ControlTable
 
@@ -40,6 +41,8 @@ class Journal:
         self._record = new_run(now_ms=clock.wall_ms())
         self._notes: list[str] = []
         self.foreign_cells = 0
+        self.earlier_runs: Sequence[RunRecord] = ()
+        """Those on record when this one began, oldest first."""
 
     @property
     def run_id(self) -> str:
@@ -53,7 +56,7 @@ class Journal:
 
     def begin(self) -> None:
         """Record that a run has begun, and say so if another has not ended."""
-        runs = self._runs.runs()
+        runs = self.earlier_runs = self._runs.runs()
         if runs and runs[-1].ended_ms is None:
             other = runs[-1]
             self.note(

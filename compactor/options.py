@@ -20,6 +20,8 @@ GRACE_BESIDE_OMID: Final = "24h"
 """Default where Omid's oracle served the store before ours, so that Java clients may be about."""
 DEFAULT_INVALIDATION_GRACE: Final = "24h"
 DEFAULT_RETENTION: Final = "24h"
+AUTO: Final = "auto"
+MOST_RANGES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ class Options:
     """The same in bytes of keys and values."""
     until: Window | None = None
     """When to begin nothing more; None is never."""
+    ranges_per_region: int | None = None
+    """Into how many ranges a region is cut; None: as many as the rows ask for that the last runs
+    read."""
     table_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings by table, which go before what the tables' own attributes say."""
     resting: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +80,10 @@ class Options:
         ):
             if rate is not None and not (math.isfinite(rate) and rate >= 1):
                 raise UsageError(f"{name} is {rate:g}; use 1 or more, or leave it out")
+        if self.ranges_per_region is not None and not 1 <= self.ranges_per_region <= MOST_RANGES:
+            raise UsageError(
+                f"--ranges-per-region is {self.ranges_per_region}; use 1 to {MOST_RANGES}, or auto"
+            )
         for table, words in self.table_options.items():
             setting_attributes(table, words)
 
@@ -122,6 +131,19 @@ def parse_rate(text: str, *, name: str) -> float:
             f"{name} is {text!r}; write the bytes of a second and a unit, as in {sizes.EXAMPLES}"
         )
     return found
+
+
+def parse_ranges(text: str) -> int | None:
+    """Return the number in `8`; None for `auto`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text.strip().lower() == AUTO:
+        return None
+    if not text.strip().isdecimal():
+        raise UsageError(f"--ranges-per-region is {text!r}; write a number, or {AUTO}")
+    return int(text)
 
 
 def parse_table_options(words: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -173,6 +195,7 @@ def options_from_words(
     max_bytes_per_s: str | None = None,
     until: str | None = None,
     table_options: Iterable[str] = (),
+    ranges_per_region: str = AUTO,
 ) -> Options:
     """Return the options that a command line asks for."""
     return Options(
@@ -192,5 +215,6 @@ def options_from_words(
             else parse_rate(max_bytes_per_s, name="--max-bytes-per-s")
         ),
         until=None if until is None else parse_window(until, name="--until"),
+        ranges_per_region=parse_ranges(ranges_per_region),
         table_options=parse_table_options(table_options),
     )

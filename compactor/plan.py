@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from compactor.collection import COLLECTION_STEPS, Collection
+from compactor.cutting import Cutting, rows_read_lately
 from compactor.environment import Environment
 from compactor.graces import ClaimAges
 from compactor.horizon import (
@@ -176,6 +177,7 @@ class Compaction:
         drop_horizon = self.collection().settle(low_watermark)
         base_task = self.base_task(low_watermark, drop_horizon)
         tasks = region_tasks(self.store, standings, self.options, base_task)
+        tasks = self.cutting().cut(self.store, tasks)
         results = self.pass_over(self.schedule.ordered(tasks))
         self.on_step("ranges-passed")
         had_tables = bool(owned(standings))
@@ -287,6 +289,14 @@ class Compaction:
         self.options = replace(self.options, resting=self.schedule.resting)
         for complaint in self.schedule.complaints:
             self.journal.note(complaint)
+
+    def cutting(self) -> Cutting:
+        """Return into which ranges regions are cut."""
+        return Cutting(
+            self.options.ranges_per_region,
+            rows_read_lately(self.journal.earlier_runs),
+            self.schedule.edges(),
+        )
 
     def base_task(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> RangeTask:
         """Return the part of a task that is the same for every range."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from compactor.horizon import Segment, claims_by_table, coverage, overlaps, relevant
+from compactor.horizon import claims_by_table, coverage, overlaps, relevant
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned
 from compactor.range_pass import RangeTask
@@ -48,8 +48,8 @@ class Schedule:
     """Tables that are not due, and why."""
     complaints: Sequence[str] = ()
     """What cannot be read of what tables ask for."""
-    healed: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
-    """How far the rows of tables of ours were healed before this run."""
+    claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
+    """What earlier runs claimed of tables of ours as they are."""
 
     def of(self, table: str) -> TableSettings:
         """Return what a table asks for."""
@@ -59,15 +59,23 @@ class Schedule:
         """Return how far back snapshots stay readable: as the run says, or a table, if longer."""
         return max([of_run, *(one.retention_s for one in self.settings.values())])
 
+    def edges(self) -> dict[str, list[bytes]]:
+        """Return, by table, the keys at which ranges of earlier runs meet."""
+        return {
+            table: sorted({edge for claim in claims for edge in claim.key_range if edge})
+            for table, claims in self.claims.items()
+        }
+
     def ordered(self, tasks: Iterable[RangeTask]) -> list[RangeTask]:
         """Return ranges in the order in which they are begun.
 
         Those of tables with higher priority come first, and among them those that are healed least
         far, such as what the last run's window left.
         """
+        healed = {table: coverage(claims) for table, claims in self.claims.items()}
 
         def place(task: RangeTask) -> tuple[int, int]:
-            segments = self.healed.get(task.table, ())
+            segments = healed.get(task.table, ())
             least = min(
                 (
                     segment.watermark
@@ -113,8 +121,7 @@ def schedule(
                 f"left out by its every={text}, since a run passed over it {hours:.1f} h ago; "
                 f"name it with --tables to have it done now"
             )
-    healed = {table: coverage(of_table) for table, of_table in by_table.items()}
-    return Schedule(settings, resting, complaints, healed)
+    return Schedule(settings, resting, complaints, by_table)
 
 
 def _passed_ms(claims: Iterable[Claim]) -> int:

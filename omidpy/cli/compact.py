@@ -94,6 +94,14 @@ def run(
             "06:00Z.",
         ),
     ] = None,
+    ranges_per_region: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Cut regions into so many ranges, at sampled keys; auto goes by the rows that the "
+            "last runs read.",
+        ),
+    ] = "auto",
     table_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -135,6 +143,7 @@ def run(
         max_rows_per_s=max_rows_per_s,
         max_bytes_per_s=max_bytes_per_s,
         until=until,
+        ranges_per_region=ranges_per_region,
         table_options=table_option or (),
     )
     check_targets(report, options)
