@@ -22,6 +22,9 @@
       FateError                     an operation cannot be submitted, changed or understood
         OperationFailed             it was rolled back, or rolling it back failed in part
         ReservationLost             somebody else has changed it since; nothing was written
+      ExportError                   an export queue cannot be made, found or run
+        NoSuchQueue                 there is none of this id
+        QueueFull                   nothing was added; retryable
       ConfigError
 
 `retryable` belongs to the instance: true exactly where running the whole transaction again from
@@ -246,6 +249,23 @@ class OperationFailed(FateError):
 
 class ReservationLost(FateError):
     """The operation was changed by somebody else since it was read; nothing was written."""
+
+
+class ExportError(OmidError):
+    """An export queue cannot be made, opened or run; no entry of it is lost."""
+
+
+class NoSuchQueue(ExportError):
+    """There is no export queue of this id, or it was dropped."""
+
+
+class QueueFull(ExportError):
+    """An export queue holds more than its limits allow, so that nothing was added to it.
+
+    Raised inside a transaction, which then rolls back: running it again later may help.
+    """
+
+    retryable = True
 
 
 class ConfigError(OmidError):

@@ -51,7 +51,7 @@ from omidpy.reading.time_travel import read_timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 from omidpy.tx.retry import Attempts
-from omidpy.tx.session import Session
+from omidpy.tx.session import Openable, Session
 from omidpy.tx.tokens import decode_token
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.transactional import (
@@ -109,6 +109,7 @@ class TransactionManager:
         self.session = Session(
             store, oracle, clock=clock, catalog=catalog, post_commit=post_commit, on_step=on_step
         )
+        self.session.open_queue = self._open_queue
         self._is_oracle_here = is_oracle_here
         self._is_closed = False
         self._closed: list[Store | Oracle | PostCommitter] = []
@@ -441,6 +442,11 @@ class TransactionManager:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _open_queue(self, queue_id: str) -> Openable:
+        from omidpy.recipes.export_queue import ExportQueue  # noqa: PLC0415 - it needs managers
+
+        return ExportQueue.known(self, queue_id)
 
     def _check_usable(self) -> None:
         if self._is_closed:

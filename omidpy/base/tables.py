@@ -45,11 +45,19 @@ ONE_VERSION: Final = {VERSIONS_ATTRIBUTE: "1"}
 """Attributes of the families of system tables, which never read an older version."""
 
 OWN_TABLE_PREFIX: Final = "OMIDPY_"
+EXPORT_TABLE_PREFIX: Final = "OMIDPY_EXPORT_"
+"""Tables of export queues (`recipes/export_queue`)."""
 OMID_TABLES: Final = frozenset({"OMID_COMMIT_TABLE", "OMID_TIMESTAMP_TABLE"})
 
 
 def is_system_table(name: str) -> bool:
-    """Say whether a table belongs to Omid, to omidpy or to HBase itself, and never to a user."""
+    """Say whether a table belongs to Omid, to omidpy or to HBase itself, and never to a user.
+
+    The table of an export queue is none: it holds what transactions of users committed, which must
+    be healed before their entries in the commit table are forgotten.
+    """
+    if name.startswith(EXPORT_TABLE_PREFIX):
+        return False
     return name in OMID_TABLES or name.startswith((OWN_TABLE_PREFIX, "hbase:"))
 
 

@@ -15,6 +15,7 @@ The rows, by the module that owns them:
     ignored/...  run/...                                        the compactor and the admin commands
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
+    export/...                                                   recipes/export_queue/state.py
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from omidpy.base.client_metrics import Tally
 from omidpy.base.clock import Clock
@@ -22,7 +22,7 @@ from omidpy.commit.post_commit import (
     PostCommitter,
     SyncPostCommitter,
 )
-from omidpy.errors import UsageError
+from omidpy.errors import NoSuchQueue, UsageError
 from omidpy.facts.catalog import Catalog
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
@@ -32,6 +32,7 @@ from omidpy.oracle.base import Oracle
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.snapshot import SnapshotReader
 from omidpy.storage.base import Store
+from omidpy.tx.ordinals import Adding
 
 POST_COMMIT_MODES: Final = ("async", "sync", "none")
 
@@ -46,6 +47,13 @@ class Joinable(Protocol):
     @property
     def is_in_block(self) -> bool:
         """Whether the block that entered it still runs, however that may have ended."""
+
+
+class Openable(Protocol):
+    """An export queue, as a transaction sees it that is asked for one."""
+
+    def within(self, writer: Any) -> Adding:
+        """Return it for one transaction, or one worker of it."""
 
 
 class Session:
@@ -102,6 +110,8 @@ class Session:
             owes=self.post_committer.owes,
             on_healed=self.tally.healed,
         )
+        self.open_queue: Callable[[str], Openable] = _no_queue
+        """Finds an export queue by its id; set by the manager, which stands above them."""
         self._ambient: ContextVar[tuple[Joinable, ...]] = ContextVar("ambient", default=())
 
     # -- blocks --------------------------------------------------------------------------------
@@ -130,6 +140,11 @@ class Session:
 
     def _reach_step(self, step: str) -> None:
         self.on_step(step)
+
+
+def _no_queue(queue_id: str) -> Openable:
+    """Find none: this session was made without a manager."""
+    raise NoSuchQueue(f"there is no manager that could open the queue {queue_id!r}")
 
 
 def _no_step(_: str) -> None:

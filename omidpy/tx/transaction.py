@@ -46,6 +46,7 @@ from omidpy.model import (
 from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
 from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
+from omidpy.tx.ordinals import Adding, Ordinals
 from omidpy.tx.part_status import RegisteredPart
 from omidpy.tx.parts import Parts
 from omidpy.tx.savepoint import Savepoint
@@ -64,6 +65,7 @@ class Transaction:
         start_ts: The snapshot, and the transaction's identity.
         commit_ts: Set by a commit that wrote something.
         status: `running`, `committed`, `rolled_back` or `unknown`.
+        ordinals: Numbers what it adds to export queues.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Transaction:
         self._block: Block | None = None
         self._commit_since_s: float | None = None
         self._callbacks: list[Callable[[Transaction], object]] = []
+        self.ordinals = Ordinals()
 
     def __repr__(self) -> str:
         return f"<Transaction {self.start_ts} {self.status}>"
@@ -132,6 +135,15 @@ class Transaction:
             )
             self._tables[name, conflict_free] = table
         return table
+
+    def queue(self, queue_id: str) -> Adding:
+        """Return an export queue, to add entries to it in this transaction.
+
+        Raises:
+            NoSuchQueue: there is none of this id.
+        """
+        self.check_open()
+        return self._session.open_queue(queue_id).within(self)
 
     def _layout(self, name: str) -> TableLayout:
         layout = self._layouts.get(name)

@@ -17,6 +17,7 @@ from omidpy.facts.registration import Flush, WorkerRow, stretches_of
 from omidpy.model import Timestamp
 from omidpy.oracle.base import Begun
 from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
+from omidpy.tx.ordinals import Adding, of_worker
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.tokens import Part, Token, digest_of
@@ -31,6 +32,7 @@ class Worker:
     Attributes:
         start_ts: The owner's transaction.
         worker_id: Names this worker in errors, in `tx.parts()` and for `tx.discard`.
+        ordinals: Numbers what it adds to export queues.
     """
 
     def __init__(self, session: Session, token: Token, task: str | None) -> None:
@@ -47,6 +49,7 @@ class Worker:
         self._row = WorkerRow(session.store, self.start_ts, self.worker_id)
         self._generation = session.generation
         self._is_finished = False
+        self.ordinals = of_worker(self.worker_id, task)
 
     def __repr__(self) -> str:
         return f"<Worker {self.worker_id} of transaction {self.start_ts}>"
@@ -61,6 +64,11 @@ class Worker:
         return TransactionalTable(
             self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
         )
+
+    def queue(self, queue_id: str) -> Adding:
+        """Return an export queue, to add entries to it in the owner's transaction."""
+        self.check_open()
+        return self._session.open_queue(queue_id).within(self)
 
     def finish(self) -> bytes:
         """Flush, and return what was written for `tx.merge` in the owner.

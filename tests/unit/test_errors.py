@@ -64,8 +64,8 @@ def test_every_error_is_importable_from_the_package() -> None:
         assert kind.__name__ in omidpy.__all__
 
 
-def test_only_certain_aborts_and_a_silent_oracle_are_retryable() -> None:
+def test_only_what_has_not_committed_is_retryable() -> None:
     """A retry after an unknown outcome could apply a transaction twice."""
     retryable = {kind for kind in all_errors() if kind.retryable}
     aborted = {kind for kind in all_errors() if issubclass(kind, errors.TransactionAborted)}
-    assert retryable == aborted | {errors.OracleUnavailable}
+    assert retryable == aborted | {errors.OracleUnavailable, errors.QueueFull}

@@ -1,0 +1,1 @@
+"""What is built of transactions: nothing here knows more than the public interface."""

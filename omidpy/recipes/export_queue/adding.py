@@ -1,0 +1,146 @@
+"""Entries on their way in: written with the transaction, and gone with it if it aborts.
+
+    X3 (never-a-conflict)  no two additions write one cell: the row holds the transaction's start
+                           timestamp and an ordinal that it uses once
+
+so the cells are written without a conflict check, and an adder never aborts another one.  They are
+cells of a transactional table like others: fences, shadow cells and compactions see them.
+
+A limit is judged by the gauge that exporters keep (`lag.py`), read at most once in `GAUGE_AGE_S`
+seconds: no adder ever counts entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from omidpy.errors import QueueFull
+from omidpy.facts.control import decode_document
+from omidpy.recipes.export_queue.codecs import codec_named
+from omidpy.recipes.export_queue.layout import COLUMN, bucket_of, encode_content, log_row
+from omidpy.recipes.export_queue.state import GENERATION, Gauge, table_name
+
+if TYPE_CHECKING:
+    from omidpy.base.clock import Clock
+    from omidpy.facts.control import ControlTable
+    from omidpy.recipes.export_queue.state import Definition, Places
+    from omidpy.tx.ordinals import Ordinals
+    from omidpy.tx.table import TransactionalTable
+
+GAUGE_AGE_S: Final = 5.0
+
+NS_PER_S: Final = 1_000_000_000
+
+
+class Writer(Protocol):
+    """A transaction, or a worker of one."""
+
+    @property
+    def start_ts(self) -> int:
+        """Its identity."""
+        ...
+
+    @property
+    def ordinals(self) -> Ordinals:
+        """Numbers what it adds."""
+        ...
+
+    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+        """Return a table to write."""
+        ...
+
+
+class Limit:
+    """Says whether a queue takes more.  Safe to share among threads."""
+
+    def __init__(
+        self, control: ControlTable, places: Places, definition: Definition, clock: Clock
+    ) -> None:
+        self._control = control
+        self._places = places
+        self._definition = definition
+        self._clock = clock
+        self._gauge: Gauge | None = None
+        self._read_s: float | None = None
+
+    def check(self, now_ts: int) -> None:
+        """Refuse more than the queue was made for.
+
+        Args:
+            now_ts: A fresh timestamp.
+
+        Raises:
+            QueueFull: nothing was added.
+        """
+        most, longest_s = self._definition.max_entries, self._definition.max_lag_s
+        if most is None and longest_s is None:
+            return
+        gauge = self._fresh()
+        if gauge is None or gauge.oldest_ts is None:
+            return
+        found = ""
+        if most is not None and gauge.entries >= most:
+            found = f"{gauge.entries} entries wait, of at most {most}"
+        lag_s = (now_ts - gauge.oldest_ts) / NS_PER_S
+        if longest_s is not None and lag_s > longest_s:
+            found = f"its oldest entry has waited for {lag_s:.0f} s, of at most {longest_s:g} s"
+        if found:
+            raise QueueFull(
+                f"the queue {self._places.queue_id!r} takes no more: {found}; run `omidpy export "
+                "lag` to see which bucket is behind, and more exporters, or try again later"
+            )
+
+    def _fresh(self) -> Gauge | None:
+        now_s = self._clock.monotonic_s()
+        if self._read_s is None or now_s - self._read_s >= GAUGE_AGE_S:
+            row = self._places.gauge(self._definition.number)
+            raw = self._control.read(row)
+            self._gauge = None if raw is None else decode_document(raw, Gauge, row=row)
+            self._read_s = now_s
+        return self._gauge
+
+
+class QueueWriter:
+    """A queue in one transaction, or in one worker of it.  Belongs to one thread."""
+
+    def __init__(self, writer: Writer, queue_id: str, definition: Definition, limit: Limit) -> None:
+        self._writer = writer
+        self._definition = definition
+        self._limit = limit
+        self._codec = codec_named(definition.codec)
+        self._table = writer.table(table_name(queue_id, definition.number), conflict_free=True)
+
+    def add(self, key: bytes, value: object, *, headers: Mapping[str, str] | None = None) -> None:
+        """Add an entry, which is in the queue if and only if the transaction commits.
+
+        Args:
+            key: Of entries with one key, each is delivered before those that committed later.
+            value: What the queue's codec can write.
+            headers: Texts that go with it.
+
+        Raises:
+            QueueFull: the queue's limits are passed; nothing was added.
+            TypeError, UsageError: it cannot be written; nothing was added.
+        """
+        if not isinstance(key, bytes):
+            raise TypeError(f"the key of an entry is bytes, not {type(key).__name__}: {key!r:.80}")
+        content = encode_content(key, _checked_headers(headers), self._codec.encode(value))
+        self._limit.check(self._writer.start_ts)
+        bucket = bucket_of(key, self._definition.buckets)
+        ordinal = self._writer.ordinals.take()
+        row = log_row(GENERATION, bucket, self._writer.start_ts, ordinal)
+        self._table.put(row, {COLUMN: content})
+
+    def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:
+        """Add an entry for each (key, value), in this order."""
+        for key, value in pairs:
+            self.add(key, value)
+
+
+def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
+    checked: dict[str, Any] = dict(headers or {})
+    for name, text in checked.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise TypeError(f"headers are texts by name, not {name!r}: {text!r:.80}")
+    return checked

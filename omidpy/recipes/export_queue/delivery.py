@@ -1,0 +1,418 @@
+"""One bucket, once: what is to be delivered, to the exporter, and out of the queue.
+
+    1  see the low watermark, and then a snapshot (`view.py`)
+    2  take the next entries by position (`ordering.py`)
+    3  hand them to the exporter, with the epoch as a fence
+    4  remove exactly their rows (`acknowledgement.py`)
+    5  move the cursor, if the bucket is still ours (`state.py`)
+
+A process that dies before 5 leaves entries that come again; one that dies behind 4 leaves nothing.
+No transaction that has to commit is open while the exporter works, since a slow one would outlast
+it; but for exporters into tables of the same store 3 and 4 are one transaction.
+
+    X6 (delivered-first)  nothing is removed, and no cursor moved, before the exporter has returned
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from omidpy.errors import CommitOutcomeUnknown, CorruptCell, ExportError, OmidError
+from omidpy.recipes.export_queue.acknowledgement import remove
+from omidpy.recipes.export_queue.codecs import codec_named
+from omidpy.recipes.export_queue.dead import (
+    POISON,
+    WAITS,
+    Graves,
+    Note,
+    bury,
+    graves_of,
+    poisoned,
+    rewrite,
+)
+from omidpy.recipes.export_queue.exporter import (
+    Batch,
+    Entry,
+    Exporter,
+    Poison,
+    Retry,
+    TransactionalExporter,
+)
+from omidpy.recipes.export_queue.layout import COLUMN, decode_content
+from omidpy.recipes.export_queue.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS, Patience
+from omidpy.recipes.export_queue.state import table_name
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.state import BucketState, Definition
+    from omidpy.recipes.export_queue.view import View
+
+log = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = 1 << 20
+HOLD_BATCHES: Final = 8
+"""So many batches of content wait for their turn; what is more is read a second time."""
+
+IDLE_TS: Final = 60 * 1_000_000_000
+"""How far the start of the next scan may fall behind while nothing is delivered."""
+
+PARK_KEY: Final = "park-key"
+SKIP: Final = "skip"
+STOP: Final = "stop"
+POLICIES: Final = (PARK_KEY, SKIP, STOP)
+
+
+class BucketLost(Exception):
+    """The bucket is somebody else's now, or may be."""
+
+
+class Paused(Exception):
+    """The bucket goes on later."""
+
+    def __init__(self, after_s: float) -> None:
+        """Say in how many seconds."""
+        super().__init__(after_s)
+        self.after_s = after_s
+
+
+class Lease(Protocol):
+    """The right to export one bucket."""
+
+    @property
+    def bucket(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def state(self) -> BucketState:
+        """How far it has come."""
+        ...
+
+    def check(self) -> None:
+        """Raise `BucketLost` where somebody else may have the bucket by now."""
+        ...
+
+    def update(self, **changes: object) -> None:
+        """Change its state; raise `BucketLost` where somebody else has (X2)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a queue is exported.
+
+    Attributes:
+        buffer_bytes: The most that one batch holds, unless a single entry is larger.
+        poison: What becomes of an entry that cannot be delivered, and of the others of its key.
+        max_attempts: After how many failures alone an entry counts as poison.
+        pass_s: After how long a bucket lets the others have a turn.
+    """
+
+    buffer_bytes: int = BUFFER_BYTES
+    poison: str = PARK_KEY
+    max_attempts: int = MAX_ATTEMPTS
+    pass_s: float = 5.0
+
+
+@dataclass
+class Memory:
+    """What a process remembers of a bucket from pass to pass; losing it loses no entry."""
+
+    patience: Patience
+    of_dead: Patience
+    poison: dict[Position, str] = field(default_factory=dict)
+    """Entries that turned out to be poison, and why."""
+
+
+class Counter(Protocol):
+    """Is told what was delivered."""
+
+    def delivered(self, bucket: int, entry_count: int, seconds: float) -> None:
+        """Count a batch."""
+        ...
+
+    def failed(self, bucket: int) -> None:
+        """Count a batch that the exporter did not take."""
+        ...
+
+
+class Delivery:
+    """Delivers the entries of one queue, bucket by bucket.  Safe to share among threads."""
+
+    def __init__(
+        self,
+        tm: TransactionManager,
+        queue_id: str,
+        definition: Definition,
+        exporter: Exporter,
+        options: Options,
+        counter: Counter,
+        *,
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Deliver to `exporter`; `on_step` is called with the name of each step."""
+        if isinstance(exporter, TransactionalExporter) and definition.keep_s is not None:
+            raise ExportError(
+                f"the queue {queue_id!r} keeps what was delivered, so that an exporter into the "
+                "same store would deliver it twice after a crash; make the queue without keep_s"
+            )
+        self._tm = tm
+        self._queue_id = queue_id
+        self._definition = definition
+        self._table = table_name(queue_id, definition.number)
+        self._in_store = tm.session.catalog.full_name(self._table)
+        self._codec = codec_named(definition.codec)
+        self._exporter = exporter
+        self._options = options
+        self._counter = counter
+        self._on_step = on_step
+        self._clock = tm.session.clock
+
+    def new_memory(self) -> Memory:
+        """Return what is known of a bucket before its first pass."""
+        return Memory(Patience(self._options.max_attempts), Patience(self._options.max_attempts))
+
+    def run_pass(self, lease: Lease, memory: Memory, view: View) -> bool:
+        """Deliver what is in a bucket; say whether there may be more at once.
+
+        Args:
+            lease: The bucket.
+            memory: What earlier passes have learnt.
+            view: A snapshot begun after the last pass over this bucket has ended.
+
+        Raises:
+            Paused: the exporter failed, and what is left comes later.
+            BucketLost: somebody else goes on.
+            ExportError: the policy is `stop`, and there is poison.
+        """
+        until_s = self._clock.monotonic_s() + self._options.pass_s
+        graves = graves_of(view, lease.bucket)
+        self._deliver_dead(lease, memory, graves)
+        window = Window(
+            view.log(lease.bucket, from_ts=lease.state.scan_from),
+            after=lease.state.cursor,
+            hold_bytes=HOLD_BATCHES * self._options.buffer_bytes,
+        )
+        has_moved = False
+        while batch := window.take(
+            buffer_bytes=self._options.buffer_bytes, max_entries=memory.patience.max_entries
+        ):
+            self._on_step("taken")
+            self._deliver_batch(lease, memory, graves, batch, view, window)
+            has_moved = True
+            if self._clock.monotonic_s() >= until_s:
+                return True
+        scan_from = _scan_from(view, window)
+        if has_moved or scan_from - lease.state.scan_from > IDLE_TS:
+            lease.update(scan_from=max(scan_from, lease.state.scan_from))
+        return has_moved
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def _deliver_batch(
+        self,
+        lease: Lease,
+        memory: Memory,
+        graves: Graves,
+        batch: Sequence[Found],
+        view: View,
+        window: Window,
+    ) -> None:
+        whole = self._with_contents(batch, view)
+        good: list[tuple[Found, Entry]] = []
+        dying: list[tuple[Found, Note]] = []
+        end = batch[-1].position
+        stopped = ""
+        for found in whole:
+            key, entry, reason = self._judged(found, memory)
+            if reason and self._options.poison == STOP:
+                stopped, end = reason, Position(*found.position)
+                break
+            if reason:
+                parks = key is not None and self._options.poison == PARK_KEY
+                dying.append((found, Note(state=POISON, reason=reason, parks=parks)))
+                if key is not None and parks:
+                    graves.park(key)
+            elif key is not None and graves.is_parked(key):
+                why = "an earlier entry of its key was set aside"
+                dying.append((found, Note(state=WAITS, reason=why, parks=True)))
+            elif entry is not None:
+                good.append((found, entry))
+        self._send(lease, memory.patience, good, memory)
+        if dying:
+            bury(self._tm, self._table, lease.bucket, dying)
+            for found, note in dying:
+                memory.poison.pop(found.position, None)
+                log.warning(
+                    "queue %s: set aside the entry of start_ts %d (%s)",
+                    self._queue_id, found.start_ts, note.reason,
+                )  # fmt: skip
+        if stopped:
+            # What stands before it was delivered, and its rows are gone; the cursor stays below it.
+            before = [found.position for found, _ in good]
+            cursor = max(before, default=lease.state.cursor)
+            lease.update(
+                stopped=stopped, cursor_ts=cursor.commit_ts, cursor_ordinal=cursor.ordinal.hex()
+            )
+            raise ExportError(
+                f"bucket {lease.bucket} of the queue {self._queue_id!r} has stopped at the entry "
+                f"of seq {end.commit_ts}: {stopped}; deliver it, or start again with "
+                "poison='park-key' or 'skip'"
+            )
+        lease.update(
+            cursor_ts=end.commit_ts,
+            cursor_ordinal=end.ordinal.hex(),
+            scan_from=max(_scan_from(view, window), lease.state.scan_from),
+            exported=lease.state.exported + len(good),
+        )
+        self._on_step("cursor")
+
+    def _with_contents(self, batch: Sequence[Found], view: View) -> list[Found]:
+        """Return a batch with what it holds; what somebody else has removed meanwhile is left out.
+
+        Only an owner that was paused finds such entries.
+        """
+        missing = [found.row for found in batch if found.content is None]
+        read = view.contents(missing) if missing else {}
+        filled = [
+            found if found.content is not None else found._replace(content=read.get(found.row))
+            for found in batch
+        ]
+        return [found for found in filled if found.content is not None]
+
+    def _judged(self, found: Found, memory: Memory) -> tuple[bytes | None, Entry | None, str]:
+        """Return the key of an entry, the entry, and why it cannot be delivered, if so."""
+        try:
+            content = decode_content(found.content or b"")
+        except CorruptCell as error:
+            return None, None, str(error)
+        if (reason := memory.poison.get(found.position)) is not None:
+            return content.key, None, reason
+        try:
+            value = self._codec.decode(content.value)
+        except CorruptCell as error:
+            return content.key, None, str(error)
+        ordinal = int.from_bytes(found.position.ordinal, "big")
+        entry = Entry(
+            content.key,
+            value,
+            found.position.commit_ts,
+            ordinal,
+            found.start_ts,
+            content.headers,
+            memory.patience.attempts + 1,
+        )
+        return content.key, entry, ""
+
+    # -- dead letters --------------------------------------------------------------------------
+
+    def _deliver_dead(self, lease: Lease, memory: Memory, graves: Graves) -> None:
+        """Deliver what is due of the dead letters, one by one: any may fail again."""
+        for grave in graves.due():
+            if grave.key is not None and grave not in graves.due():
+                continue  # one before it has just failed again
+            _, entry, reason = self._judged(grave.found, memory)
+            if entry is not None:
+                try:
+                    self._send(lease, memory.of_dead, [(grave.found, entry)], memory)
+                except Paused:
+                    if (why := memory.poison.pop(grave.found.position, None)) is None:
+                        raise
+                    reason = why
+            if reason:
+                rewrite(self._tm, self._table, [(grave, poisoned(grave.note, reason))])
+                graves.block(grave)
+            else:
+                if self._definition.keep_s is not None:
+                    remove(self._tm.store, self._in_store, [grave.found.row])
+                graves.left([grave])
+
+    # -- the exporter --------------------------------------------------------------------------
+
+    def _send(
+        self,
+        lease: Lease,
+        patience: Patience,
+        good: Sequence[tuple[Found, Entry]],
+        memory: Memory,
+    ) -> None:
+        """Hand entries to the exporter, and remove their rows (X6)."""
+        if not good:
+            return
+        lease.check()
+        self._on_step("before-export")
+        since_s = self._clock.monotonic_s()
+        try:
+            self._export(lease, good)
+        except BucketLost:
+            raise
+        except Exception as error:
+            self._counter.failed(lease.bucket)
+            raise self._paused(error, patience, good, memory) from error
+        patience.succeeded()
+        self._counter.delivered(lease.bucket, len(good), self._clock.monotonic_s() - since_s)
+        self._on_step("exported")
+        if self._definition.keep_s is None:
+            remove(self._tm.store, self._in_store, [found.row for found, _ in good])
+        self._on_step("removed")
+
+    def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> None:
+        bucket, fence = lease.bucket, lease.state.epoch
+        if not isinstance(self._exporter, TransactionalExporter):
+            entries = [entry for _, entry in good]
+            batch = Batch(entries, queue=self._queue_id, bucket=bucket, fence=fence)
+            self._exporter.export(batch)
+            return
+        with self._tm.begin() as tx:
+            queue = tx.table(self._table)
+            # Another owner may have delivered them before this transaction began; if it does so
+            # from now on, both delete the same cells, and one of the two aborts.
+            there = {row for row, _ in queue.rows([found.row for found, _ in good])}
+            entries = [entry for found, entry in good if found.row in there]
+            if entries:
+                batch = Batch(entries, queue=self._queue_id, bucket=bucket, fence=fence)
+                self._exporter.export_within(tx, batch)
+            for found, _ in good:
+                if found.row in there:
+                    queue.delete(found.row, [COLUMN])
+
+    def _paused(
+        self,
+        error: Exception,
+        patience: Patience,
+        good: Sequence[tuple[Found, Entry]],
+        memory: Memory,
+    ) -> Paused:
+        """Say how to go on after what an exporter raised."""
+        if isinstance(error, Poison):
+            position = next((one.position for one, entry in good if entry is error.entry), None)
+            if position is None:
+                raise ExportError(
+                    "Poison names an entry that is not in the batch; raise it with the very entry "
+                    "that export() was given"
+                ) from error
+            memory.poison[position] = str(error)
+            return Paused(0.0)
+        log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
+        if isinstance(error, Retry):
+            patience.unreachable()
+            return Paused(max(0.0, error.after_s))
+        if isinstance(error, OSError | CommitOutcomeUnknown) or (
+            isinstance(error, OmidError) and error.retryable
+        ):
+            patience.unreachable()
+            return Paused(patience.pause_s())
+        if patience.failed(len(good)):
+            memory.poison[good[0][0].position] = f"{type(error).__name__}: {error}"
+            return Paused(0.0)
+        return Paused(patience.pause_s())
+
+
+def _scan_from(view: View, window: Window) -> int:
+    """Return where the next scan may begin: at no transaction that may still commit."""
+    low_ts = window.low_ts()
+    return view.low_ts + 1 if low_ts is None else min(view.low_ts + 1, low_ts)

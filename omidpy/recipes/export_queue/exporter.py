@@ -1,0 +1,167 @@
+"""What an exporter is: the code that hands entries to another system.
+
+    class Counts(Exporter):
+        def export(self, batch):
+            for entry in batch:
+                self.index.put(entry.key, entry.value, version=entry.seq)
+
+What has been handed to `export` counts as delivered once it returns: it must be durable by then.
+Until that was noted the same entries come again, after a crash from another process; so whoever
+receives them keeps, for each key, the largest `seq` that it has seen, and refuses smaller ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+if TYPE_CHECKING:
+    from omidpy.tx.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a queue.
+
+    Attributes:
+        key: As it was added.
+        value: As it was added, decoded by the queue's codec.
+        commit_ts: When its transaction committed.
+        ordinal: Its place among the entries of its transaction; it may exceed 64 bits.
+        start_ts: When its transaction began: its identity.
+        headers: As they were added.
+        attempt: 1, or more where it has failed before.
+    """
+
+    key: bytes
+    value: Any
+    commit_ts: int
+    ordinal: int
+    start_ts: int
+    headers: Mapping[str, str]
+    attempt: int = 1
+
+    @property
+    def seq(self) -> tuple[int, int]:
+        """What grows from entry to entry of a key, in the order of delivery."""
+        return self.commit_ts, self.ordinal
+
+    @property
+    def id(self) -> str:
+        """What no other entry of the queue has: the same each time it is delivered."""
+        return f"{self.start_ts}-{self.ordinal}"
+
+
+class Batch(Sequence[Entry]):
+    """Entries of one bucket, by `seq`.
+
+    Attributes:
+        queue: The id of the queue.
+        bucket: The number of the bucket.
+        fence: The epoch of its owner.  A receiver that keeps the largest one of each bucket, and
+            refuses smaller ones, is safe from an owner that was paused and has lost the bucket.
+    """
+
+    def __init__(self, entries: Sequence[Entry], *, queue: str, bucket: int, fence: int) -> None:
+        self._entries = tuple(entries)
+        self.queue = queue
+        self.bucket = bucket
+        self.fence = fence
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Entry, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | tuple[Entry, ...]:
+        """Return an entry, or some."""
+        return self._entries[index]
+
+    def __len__(self) -> int:
+        """Return how many there are: one at least."""
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield them by `seq`."""
+        return iter(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} from bucket {self.bucket} of {self.queue!r}>"
+
+
+class Retry(Exception):
+    """Raised by an exporter whose system cannot take anything now: the batch comes again.
+
+    No entry is at fault, so that none is ever set aside for it.
+    """
+
+    def __init__(self, message: str = "", *, after: float = 1.0) -> None:
+        """Ask to be called again after `after` seconds."""
+        super().__init__(message or f"the receiver asks for {after:g} s")
+        self.after_s = after
+
+
+class Poison(Exception):
+    """Raised by an exporter for an entry that it can never deliver: it is set aside at once.
+
+    The others of the batch come again, without it.
+    """
+
+    def __init__(self, entry: Entry, reason: str = "") -> None:
+        """Name the entry, and why."""
+        super().__init__(reason or "the exporter refuses it")
+        self.entry = entry
+
+
+class Exporter:
+    """Delivers entries.  One object serves all buckets, from several threads at once."""
+
+    def open(self) -> None:
+        """Get ready, before the first batch."""
+
+    def export(self, batch: Batch) -> None:
+        """Deliver a batch: all of it is durable when this returns.
+
+        Raises:
+            Retry, OSError: the other system cannot be reached; the batch comes again.
+            Poison: one entry can never be delivered.
+            Exception: something else failed.  The batch comes again in smaller pieces, until one
+                entry alone has failed so often that it counts as poison.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no export(batch)")
+
+    def close(self) -> None:
+        """Give back what `open` took."""
+
+
+class TransactionalExporter(Exporter):
+    """Delivers into tables of the same store, exactly once."""
+
+    def export_within(self, tx: Transaction, batch: Batch) -> None:
+        """Write what follows from a batch, in the transaction that removes it from the queue."""
+        raise NotImplementedError(f"{type(self).__name__} has no export_within(tx, batch)")
+
+
+class _Function(Exporter):
+    """A function that takes batches."""
+
+    def __init__(self, function: Callable[[Batch], object]) -> None:
+        self._function = function
+
+    def export(self, batch: Batch) -> None:
+        """Call it."""
+        self._function(batch)
+
+
+Exporting: TypeAlias = Exporter | Callable[[Batch], object]
+
+
+def as_exporter(exporter: Exporting) -> Exporter:
+    """Return an exporter, or a function, as an exporter."""
+    if isinstance(exporter, Exporter):
+        return exporter
+    if not callable(exporter) or isinstance(exporter, type):
+        raise TypeError(f"an exporter is an Exporter, or a function of batches, not {exporter!r}")
+    return _Function(exporter)

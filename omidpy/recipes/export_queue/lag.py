@@ -1,0 +1,97 @@
+"""How far is a queue behind?  Counted by one scan of what was not delivered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omidpy.facts.control import encode_document
+from omidpy.model import FIRST_WORLD_TIMESTAMP
+from omidpy.recipes.export_queue.adding import NS_PER_S
+from omidpy.recipes.export_queue.dead import graves_of
+from omidpy.recipes.export_queue.state import BucketRows, Gauge, table_name
+from omidpy.recipes.export_queue.view import View
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.state import Definition, Places, Raw
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLag:
+    """How far one bucket is behind.
+
+    Attributes:
+        bucket: Its number.
+        entries: How many wait, dead letters not counted.
+        oldest_commit_ts: When the first of them was committed; None: none waits.
+        dead_letters: How many were set aside.
+        exported: How many were delivered since the queue was made.
+        owner: The worker that exports it; None: nobody does.
+        epoch: How often it changed hands.
+        stopped: Why it goes no further; empty if it does.
+    """
+
+    bucket: int
+    entries: int
+    oldest_commit_ts: int | None
+    dead_letters: int
+    exported: int
+    owner: str | None
+    epoch: int
+    stopped: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a queue is behind.
+
+    Attributes:
+        entries: How many wait, dead letters not counted.
+        oldest_commit_ts: When the first of them was committed; None: none waits.
+        oldest_age_s: How long ago that is; 0 if none waits, None where timestamps only count.
+        dead_letters: How many were set aside.
+        buckets: The same by bucket.
+    """
+
+    entries: int
+    oldest_commit_ts: int | None
+    oldest_age_s: float | None
+    dead_letters: int
+    buckets: tuple[BucketLag, ...]
+
+
+def measure(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
+    """Count what waits, and note it for those who add (`adding.py`)."""
+    states = BucketRows(tm.session.control, places, definition).read()
+    view = View(tm, table_name(places.queue_id, definition.number))
+    buckets = tuple(_of_bucket(view, raw) for raw in states)
+    entries = sum(one.entries for one in buckets)
+    waiting = [one.oldest_commit_ts for one in buckets if one.oldest_commit_ts is not None]
+    oldest_ts = min(waiting, default=None)
+    gauge = Gauge(entries, oldest_ts, view.start_ts)
+    tm.session.control.write(places.gauge(definition.number), encode_document(gauge))
+    age_s: float | None = 0.0
+    if oldest_ts is not None:
+        is_time = oldest_ts >= FIRST_WORLD_TIMESTAMP
+        age_s = (view.start_ts - oldest_ts) / NS_PER_S if is_time else None
+    return Lag(entries, oldest_ts, age_s, sum(one.dead_letters for one in buckets), buckets)
+
+
+def _of_bucket(view: View, raw: Raw) -> BucketLag:
+    state, entries, oldest_ts = raw.state, 0, None
+    for found in view.log(raw.bucket, from_ts=state.scan_from):
+        if found.position > state.cursor:
+            entries += 1
+            commit_ts = found.position.commit_ts
+            oldest_ts = commit_ts if oldest_ts is None else min(oldest_ts, commit_ts)
+    return BucketLag(
+        raw.bucket,
+        entries,
+        oldest_ts,
+        len(graves_of(view, raw.bucket)),
+        state.exported,
+        state.owner,
+        state.epoch,
+        state.stopped,
+    )

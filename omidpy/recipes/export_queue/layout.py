@@ -1,0 +1,193 @@
+"""Where an entry stands in the table of its queue, and the bytes of it.  Pure.
+
+Rows, numbers big endian:
+
+    log     generation 1 | bucket 2 | 01 | start_ts 8 | ordinal
+    dead    generation 1 | bucket 2 | 00 | commit_ts 8 | start_ts 8 | ordinal
+
+All of a row but the commit timestamp is known when the entry is added, and no two additions have
+one row: a transaction has its own start timestamp, and each of its entries an ordinal of its own
+(`tx/ordinals.py`).  So adders never conflict.  A log is in the order in which transactions began;
+dead letters of a bucket are in the order in which they committed.
+
+The cell `e:e` of a log row holds an entry:
+
+    01 | length of key 4 | key | length of headers 4 | headers, JSON | value
+
+and that of a dead letter holds what is known of its death, and then the entry as it was:
+
+    01 | length of note 4 | note, JSON | entry
+
+so that neither is ever empty, whatever the value is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import mmh3
+import msgspec
+
+from omidpy.base.arguments import MAX_VALUE_BYTES
+from omidpy.errors import CorruptCell, UsageError
+from omidpy.model import KeyRange
+
+FAMILY: Final = b"e"
+QUALIFIER: Final = b"e"
+COLUMN: Final = FAMILY + b":" + QUALIFIER
+
+MAX_BUCKETS: Final = 65_536
+
+FORMAT: Final = b"\x01"
+_DEAD: Final = b"\x00"
+_LOG: Final = b"\x01"
+_BEHIND: Final = b"\x02"
+_PLACE_BYTES: Final = 4
+_TS_BYTES: Final = 8
+_LENGTH_BYTES: Final = 4
+_MAX_TS: Final = 2**63 - 1
+
+
+class LogRow(NamedTuple):
+    """What the row of an entry says."""
+
+    bucket: int
+    start_ts: int
+    ordinal: bytes
+
+
+class DeadRow(NamedTuple):
+    """What the row of a dead letter says."""
+
+    bucket: int
+    commit_ts: int
+    start_ts: int
+    ordinal: bytes
+
+
+class Content(NamedTuple):
+    """What the cell of an entry says."""
+
+    key: bytes
+    headers: Mapping[str, str]
+    value: bytes
+
+
+def bucket_of(key: bytes, bucket_count: int) -> int:
+    """Return the bucket of a key: all of its entries are in one."""
+    return mmh3.hash(key, 0, signed=False) % bucket_count
+
+
+def _place(generation: int, bucket: int, kind: bytes) -> bytes:
+    return bytes((generation,)) + bucket.to_bytes(2, "big") + kind
+
+
+def log_row(generation: int, bucket: int, start_ts: int, ordinal: bytes) -> bytes:
+    """Return the row of an entry."""
+    return _place(generation, bucket, _LOG) + start_ts.to_bytes(_TS_BYTES, "big") + ordinal
+
+
+def parse_log_row(row: bytes) -> LogRow:
+    """Return what the row of an entry says."""
+    bucket = int.from_bytes(row[1:3], "big")
+    at = _PLACE_BYTES + _TS_BYTES
+    return LogRow(bucket, int.from_bytes(row[_PLACE_BYTES:at], "big"), row[at:])
+
+
+def log_range(generation: int, bucket: int, *, from_ts: int = 0, to_ts: int = _MAX_TS) -> KeyRange:
+    """Return the rows of a bucket's entries of transactions that began in [from_ts, to_ts)."""
+    return KeyRange(
+        log_row(generation, bucket, from_ts, b""), log_row(generation, bucket, to_ts, b"")
+    )
+
+
+def dead_row(generation: int, bucket: int, commit_ts: int, start_ts: int, ordinal: bytes) -> bytes:
+    """Return the row of a dead letter."""
+    stamps = commit_ts.to_bytes(_TS_BYTES, "big") + start_ts.to_bytes(_TS_BYTES, "big")
+    return _place(generation, bucket, _DEAD) + stamps + ordinal
+
+
+def parse_dead_row(row: bytes) -> DeadRow:
+    """Return what the row of a dead letter says."""
+    first, second = _PLACE_BYTES + _TS_BYTES, _PLACE_BYTES + 2 * _TS_BYTES
+    return DeadRow(
+        int.from_bytes(row[1:3], "big"),
+        int.from_bytes(row[_PLACE_BYTES:first], "big"),
+        int.from_bytes(row[first:second], "big"),
+        row[second:],
+    )
+
+
+def dead_range(generation: int, bucket: int) -> KeyRange:
+    """Return the rows of a bucket's dead letters."""
+    return KeyRange(_place(generation, bucket, _DEAD), _place(generation, bucket, _LOG))
+
+
+def splits(generation: int, bucket_count: int, buckets_per_region: int) -> list[bytes]:
+    """Return where the regions of a queue's table meet."""
+    starts = range(buckets_per_region, bucket_count, buckets_per_region)
+    return [_place(generation, bucket, _DEAD) for bucket in starts]
+
+
+def encode_content(key: bytes, headers: Mapping[str, str], value: bytes) -> bytes:
+    """Return the cell of an entry.
+
+    Raises:
+        UsageError: it is longer than a cell can be.
+    """
+    noted = msgspec.json.encode(headers) if headers else b""
+    content = FORMAT + _measured(key) + _measured(noted) + value
+    if len(content) > MAX_VALUE_BYTES - 1024:  # a dead letter is longer by a note
+        raise UsageError(
+            f"the entry of key {key[:40]!r} has {len(content)} bytes, more than the "
+            f"{MAX_VALUE_BYTES - 1024} that one cell holds; put the value into a table, and its "
+            "row's key into the queue"
+        )
+    return content
+
+
+def decode_content(content: bytes) -> Content:
+    """Return what the cell of an entry says.
+
+    Raises:
+        CorruptCell: it is none.
+    """
+    key, rest = _parted(_checked(content), content)
+    noted, value = _parted(rest, content)
+    try:
+        headers = msgspec.json.decode(noted, type=dict[str, str]) if noted else {}
+    except msgspec.DecodeError as error:
+        raise CorruptCell(f"the headers {noted[:40]!r} of an entry are no JSON: {error}") from error
+    return Content(key, headers, value)
+
+
+def encode_dead(note: bytes, content: bytes) -> bytes:
+    """Return the cell of a dead letter."""
+    return FORMAT + _measured(note) + content
+
+
+def decode_dead(cell: bytes) -> tuple[bytes, bytes]:
+    """Return the note of a dead letter, and the cell of its entry.
+
+    Raises:
+        CorruptCell: it is none.
+    """
+    return _parted(_checked(cell), cell)
+
+
+def _measured(part: bytes) -> bytes:
+    return len(part).to_bytes(_LENGTH_BYTES, "big") + part
+
+
+def _checked(content: bytes) -> bytes:
+    if content[:1] != FORMAT:
+        raise CorruptCell(f"{content[:40]!r} is no entry of an export queue, or of a newer omidpy")
+    return content[1:]
+
+
+def _parted(rest: bytes, content: bytes) -> tuple[bytes, bytes]:
+    end = _LENGTH_BYTES + int.from_bytes(rest[:_LENGTH_BYTES], "big")
+    if len(rest) < max(end, _LENGTH_BYTES):
+        raise CorruptCell(f"{content[:40]!r} is cut off: no entry of an export queue")
+    return rest[_LENGTH_BYTES:end], rest[end:]

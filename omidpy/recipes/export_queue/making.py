@@ -1,0 +1,144 @@
+"""Queues are made, found and dropped; killed half-way, the same call finishes it.
+
+The table is made before the definition that names it, and removed after the definition says that
+it was dropped.  A number is used for one queue alone, so that no table of an earlier queue of this
+id is ever taken for that of a later one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from omidpy.base.cells import table_id
+from omidpy.errors import ConfigError, ExportError, NoSuchQueue, NoSuchTable, TableExists
+from omidpy.facts.control import decode_document, encode_document
+from omidpy.recipes.export_queue.layout import FAMILY, splits
+from omidpy.recipes.export_queue.state import (
+    GENERATION,
+    ROW_PREFIX,
+    Definition,
+    Places,
+    table_name,
+)
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+
+BUCKETS_PER_REGION: Final = 8
+
+
+def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definition:
+    """Make a queue with the settings of `wanted`; one that has them already is left alone.
+
+    Raises:
+        ExportError: there is one with other settings.
+        ConfigError: the store cannot keep queues.
+    """
+    check_store(tm)
+    while True:
+        raw = tm.session.control.read(places.row())
+        known = None if raw is None else _decoded(places, raw)
+        if known is not None and known.is_open:
+            _check_same(places, known, wanted)
+            return known
+        number = 1 if known is None else known.number + 1
+        new = msgspec.structs.replace(wanted, number=number, is_open=True)
+        with contextlib.suppress(TableExists):
+            tm.create_table(
+                table_name(places.queue_id, number),
+                [FAMILY],
+                splits=splits(GENERATION, wanted.buckets, BUCKETS_PER_REGION),
+            )
+        if tm.session.control.replace(places.row(), raw, encode_document(new)):
+            return new
+
+
+def find(tm: TransactionManager, places: Places) -> Definition:
+    """Return the definition of a queue.
+
+    Raises:
+        NoSuchQueue: there is none of this id.
+
+    Cost: 1 get.
+    """
+    raw = tm.session.control.read(places.row())
+    known = None if raw is None else _decoded(places, raw)
+    if known is None or not known.is_open:
+        was = "was dropped" if known else "does not exist"
+        raise NoSuchQueue(
+            f"the export queue {places.queue_id!r} {was} in {tm.store.url}; make it with "
+            f"ExportQueue.create(tm, {places.queue_id!r}) or `omidpy export create "
+            f"{places.queue_id}`"
+        )
+    return known
+
+
+def names(tm: TransactionManager) -> list[str]:
+    """Return the ids of the queues that a manager can open, sorted."""
+    whole = ROW_PREFIX + Places.of(tm.session.catalog, "x").first_table[:-1].encode()
+    found, _ = tm.session.control.documents(whole, Definition)
+    ids = {row[len(whole) :]: one for row, one in found.items() if b"/" not in row[len(whole) :]}
+    return sorted(row.decode() for row, one in ids.items() if one.is_open)
+
+
+def drop(tm: TransactionManager, places: Places) -> None:
+    """Remove a queue with everything in it.
+
+    Transactions that are running and have added to it abort; exporters end.
+
+    Raises:
+        NoSuchQueue: there is none, and nothing is left of one.
+    """
+    raw = tm.session.control.read(places.row())
+    known = None if raw is None else _decoded(places, raw)
+    if known is None:
+        find(tm, places)
+        return
+    closed = msgspec.structs.replace(known, is_open=False)
+    if known.is_open and not tm.session.control.replace(places.row(), raw, encode_document(closed)):
+        drop(tm, places)
+        return
+    table = tm.session.catalog.full_name(table_name(places.queue_id, known.number))
+    try:
+        tm.store.drop_table(table)
+    except NoSuchTable:
+        if not known.is_open:
+            find(tm, places)
+    tm.session.catalog.forget(table)
+    tm.oracle.fence(table_id(table))
+    facts = [row for row, _ in tm.session.control.scan(places.facts(known.number))]
+    if facts:
+        tm.session.control.forget(facts)
+
+
+def check_store(tm: TransactionManager) -> None:
+    """Refuse a store that cannot remove single versions, or check a change.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    able = tm.store.capabilities
+    if not (able.exact_delete and able.checked_changes):
+        raise ConfigError(
+            f"{tm.store.url} cannot keep export queues: its gateway cannot remove single versions; "
+            "open the store through hbase+thrift2://"
+        )
+
+
+def _decoded(places: Places, raw: bytes) -> Definition:
+    return decode_document(raw, Definition, row=places.row())
+
+
+def _check_same(places: Places, known: Definition, wanted: Definition) -> None:
+    has, asked = known.settings(), wanted.settings()
+    other = [
+        f"{name}={has[name]!r}, not {asked[name]!r}" for name in has if has[name] != asked[name]
+    ]
+    if other:
+        raise ExportError(
+            f"the export queue {places.queue_id!r} exists with {'; '.join(other)}: open it with "
+            f"ExportQueue.open(tm, {places.queue_id!r}), or give it the same settings"
+        )

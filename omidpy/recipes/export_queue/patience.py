@@ -1,0 +1,66 @@
+"""How a bucket goes on after a failure: how long it waits, and which entry is at fault.  Pure.
+
+A batch that failed is tried again in halves, so that the entries before the one at fault leave.  An
+entry that has failed `max_attempts` times alone is poison.  What says that the receiver cannot be
+reached (`Retry`, an `OSError`) blames no entry, however often it comes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 30.0
+MAX_ATTEMPTS: Final = 8
+
+
+class Patience:
+    """What is known of the failures of one bucket."""
+
+    def __init__(
+        self, max_attempts: int = MAX_ATTEMPTS, *, draw: Callable[[], float] = random.random
+    ) -> None:
+        """Know of none.
+
+        Args:
+            max_attempts: How often one entry alone may fail.
+            draw: A number in [0, 1), which spreads pauses.
+        """
+        self._max_attempts = max_attempts
+        self._draw = draw
+        self._failures = 0
+        self.max_entries: int | None = None
+        """How many entries the next batch may have; None: as many as fit."""
+        self.attempts = 0
+        """How often the first entry has failed alone."""
+
+    def failed(self, entry_count: int) -> bool:
+        """Note that a batch failed; say whether its one entry is poison."""
+        self._failures += 1
+        if entry_count > 1:
+            self.max_entries = entry_count // 2
+            return False
+        self.attempts += 1
+        if self.attempts < self._max_attempts:
+            return False
+        self.attempts = self._failures = 0
+        return True
+
+    def unreachable(self) -> None:
+        """Note a failure that is no entry's fault."""
+        self._failures += 1
+
+    def succeeded(self) -> None:
+        """Note that a batch was delivered: the next one may be larger."""
+        self.attempts = self._failures = 0
+        if self.max_entries is not None:
+            self.max_entries *= 2
+            if self.max_entries > 10_000:
+                self.max_entries = None
+
+    def pause_s(self) -> float:
+        """Return how long to wait, which doubles with each failure."""
+        longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self._failures, 20)))
+        return longest_s * (0.5 + self._draw() / 2)

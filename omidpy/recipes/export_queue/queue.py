@@ -1,0 +1,362 @@
+"""An export queue: entries that leave for another system if what added them committed.
+
+    queue = ExportQueue.create(tm, "counts", codec="json")
+    with tm.begin() as tx:
+        tx.table("words").put(b"hello", {b"cf:count": b"2"})
+        queue.add(tx, key=b"hello", value={"old": 1, "new": 2})
+    queue.run(exporter)
+
+Entries of a key are delivered in the order in which they committed, each at least once, and those
+of transactions that aborted never.
+"""
+
+from __future__ import annotations
+
+import heapq
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from omidpy.base.arguments import check_count
+from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, NoSuchTable, UsageError
+from omidpy.recipes.export_queue import making, retention
+from omidpy.recipes.export_queue.adding import Limit, QueueWriter, Writer
+from omidpy.recipes.export_queue.codecs import codec_named
+from omidpy.recipes.export_queue.crew import LEASE_S
+from omidpy.recipes.export_queue.delivery import BUFFER_BYTES, POLICIES, Options
+from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
+from omidpy.recipes.export_queue.lag import Lag, measure
+from omidpy.recipes.export_queue.layout import MAX_BUCKETS, decode_content
+from omidpy.recipes.export_queue.letters import DeadLetters
+from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
+from omidpy.recipes.export_queue.runner import MAX_POLL_S, Runner
+from omidpy.recipes.export_queue.state import BucketRows, Definition, Places, table_name
+from omidpy.recipes.export_queue.view import View
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.ordering import Found
+    from omidpy.tx.session import Session
+
+DEFAULT_BUCKETS: Final = 16
+
+_known: weakref.WeakKeyDictionary[Session, dict[str, ExportQueue]] = weakref.WeakKeyDictionary()
+"""Queues that transactions have asked for by id.  A definition never changes; one that was dropped
+names a table that is not there."""
+
+
+class ExportQueue:
+    """One export queue, for those who add and those who export.  Safe to share among threads.
+
+    Attributes:
+        id: Its id.
+        buckets: How many buckets it has.
+        codec: How values are written: `bytes`, `json` or `msgpack`.
+        keep_s: How long what was delivered can be replayed; None: not at all.
+    """
+
+    def __init__(self, tm: TransactionManager, places: Places, definition: Definition) -> None:
+        """Use `create` or `open` instead."""
+        self._tm = tm
+        self._places = places
+        self._definition = definition
+        self._limit = Limit(tm.session.control, places, definition, tm.session.clock)
+        self.id = places.queue_id
+        self.buckets = definition.buckets
+        self.codec = definition.codec
+        self.keep_s = definition.keep_s
+
+    def __repr__(self) -> str:
+        return f"<ExportQueue {self.id!r} of {self.buckets} buckets, {self.codec}>"
+
+    # -- life ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        tm: TransactionManager,
+        queue_id: str,
+        *,
+        buckets: int = DEFAULT_BUCKETS,
+        codec: str = "json",
+        keep_s: float | None = None,
+        max_entries: int | None = None,
+        max_lag_s: float | None = None,
+    ) -> ExportQueue:
+        """Make a queue; one that has the same settings already is opened.
+
+        Args:
+            tm: The manager.
+            queue_id: Letters, digits, `_` and `-`.
+            buckets: How many parts are exported independently of each other; all entries of a key
+                are in one.
+            codec: How values are written: `bytes`, `json` or `msgpack`.
+            keep_s: How long what was delivered can be replayed; None: it is deleted at once.
+            max_entries: `add` raises `QueueFull` where so many wait, as exporters last counted.
+            max_lag_s: `add` raises `QueueFull` where the oldest has waited for longer.
+
+        Raises:
+            ExportError: there is one with other settings.
+            UsageError: a setting makes no sense.
+            ConfigError: the store cannot keep queues.
+        """
+        places = Places.of(tm.session.catalog, queue_id)
+        check_count("buckets", buckets)
+        check_count("max_entries", max_entries)
+        if buckets is None or buckets > MAX_BUCKETS:
+            raise UsageError(f"buckets={buckets} must be 1 to {MAX_BUCKETS}")
+        for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
+            if seconds is not None and not seconds > 0:
+                raise UsageError(f"{name}={seconds} must be positive seconds, or None")
+        wanted = Definition(
+            number=0,
+            is_open=True,
+            buckets=buckets,
+            codec=codec_named(codec).name,
+            keep_s=None if keep_s is None else float(keep_s),
+            max_entries=max_entries,
+            max_lag_s=None if max_lag_s is None else float(max_lag_s),
+        )
+        return cls(tm, places, making.make(tm, places, wanted))
+
+    @classmethod
+    def open(cls, tm: TransactionManager, queue_id: str) -> ExportQueue:
+        """Open a queue that exists.
+
+        Raises:
+            NoSuchQueue: there is none of this id.
+
+        Cost: 1 get.
+        """
+        places = Places.of(tm.session.catalog, queue_id)
+        return cls(tm, places, making.find(tm, places))
+
+    @classmethod
+    def known(cls, tm: TransactionManager, queue_id: str) -> ExportQueue:
+        """Return a queue as it was when a transaction of this manager first asked for it.
+
+        Raises:
+            NoSuchQueue: there is none of this id.
+        """
+        queues = _known.setdefault(tm.session, {})
+        queue = queues.get(queue_id)
+        if queue is None or not queue.exists():
+            queue = queues[queue_id] = cls.open(tm, queue_id)
+        return queue
+
+    @staticmethod
+    def names(tm: TransactionManager) -> list[str]:
+        """Return the ids of the queues that there are, sorted."""
+        return making.names(tm)
+
+    def exists(self) -> bool:
+        """Say whether its table was there some seconds ago, or is now."""
+        try:
+            self._tm.session.catalog.layout(self._tm.session.catalog.full_name(self._table))
+        except NoSuchTable:
+            return False
+        return True
+
+    def drop(self) -> None:
+        """Remove the queue with everything in it.
+
+        Running transactions that have added to it abort, and exporters of it end with an error.
+
+        Raises:
+            NoSuchQueue: it was dropped before.
+        """
+        making.drop(self._tm, self._places)
+        _known.get(self._tm.session, {}).pop(self.id, None)
+
+    @property
+    def _table(self) -> str:
+        return table_name(self.id, self._definition.number)
+
+    # -- adding --------------------------------------------------------------------------------
+
+    def within(self, writer: Writer) -> QueueWriter:
+        """Return the queue in one transaction, or in a worker of one.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        try:
+            return QueueWriter(writer, self.id, self._definition, self._limit)
+        except NoSuchTable as error:
+            raise NoSuchQueue(f"the export queue {self.id!r} was dropped: {error}") from error
+
+    def add(
+        self,
+        tx: Writer,
+        key: bytes,
+        value: object,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add an entry in a transaction: it is in the queue if and only if that commits.
+
+        Args:
+            tx: The transaction, or a worker of one.
+            key: Entries of a key leave in the order in which they committed.
+            value: What the queue's codec can write.
+            headers: Texts that go with it.
+
+        Raises:
+            QueueFull: the limits of the queue are passed; nothing was added.
+            NoSuchQueue: it was dropped.
+            TypeError, UsageError: it cannot be written; nothing was added.
+        """
+        self.within(tx).add(key, value, headers=headers)
+
+    def add_all(self, tx: Writer, pairs: Iterable[tuple[bytes, object]]) -> None:
+        """Add an entry for each (key, value), in this order; as `add`."""
+        self.within(tx).add_all(pairs)
+
+    # -- exporting -----------------------------------------------------------------------------
+
+    def run(self, exporter: Exporting, **settings: Any) -> None:
+        """Deliver entries until interrupted; see `runner` for the settings.
+
+        Raises:
+            ExportError: the policy is `stop`, and there is poison.
+            NoSuchQueue: the queue was dropped.
+        """
+        self.runner(exporter, **settings).run()
+
+    def run_once(self, exporter: Exporting, *, wait_s: float | None = None, **settings: Any) -> int:
+        """Deliver what is in the queue now, in this thread; return how many entries that were.
+
+        Args:
+            exporter: As in `runner`, and so are the settings.
+            wait_s: How long to wait for buckets that another process has, which may be dead; None:
+                until that is sure.
+            **settings: See `runner`.
+
+        Raises:
+            ExportError: the receiver cannot be reached; or the policy is `stop`, and there is
+                poison.
+            NoSuchQueue: the queue was dropped.
+        """
+        return self.runner(exporter, **settings).run_once(wait_s=wait_s)
+
+    def runner(
+        self,
+        exporter: Exporting,
+        *,
+        workers: int = 1,
+        buffer_bytes: int = BUFFER_BYTES,
+        max_poll_s: float = MAX_POLL_S,
+        poison: str = "park-key",
+        max_attempts: int = MAX_ATTEMPTS,
+        lease_s: float = LEASE_S,
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> Runner:
+        """Return what exports the queue in this process: it has `run`, `stop` and `run_once`.
+
+        Args:
+            exporter: An `Exporter`, or a function that takes batches.
+            workers: How many threads.
+            buffer_bytes: The most that one batch holds, unless one entry is larger.
+            max_poll_s: How long an idle bucket rests at most.
+            poison: What becomes of an entry that cannot be delivered.  `park-key`: it is set aside,
+                and later entries of its key with it.  `skip`: it alone is.  `stop`: the exporter
+                ends.
+            max_attempts: After how many failures alone an entry counts as poison.
+            lease_s: How long others wait before they take the buckets of a dead process.
+            on_step: Called with the name of each step, for fault injection.
+
+        Raises:
+            UsageError: a setting makes no sense.
+            ExportError: the exporter and the queue do not go together.
+        """
+        for name, count in (
+            ("workers", workers),
+            ("buffer_bytes", buffer_bytes),
+            ("max_attempts", max_attempts),
+        ):
+            check_count(name, count)
+        if poison not in POLICIES:
+            raise UsageError(f"poison={poison!r} is none of {', '.join(POLICIES)}")
+        if not (max_poll_s > 0 and lease_s > 0):
+            raise UsageError("max_poll_s and lease_s must be positive seconds")
+        making.check_store(self._tm)
+        options = Options(buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts)
+        return Runner(
+            self._tm,
+            self._places,
+            self._definition,
+            as_exporter(exporter),
+            options,
+            workers=workers,
+            max_poll_s=max_poll_s,
+            lease_s=lease_s,
+            on_step=on_step,
+            on_look=self._look_after(),
+        )
+
+    def _look_after(self) -> Callable[[], None]:
+        """Return what a process that exports does now and then."""
+        purge = retention.Purger(self._tm, self._places, self._definition)
+        definition = self._definition
+        has_limit = definition.max_entries is not None or definition.max_lag_s is not None
+
+        def look() -> None:
+            if has_limit:
+                measure(self._tm, self._places, definition)
+            purge.run_if_due()
+
+        return look
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def lag(self) -> Lag:
+        """Return how far it is behind.  Cost: a scan of what waits."""
+        return measure(self._tm, self._places, self._definition)
+
+    def peek(self, count: int = 10) -> list[Entry]:
+        """Return the next entries of all buckets by `seq`, at most so many; they stay.
+
+        Entries that cannot be read have None for their value.
+        """
+        check_count("count", count)
+        view = View(self._tm, self._table)
+        states = BucketRows(self._tm.session.control, self._places, self._definition).read()
+
+        def waiting() -> Iterator[Found]:
+            for raw in states:
+                for found in view.log(raw.bucket, from_ts=raw.state.scan_from):
+                    if found.position > raw.state.cursor:
+                        yield found
+
+        return [self._shown(found) for found in heapq.nsmallest(count, waiting())]
+
+    def _shown(self, found: Found) -> Entry:
+        key, headers, value = b"", {}, None
+        try:
+            content = decode_content(found.content or b"")
+            key, headers = content.key, dict(content.headers)
+            value = codec_named(self.codec).decode(content.value)
+        except CorruptCell:
+            pass
+        commit_ts, ordinal = found.position
+        return Entry(key, value, commit_ts, int.from_bytes(ordinal, "big"), found.start_ts, headers)
+
+    def dead_letters(self) -> DeadLetters:
+        """Return the entries that were set aside, to look at, try again or give up."""
+        return DeadLetters(self._tm, self._places, self._definition)
+
+    def replay(self, since: int | datetime | timedelta) -> None:
+        """Deliver again what was committed since a moment, and is still kept.
+
+        Args:
+            since: A timestamp, an aware datetime, or how long ago.
+
+        Raises:
+            ExportError: the queue keeps nothing, or not for so long.
+        """
+        if self.keep_s is None:
+            raise ExportError(
+                f"the queue {self.id!r} keeps nothing that was delivered; make it with keep_s="
+            )
+        retention.replay(self._tm, self._places, self._definition, since)

@@ -1,0 +1,127 @@
+"""What was delivered and is kept: until when, and how it is delivered again.
+
+A queue that keeps its entries moves the cursor past them and removes nothing.  They go once they
+are older than `keep_s`, below every bucket's next scan, and below the low watermark, where nothing
+commits any more.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from omidpy.errors import ExportError, SnapshotTooOld
+from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
+from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
+from omidpy.reading.time_travel import read_timestamp
+from omidpy.recipes.export_queue.acknowledgement import ROWS_AT_ONCE, remove
+from omidpy.recipes.export_queue.state import BucketRows, table_name
+from omidpy.recipes.export_queue.view import View
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.state import Definition, Places
+
+PURGE_S: Final = 60.0
+
+
+class Purger:
+    """Removes what was kept for long enough.  One thread at a time."""
+
+    def __init__(self, tm: TransactionManager, places: Places, definition: Definition) -> None:
+        """Begin when first asked to."""
+        self._tm = tm
+        self._places = places
+        self._definition = definition
+        self._due_s = 0.0
+
+    def run_if_due(self) -> None:
+        """Purge, unless that was done a moment ago."""
+        now_s = self._tm.session.clock.monotonic_s()
+        if self._definition.keep_s is not None and now_s >= self._due_s:
+            self._due_s = now_s + PURGE_S
+            purge(self._tm, self._places, self._definition)
+
+
+def purge(tm: TransactionManager, places: Places, definition: Definition) -> int:
+    """Remove what was delivered more than `keep_s` ago; return how many entries that were."""
+    assert definition.keep_s is not None, "only what keeps is purged"
+    table = table_name(places.queue_id, definition.number)
+    states = BucketRows(tm.session.control, places, definition).read()
+    view = View(tm, table)
+    try:
+        kept_from = _timestamp(tm, view.start_ts, timedelta(seconds=definition.keep_s))
+    except SnapshotTooOld:
+        return 0  # nobody knows yet which counted timestamp is as old as that
+    count = 0
+    for raw in states:
+        # Below `scan_from` everything that ever commits was delivered; above it, it may be waiting.
+        to_ts = min(kept_from, raw.state.scan_from, view.low_ts + 1)
+        rows: list[bytes] = []
+        for found in view.log(raw.bucket, to_ts=to_ts):
+            if found.position.commit_ts < kept_from:
+                rows.append(found.row)
+            if len(rows) == ROWS_AT_ONCE:
+                remove(tm.store, tm.session.catalog.full_name(table), rows)
+                count += len(rows)
+                rows = []
+        remove(tm.store, tm.session.catalog.full_name(table), rows)
+        count += len(rows)
+    return count
+
+
+def replay(
+    tm: TransactionManager,
+    places: Places,
+    definition: Definition,
+    since: int | datetime | timedelta,
+) -> None:
+    """Set the cursor of every bucket back; whoever exports it loses it, and finds it so.
+
+    Raises:
+        ExportError: what was committed then may have been purged already.
+    """
+    assert definition.keep_s is not None, "only what keeps can be replayed"
+    begun = tm.begin(read_only=True).start_ts
+    since_ts = _timestamp(tm, begun, since)
+    try:
+        kept_from = _timestamp(tm, begun, timedelta(seconds=definition.keep_s))
+    except SnapshotTooOld:
+        kept_from = Timestamp(0)
+    if since_ts < kept_from:
+        raise ExportError(
+            f"the queue {places.queue_id!r} keeps what was delivered for {definition.keep_s:g} s, "
+            f"and {since!r} is longer ago"
+        )
+    rows = BucketRows(tm.session.control, places, definition)
+    while True:
+        behind = [raw for raw in rows.read() if raw.state.cursor_ts >= since_ts]
+        changed = [
+            rows.replace(
+                raw,
+                msgspec.structs.replace(
+                    raw.state,
+                    owner=None,
+                    epoch=raw.state.epoch + 1,
+                    cursor_ts=max(0, since_ts - 1),
+                    cursor_ordinal="",
+                    scan_from=0,
+                ),
+            )
+            for raw in behind
+        ]
+        if all(changed):
+            return
+
+
+def _timestamp(tm: TransactionManager, fresh_ts: int, at: int | datetime | timedelta) -> Timestamp:
+    first_ts = tm.session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
+    counts = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
+    return read_timestamp(
+        at,
+        fresh_ts=Timestamp(fresh_ts),
+        first_ts=first_ts,
+        samples=tm.session.watermarks.samples() if counts else [],
+    )

@@ -1,0 +1,280 @@
+"""Who delivers when: threads over the buckets that this process has.
+
+A thread takes some buckets that are due, looks once, and passes over each.  A bucket is in one
+thread's hands at a time, and comes again at once while there is more, else after a pause that
+doubles up to `max_poll_s`, or after the pause that a failure asks for.
+
+Another thread shares buckets out with other processes (`crew.py`).  `run_once` does all of it in
+the caller's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from omidpy.base.within import within
+from omidpy.errors import ExportError, NoSuchQueue, OmidError
+from omidpy.recipes.export_queue.crew import BEATS_PER_LEASE, LEASE_S, BucketLease, Crew
+from omidpy.recipes.export_queue.delivery import BucketLost, Delivery, Memory, Options, Paused
+from omidpy.recipes.export_queue.state import table_name
+from omidpy.recipes.export_queue.tally import Tally
+from omidpy.recipes.export_queue.view import View
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.exporter import Exporter
+    from omidpy.recipes.export_queue.state import Definition, Places
+
+log = logging.getLogger(__name__)
+
+FIRST_POLL_S: Final = 0.02
+MAX_POLL_S: Final = 1.0
+TROUBLE_S: Final = 1.0
+"""How long a bucket rests when the store or the oracle cannot be reached."""
+
+
+MOST_PAUSES: Final = 24
+"""After how many failures in a row `run_once` gives up on a bucket."""
+
+
+class Runner:
+    """Exports one queue in this process."""
+
+    def __init__(
+        self,
+        tm: TransactionManager,
+        places: Places,
+        definition: Definition,
+        exporter: Exporter,
+        options: Options,
+        *,
+        workers: int = 1,
+        max_poll_s: float = MAX_POLL_S,
+        lease_s: float = LEASE_S,
+        on_step: Callable[[str], None] = lambda _: None,
+        on_look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare; nothing is written.
+
+        Args:
+            tm: The manager.
+            places: Where the queue is kept.
+            definition: The queue.
+            exporter: Takes the entries.
+            options: How.
+            workers: How many threads.
+            max_poll_s: How long an idle bucket rests at most.
+            lease_s: How long others wait before they take what a dead process had.
+            on_step: Called with the name of each step, for fault injection.
+            on_look: Called now and then, by the thread that shares buckets out.
+        """
+        self.tally = Tally()
+        self._tm = tm
+        self._table = table_name(places.queue_id, definition.number)
+        self._clock = tm.session.clock
+        self._exporter = exporter
+        self._delivery = Delivery(
+            tm, places.queue_id, definition, exporter, options, self.tally, on_step=on_step
+        )
+        self._crew = Crew(tm, places, definition, lease_s=lease_s)
+        self._look_s = lease_s / BEATS_PER_LEASE
+        self._lease_s = lease_s
+        self._worker_count = workers
+        self._max_poll_s = max_poll_s
+        self._on_look = on_look
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._busy: set[int] = set()
+        self._due_s: dict[int, float] = {}
+        self._poll_s: dict[int, float] = {}
+        self._memories: dict[int, Memory] = {}
+        self._ended: BaseException | None = None
+
+    def stop(self) -> None:
+        """Let `run` return once the batches under way have ended; may be called from anywhere."""
+        self._stopping.set()
+        self._wake.set()
+
+    # -- for ever ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Deliver until `stop` is called.
+
+        Raises:
+            ExportError: the policy is `stop`, and there is poison; or the queue was dropped.
+        """
+        threads = [
+            threading.Thread(target=self._work, name=f"export-{number}", daemon=True)
+            for number in range(self._worker_count)
+        ]
+        try:
+            self._exporter.open()
+            self._crew.join()
+            for thread in threads:
+                thread.start()
+            while not self._stopping.is_set():
+                try:
+                    self._share_out()
+                except NoSuchQueue as error:
+                    self._end(error)
+                except OmidError as error:
+                    log.warning("cannot look for buckets: %s", error)
+                self._stopping.wait(self._look_s)
+        finally:
+            self._stopping.set()
+            self._wake.set()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+            self._crew.leave()
+            self._exporter.close()
+        if self._ended is not None:
+            raise self._ended
+
+    def _share_out(self) -> None:
+        sight = self._crew.look()
+        for lease in within(self._lock, self._given_up, sight.excess):
+            lease.give_back()
+        self._wake.set()
+        self._on_look()
+
+    def _given_up(self, excess: int) -> list[BucketLease]:
+        """Take buckets that nobody is busy with out of our hands."""
+        idle = [bucket for bucket in sorted(self._crew.leases) if bucket not in self._busy]
+        return [self._crew.leases.pop(bucket) for bucket in idle[: max(0, excess)]]
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            taken = within(self._lock, self._take_due)
+            if not taken:
+                self._wake.wait(self._rest_s())
+                continue
+            try:
+                self._pass_over(taken)
+            except BaseException as error:
+                if not isinstance(error, ExportError):
+                    log.exception("a thread of the exporter ends")
+                self._end(error)
+            finally:
+                within(self._lock, self._busy.difference_update, [one.bucket for one in taken])
+
+    def _end(self, error: BaseException) -> None:
+        self._ended = self._ended or error
+        self.stop()
+
+    def _take_due(self) -> list[BucketLease]:
+        """Take this thread's part of the buckets that are due."""
+        now_s = self._clock.monotonic_s()
+        due = [
+            lease
+            for bucket, lease in list(self._crew.leases.items())
+            if bucket not in self._busy and self._due_s.get(bucket, 0.0) <= now_s
+        ]
+        taken = due[: -(-len(due) // self._worker_count)]
+        self._busy.update(lease.bucket for lease in taken)
+        return taken
+
+    def _rest_s(self) -> float:
+        now_s = self._clock.monotonic_s()
+        due_s = [self._due_s.get(bucket, now_s) for bucket in list(self._crew.leases)]
+        return max(FIRST_POLL_S, min([*due_s, now_s + self._max_poll_s]) - now_s)
+
+    def _pass_over(self, leases: list[BucketLease]) -> None:
+        try:
+            view = View(self._tm, self._table)
+        except OmidError as error:
+            log.warning("cannot look into the queue: %s", error)
+            for lease in leases:
+                self._rest(lease.bucket, TROUBLE_S)
+            return
+        for lease in leases:
+            if self._stopping.is_set():
+                return
+            self._rest(lease.bucket, self._pass(lease, view))
+
+    def _rest(self, bucket: int, rest_s: float) -> None:
+        self._due_s[bucket] = self._clock.monotonic_s() + rest_s
+
+    def _pass(self, lease: BucketLease, view: View) -> float:
+        """Pass over a bucket; return how long it may rest."""
+        bucket = lease.bucket
+        memory = self._memories.setdefault(bucket, self._delivery.new_memory())
+        try:
+            has_more = self._delivery.run_pass(lease, memory, view)
+        except Paused as pause:
+            return pause.after_s
+        except BucketLost as lost:
+            log.info("%s", lost)
+            self._memories.pop(bucket, None)
+            return 0.0
+        except ExportError:
+            raise
+        except OmidError as error:
+            log.warning("bucket %d rests for a while: %s", bucket, error)
+            return TROUBLE_S
+        rest_s = 0.0 if has_more else min(self._max_poll_s, self._poll_s.get(bucket, FIRST_POLL_S))
+        self._poll_s[bucket] = max(FIRST_POLL_S, 2 * rest_s)
+        return rest_s
+
+    # -- once ----------------------------------------------------------------------------------
+
+    def run_once(self, *, wait_s: float | None = None) -> int:
+        """Deliver what is in the queue now; return how many entries that were.
+
+        Args:
+            wait_s: How long to wait for buckets that others have, since they may be dead; those
+                that live keep theirs.  None: until that is sure, half a lease longer than a lease.
+
+        Raises:
+            ExportError: the receiver cannot be reached; or the policy is `stop`, and there is
+                poison; or the queue was dropped.  What was not delivered stays.
+        """
+        wait_s = 1.5 * self._lease_s if wait_s is None else wait_s
+        try:
+            self._exporter.open()
+            self._crew.join(takes_all=True)
+            until_s = self._clock.monotonic_s() + wait_s
+            done: set[int] = set()
+            while True:
+                of_others = self._crew.look().of_others
+                for bucket, lease in list(self._crew.leases.items()):
+                    if bucket not in done:
+                        self._drain(lease)
+                        done.add(bucket)
+                if not of_others or self._clock.monotonic_s() >= until_s:
+                    break
+                self._stopping.wait(min(self._look_s, 0.2))
+        finally:
+            self._crew.leave()
+            self._exporter.close()
+        return sum(tally.exported for tally in self.tally.read().values())
+
+    def _drain(self, lease: BucketLease) -> None:
+        """Pass over a bucket until what a first look has shown is delivered."""
+        memory = self._memories.setdefault(lease.bucket, self._delivery.new_memory())
+        since = View(self._tm, self._table)
+        view, failures, cursor = since, 0, lease.state.cursor
+        while True:
+            try:
+                has_more = self._delivery.run_pass(lease, memory, view)
+            except Paused as pause:
+                failures = failures + 1 if lease.state.cursor == cursor else 1
+                cursor = lease.state.cursor
+                if failures > MOST_PAUSES:
+                    raise ExportError(
+                        f"bucket {lease.bucket} of {self._table} gets nowhere after {failures} "
+                        f"tries: {pause.__cause__!r}; its entries stay"
+                    ) from pause
+                self._stopping.wait(pause.after_s)
+                has_more = True
+            except BucketLost as lost:
+                log.info("%s", lost)
+                return
+            if not has_more or lease.state.cursor_ts >= since.start_ts:
+                return
+            view = View(self._tm, self._table)

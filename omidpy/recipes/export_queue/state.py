@@ -1,0 +1,189 @@
+"""What is kept of a queue beside its entries: its definition, and how far each bucket has come.
+
+JSON facts in the control table, each replaced by compare-and-set and none of them transactional, so
+that they can be read while the oracle is down:
+
+    export/<table>                               the definition
+    export/<table>/<number>/<generation>/<bucket>  who exports the bucket, and how far it has come
+    export/<table>/<number>/runner/<worker>        a process that exports
+    export/<table>/<number>/gauge                  how much waits, as it was last measured
+
+`<table>` is `OMIDPY_EXPORT_<ID>`, as the first table of the queue is called.  A definition stays
+when its queue is dropped, with the number of the last one: the next queue of this id gets the next
+number, and a table and rows of its own.  So whoever still has the old definition in his hands
+writes to a table that is not there, and never beside the buckets of the new one.
+
+    X2 (one-owner)  a bucket's row changes only as its last reader saw it; whoever takes a bucket
+                    raises its epoch, so that no earlier owner moves the cursor again
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from omidpy.base.tables import EXPORT_TABLE_PREFIX
+from omidpy.errors import UsageError
+from omidpy.facts.control import ControlTable, decode_document, encode_document
+from omidpy.recipes.export_queue.ordering import Position
+
+if TYPE_CHECKING:
+    from omidpy.facts.catalog import Catalog
+
+ROW_PREFIX: Final = b"export/"
+GENERATION: Final = 0
+
+_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue is; the same for everybody who opens it."""
+
+    number: int
+    """How many queues of this id there have been, this one included."""
+    is_open: bool
+    """False: it was dropped."""
+    buckets: int
+    codec: str
+    keep_s: float | None = None
+    """How long what was delivered can be replayed; None: it is deleted at once."""
+    max_entries: int | None = None
+    max_lag_s: float | None = None
+    layout: str = "log"
+
+    def settings(self) -> dict[str, object]:
+        """Return what its maker has chosen."""
+        chosen = msgspec.structs.asdict(self)
+        del chosen["number"], chosen["is_open"]
+        return chosen
+
+
+class BucketState(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a bucket has come, and in whose hands it is."""
+
+    epoch: int = 0
+    """How often it changed hands."""
+    owner: str | None = None
+    """The worker (`fate/workers.py`) that exports it."""
+    cursor_ts: int = 0
+    """Commit timestamp of the last entry that was delivered."""
+    cursor_ordinal: str = ""
+    """And its ordinal, in hexadecimal."""
+    scan_from: int = 0
+    """No entry of a transaction that began before this is left to deliver."""
+    exported: int = 0
+    """How many entries were delivered, repetitions not counted."""
+    stopped: str = ""
+    """Why it goes no further; empty if it does."""
+
+    @property
+    def cursor(self) -> Position:
+        """The position of the last entry that was delivered."""
+        return Position(self.cursor_ts, bytes.fromhex(self.cursor_ordinal))
+
+
+class Gauge(msgspec.Struct, frozen=True):
+    """How much waits in a queue, as somebody has measured it."""
+
+    entries: int
+    oldest_ts: int | None
+    measured_ts: int
+
+
+def check_id(queue_id: object) -> str:
+    """Return an id that a queue can have.
+
+    Raises:
+        UsageError: it can not.
+    """
+    if not isinstance(queue_id, str):
+        raise TypeError(f"the id of a queue is str, not {type(queue_id).__name__}: {queue_id!r}")
+    if not _ID.fullmatch(queue_id):
+        raise UsageError(
+            f"the id of a queue, {queue_id!r}, must be 1 to 64 letters, digits, '_' and '-', not "
+            "starting with '-': it becomes part of a table's name"
+        )
+    return queue_id
+
+
+class Places(NamedTuple):
+    """Where the queue of an id is kept."""
+
+    queue_id: str
+    first_table: str
+    """The name, in the store, of the first table of the id."""
+
+    @classmethod
+    def of(cls, catalog: Catalog, queue_id: str) -> Places:
+        """Return the places of an id among the tables of one manager."""
+        return cls(queue_id, catalog.full_name(EXPORT_TABLE_PREFIX + check_id(queue_id)))
+
+    def row(self) -> bytes:
+        """Return the row of the definition."""
+        return ROW_PREFIX + self.first_table.encode()
+
+    def facts(self, number: int) -> bytes:
+        """Return what the rows of all other facts about a queue begin with."""
+        return self.row() + b"/%d/" % number
+
+    def buckets(self, number: int) -> bytes:
+        """Return what the rows of its buckets begin with."""
+        return self.facts(number) + b"%d/" % GENERATION
+
+    def bucket(self, number: int, bucket: int) -> bytes:
+        """Return the row of a bucket."""
+        return self.buckets(number) + b"%05d" % bucket
+
+    def runners(self, number: int) -> bytes:
+        """Return what the rows of processes that export begin with."""
+        return self.facts(number) + b"runner/"
+
+    def gauge(self, number: int) -> bytes:
+        """Return the row of the gauge."""
+        return self.facts(number) + b"gauge"
+
+
+def table_name(queue_id: str, number: int) -> str:
+    """Return the name of a queue's table, as a manager knows it."""
+    return f"{EXPORT_TABLE_PREFIX}{queue_id}" + (f".{number}" if number > 1 else "")
+
+
+class BucketRows:
+    """The rows of the buckets of one queue.  Safe to share among threads."""
+
+    def __init__(self, control: ControlTable, places: Places, definition: Definition) -> None:
+        self._control = control
+        self._places = places
+        self._number = definition.number
+        self._count = definition.buckets
+
+    def read(self) -> list[Raw]:
+        """Return the state of every bucket.  Cost: 1 get."""
+        rows = tuple(self._places.bucket(self._number, bucket) for bucket in range(self._count))
+        found = self._control.read_many(rows)
+        return [
+            Raw(bucket, raw, BucketState() if raw is None else _decoded(raw, row))
+            for bucket, (row, raw) in enumerate(zip(rows, found, strict=True))
+        ]
+
+    def replace(self, old: Raw, state: BucketState) -> Raw | None:
+        """Replace a state that nobody has changed; None: somebody has."""
+        row, new = self._places.bucket(self._number, old.bucket), encode_document(state)
+        # Found different: unless the answer to an earlier attempt of ours was lost, somebody did.
+        if self._control.replace(row, old.raw, new) or self._control.read(row) == new:
+            return Raw(old.bucket, new, state)
+        return None
+
+
+class Raw(NamedTuple):
+    """The state of a bucket, with the bytes that a change of it expects."""
+
+    bucket: int
+    raw: bytes | None
+    state: BucketState
+
+
+def _decoded(raw: bytes, row: bytes) -> BucketState:
+    return decode_document(raw, BucketState, row=row)

@@ -1,0 +1,185 @@
+"""What must hold of export queues, each as a check that a broken variant has to fail."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from compactor.local import compact
+from compactor.options import Options
+from omidpy.facts.commit_table import CommitTable
+from omidpy.recipes.export_queue import Batch, TransactionalExporter
+from omidpy.recipes.export_queue.ordering import Found, Position, Window
+from tests.machines.clients import TABLE as USERS_TABLE
+from tests.machines.export_queues import STEPS, Scene
+
+ALL_AT_ONCE: Final = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)
+
+
+def a_late_commit_is_delivered() -> None:
+    """Begun first, committed last: a cursor on start timestamps would have passed it by."""
+    for keep_s in (None, 3600.0):
+        scene = Scene(keep_s=keep_s)
+        late = scene.tm.begin()
+        scene.queue.add(late, b"k", "late")
+        scene.add("early")
+        assert scene.export() == ["early"]
+        late.commit()
+        assert scene.export() == ["early", "late"]
+        first, second = scene.sink.entries
+        assert first.seq < second.seq
+        assert first.start_ts > second.start_ts
+
+
+def an_entry_under_way_survives_what_is_removed_around_it() -> None:
+    """X5: it stands between rows that were delivered, and is not committed yet."""
+    scene = Scene()
+    scene.add("before")
+    slow = scene.tm.begin()
+    scene.queue.add(slow, b"k", "slow")
+    slow.flush()
+    scene.add("after")
+    assert scene.export() == ["before", "after"]
+    slow.commit()
+    assert scene.export() == ["before", "after", "slow"]
+
+
+def a_commit_between_watermark_and_snapshot_is_not_lost() -> None:
+    """X4: whatever happens between the two looks, no scan passes over the entry for ever."""
+    scene = Scene()
+    scene.add("first")
+    adder = scene.tm.begin()
+    scene.queue.add(adder, b"k", "between")
+    pending = [adder]
+    see_watermark, begin = scene.tm.low_watermark, scene.tm.begin
+
+    def commit_and_raise() -> None:
+        if pending:
+            pending.pop().commit()
+            scene.add("another")
+            scene.client.naive.raise_low_watermark()
+
+    def low_watermark() -> int:
+        found = see_watermark()
+        commit_and_raise()
+        return found
+
+    def begin_and_act(*, read_only: bool = False, hold_s: float | None = None) -> Any:
+        found = begin(read_only=read_only, hold_s=hold_s)
+        if read_only:
+            commit_and_raise()
+        return found
+
+    scene.tm.low_watermark = low_watermark  # type: ignore[method-assign]  # others act in between
+    scene.tm.begin = begin_and_act  # type: ignore[method-assign]
+    scene.export()
+    scene.export()
+    scene.export()
+    assert scene.sink.values == ["first", "between", "another"]
+
+
+def who_dies_loses_nothing() -> None:
+    """X6: at each step of a batch, and at most the last batch comes twice."""
+    for step in STEPS:
+        for keep_s in (None, 3600.0):
+            scene = Scene(keep_s=keep_s)
+            scene.add(1, 2)
+            scene.add(3)
+            scene.die_at(step)
+            scene.add(4)
+            found = scene.export()
+            assert list(dict.fromkeys(found)) == [1, 2, 3, 4], (step, found)
+            assert found in ([1, 2, 3, 4], [1, 2, 3, 1, 2, 3, 4]), (step, found)
+            assert scene.export() == found, "and nothing comes again"
+
+
+def two_owners_move_one_cursor() -> None:
+    """X2: one who lost the bucket removes only what was delivered, and moves nothing back."""
+    scene = Scene(keep_s=3600.0)
+    scene.add("first")
+    stolen: list[Batch] = []
+
+    def steal(batch: Batch) -> None:
+        if stolen:
+            return
+        stolen.append(batch)
+        # The owner is paused here for longer than its lease: to others it is dead.
+        others = scene.runner()
+        judge: Any = others._crew._judge
+        judge.dead = frozenset
+        scene.add("second")
+        others.run_once(wait_s=0)
+
+    scene.sink.on_batch = steal
+    scene.export()
+    fences = [batch.fence for batch in scene.sink.batches]
+    assert sorted(scene.sink.values) == ["first", "first", "second"]
+    assert fences[-1] < max(fences), "the receiver can tell the paused one by its fence"
+    done = list(scene.sink.values)
+    assert scene.export() == done, "the cursor stands where the second owner left it"
+
+
+class CountsInATable(TransactionalExporter):
+    """Adds one to a count in the store for each entry."""
+
+    def export_within(self, tx: Any, batch: Batch) -> None:
+        """Count."""
+        table = tx.table(USERS_TABLE)
+        count = int(table.row(b"count").get(b"cf:n", b"0")) + len(batch)
+        table.put(b"count", {b"cf:n": b"%d" % count})
+
+
+def into_the_same_store_exactly_once() -> None:
+    """At whatever step the exporter dies, each entry has been counted once."""
+    for step in STEPS:
+        scene = Scene()
+        scene.add(*range(5))
+        runner_sink: Any = CountsInATable()
+        scene.sink = runner_sink
+        scene.die_at(step, buffer_bytes=1)
+        scene.runner().run_once(wait_s=0)
+        assert scene.client.read(b"count") == {b"cf:n": b"5"}, step
+
+
+def an_entry_outlives_the_pruning_of_its_commit() -> None:
+    """Its adder died right after its commit: no shadow cell says so, and the entry goes."""
+    scene = Scene(post_commit="none")
+    scene.add("orphan")
+    scene.client.naive.raise_low_watermark()
+    scene.clock.advance(1)
+    compact(scene.tm.store, ALL_AT_ONCE, clock=scene.clock, sleep=scene.clock.advance)
+    assert not [row for page in CommitTable(scene.tm.store).scan() for row in page]
+    scene.tm.session.reader.resolver.cache.forget()
+    assert scene.export() == ["orphan"]
+
+
+def a_window_waits_for_what_overlaps() -> None:
+    """X1: begun later and committed earlier, an entry leaves first though it is read last."""
+    found = [
+        Found(Position(commit_ts, b""), start_ts, b"%d" % start_ts, b"", 1)
+        for start_ts, commit_ts in ((100, 1000), (200, 300), (400, 500))
+    ]
+    window = Window(iter(found))
+    taken = [one.position.commit_ts for one in window.take(buffer_bytes=1)]
+    assert window.low_ts() == 100
+    taken += [one.position.commit_ts for one in window.take(buffer_bytes=100)]
+    assert taken == [300, 500, 1000]
+
+
+def two_additions_are_two_entries() -> None:
+    """X3: of one key, in one transaction."""
+    scene = Scene()
+    scene.add("first", "second")
+    assert scene.export() == ["first", "second"]
+
+
+CHECKS: Final = (
+    two_additions_are_two_entries,
+    a_window_waits_for_what_overlaps,
+    a_late_commit_is_delivered,
+    an_entry_under_way_survives_what_is_removed_around_it,
+    a_commit_between_watermark_and_snapshot_is_not_lost,
+    who_dies_loses_nothing,
+    two_owners_move_one_cursor,
+    into_the_same_store_exactly_once,
+    an_entry_outlives_the_pruning_of_its_commit,
+)

@@ -1,0 +1,168 @@
+"""Export queues broken on purpose: each variant must be caught, by the check that is named for it.
+
+The same checks run on queues as they are and pass (`tests/unit/recipes/test_export_delivery.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from compactor import ownership
+from omidpy.base.tables import OWN_TABLE_PREFIX
+from omidpy.facts.control import ControlTable, encode_document
+from omidpy.manager import TransactionManager
+from omidpy.model import KeyRange
+from omidpy.recipes.export_queue import acknowledgement, delivery
+from omidpy.recipes.export_queue.delivery import Delivery
+from omidpy.recipes.export_queue.exporter import Batch
+from omidpy.recipes.export_queue.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw
+from omidpy.recipes.export_queue.view import View
+from omidpy.storage.base import DeleteVersion, RowMutation, Store
+from omidpy.tx.ordinals import Ordinals
+from tests.machines import export_checks
+
+Variant = Callable[[pytest.MonkeyPatch], None]
+
+
+def removes_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X5: all rows between the first and the last one that was delivered."""
+
+    def remove(store: Store, table: str, rows: Sequence[bytes]) -> None:
+        for page in store.scan(table, KeyRange(min(rows), max(rows) + b"\0")):
+            for cells in page:
+                deletes = [DeleteVersion(*cell[1:4]) for cell in cells]
+                store.write({table: [RowMutation(cells[0].row, deletes=deletes)]})
+
+    monkeypatch.setattr(delivery, "remove", remove)
+
+
+def snapshot_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X4: the watermark is read once the snapshot has been begun."""
+
+    def look(self: View, tm: TransactionManager, table: str) -> None:
+        self._tx = tm.begin(read_only=True)
+        self.start_ts = self._tx.start_ts
+        self.low_ts = tm.low_watermark()
+        self._table = table
+
+    monkeypatch.setattr(View, "__init__", look)
+
+
+def cursor_on_start_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break the order: that of beginnings, as in Fluo and in outboxes with ascending ids."""
+    log = View.log
+
+    def by_start(self: View, bucket: int, **bounds: Any) -> Iterator[Found]:
+        for found in log(self, bucket, **bounds):
+            yield found._replace(position=Position(found.start_ts, found.position.ordinal))
+
+    monkeypatch.setattr(View, "log", by_start)
+
+
+def scans_from_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin the next scan where this one has looked, watermark or not."""
+    monkeypatch.setattr(delivery, "_scan_from", lambda view, _: view.start_ts)
+
+
+def removes_before_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X6."""
+    whole = Delivery._with_contents
+
+    def taken_out(self: Delivery, batch: Sequence[Found], view: View) -> list[Found]:
+        found = whole(self, batch, view)
+        acknowledgement.remove(self._tm.store, self._in_store, [one.row for one in found])
+        return found
+
+    monkeypatch.setattr(Delivery, "_with_contents", taken_out)
+
+
+def moves_the_cursor_before_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X6 for what is kept."""
+    send = Delivery._send
+
+    def moved(self: Delivery, lease: Any, patience: Any, good: Any, memory: Any) -> None:
+        position = good[-1][0].position
+        lease.update(cursor_ts=position.commit_ts, cursor_ordinal=position.ordinal.hex())
+        send(self, lease, patience, good, memory)
+
+    monkeypatch.setattr(Delivery, "_send", moved)
+
+
+def changes_buckets_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X2."""
+
+    def write(self: BucketRows, old: Raw, state: BucketState) -> Raw:
+        control: ControlTable = self._control
+        new = encode_document(state)
+        control.write(self._places.bucket(self._number, old.bucket), new)
+        return Raw(old.bucket, new, state)
+
+    monkeypatch.setattr(BucketRows, "replace", write)
+
+
+def delivers_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an exporter into the same store commit without taking the entry out."""
+
+    def export(self: Delivery, lease: Any, good: Any) -> None:
+        exporter: Any = self._exporter
+        with self._tm.begin() as tx:
+            entries = [entry for _, entry in good]
+            exporter.export_within(tx, Batch(entries, queue="q", bucket=0, fence=0))
+
+    monkeypatch.setattr(Delivery, "_export", export)
+
+
+def takes_its_table_for_a_system_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the compactor pass it by."""
+    monkeypatch.setattr(
+        ownership, "is_system_table", lambda name: name.startswith((OWN_TABLE_PREFIX, "OMID_"))
+    )
+
+
+def takes_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X1: does not look whether something else must leave before."""
+
+    def has_first(self: Window) -> bool:
+        if not self._waiting and self._next is not None:
+            self._push(self._next)
+            self._next = next(self._found, None)
+        return bool(self._waiting)
+
+    monkeypatch.setattr(Window, "_has_first", has_first)
+
+
+def gives_out_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X3."""
+    monkeypatch.setattr(Ordinals, "take", lambda _: bytes(4))
+
+
+@pytest.mark.parametrize(
+    ("variant", "check"),
+    [
+        (gives_out_one_number, export_checks.two_additions_are_two_entries),
+        (removes_by_range, export_checks.an_entry_under_way_survives_what_is_removed_around_it),
+        (snapshot_first, export_checks.a_commit_between_watermark_and_snapshot_is_not_lost),
+        (cursor_on_start_timestamps, export_checks.a_late_commit_is_delivered),
+        (scans_from_the_snapshot, export_checks.a_late_commit_is_delivered),
+        (removes_before_it_delivers, export_checks.who_dies_loses_nothing),
+        (moves_the_cursor_before_it_delivers, export_checks.who_dies_loses_nothing),
+        (changes_buckets_blindly, export_checks.two_owners_move_one_cursor),
+        (delivers_what_is_gone, export_checks.into_the_same_store_exactly_once),
+        (
+            takes_its_table_for_a_system_table,
+            export_checks.an_entry_outlives_the_pruning_of_its_commit,
+        ),
+        (takes_what_it_reads, export_checks.a_window_waits_for_what_overlaps),
+    ],
+)
+def test_broken_export_queues_are_caught(
+    variant: Variant, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a thing that somebody would write."""
+    variant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check()

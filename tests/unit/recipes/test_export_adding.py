@@ -1,0 +1,375 @@
+"""What is added to an export queue, and how queues are made, found and dropped."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from omidpy.base.tables import is_system_table
+from omidpy.errors import (
+    ExportError,
+    Fenced,
+    NoSuchQueue,
+    OmidError,
+    QueueFull,
+    Rollback,
+    TransactionAborted,
+    UsageError,
+)
+from omidpy.facts.catalog import LAYOUT_AGE_S
+from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue.adding import GAUGE_AGE_S
+from omidpy.tx import ordinals
+from tests.machines.clients import TABLE as USERS_TABLE
+from tests.machines.export_queues import QUEUE, TABLE, Scene
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Return a queue of one bucket."""
+    return Scene()
+
+
+# -- adding ----------------------------------------------------------------------------------------
+
+
+def test_what_aborts_is_never_delivered(scene: Scene) -> None:
+    """Which is what the queue is for."""
+    with scene.tm.begin() as tx:
+        scene.queue.add(tx, b"k", "no")
+        tx.flush()
+        raise Rollback
+    scene.add("yes")
+    assert scene.export() == ["yes"]
+
+
+def test_a_key_that_is_added_twice_in_one_transaction_is_two_entries(scene: Scene) -> None:
+    """Fluo's recipe keeps the last one of them."""
+    scene.add("first", "second")
+    assert scene.export() == ["first", "second"]
+    first, second = scene.sink.entries
+    assert first.commit_ts == second.commit_ts
+    assert first.ordinal < second.ordinal
+    assert first.id != second.id
+
+
+def test_two_adders_of_a_key_never_conflict(scene: Scene) -> None:
+    """Both began before either committed."""
+    one, two = scene.tm.begin(), scene.tm.begin()
+    scene.queue.add(one, b"k", 1)
+    scene.queue.add(two, b"k", 2)
+    two.commit()
+    one.commit()
+    assert scene.export() == [2, 1], "in the order in which they committed"
+
+
+def test_write_skewed_keys_are_ordered_by_commit(scene: Scene) -> None:
+    """Both read what the other writes, add the same key, and commit: the seed's last example.
+
+    By start timestamps, the value of the one that committed first would win at the receiver.
+    """
+    with scene.tm.begin() as tx:
+        tx.table(USERS_TABLE).put(b"a", {b"cf:n": b"1"})
+        tx.table(USERS_TABLE).put(b"b", {b"cf:n": b"1"})
+    one, two = scene.tm.begin(), scene.tm.begin()
+    for tx, reads, writes in ((one, b"a", b"b"), (two, b"b", b"a")):
+        read = int(tx.table(USERS_TABLE).row(reads)[b"cf:n"])
+        tx.table(USERS_TABLE).put(writes, {b"cf:n": b"%d" % (read + tx.start_ts)})
+        scene.queue.add(tx, b"sum", tx.start_ts)
+    two.commit()
+    one.commit()
+    assert scene.export() == [two.start_ts, one.start_ts]
+    assert scene.sink.entries[0].seq < scene.sink.entries[1].seq
+    assert scene.sink.entries[0].start_ts > scene.sink.entries[1].start_ts
+
+
+def test_a_transaction_knows_queues_by_their_id(scene: Scene) -> None:
+    """Without the queue at hand, headers and all."""
+    with scene.tm.begin() as tx:
+        tx.queue(QUEUE).add(b"k", 1, headers={"table": "orders"})
+        tx.queue(QUEUE).add_all([(b"k", 2), (b"k", 3)])
+    assert scene.export() == [1, 2, 3]
+    assert scene.sink.entries[0].headers == {"table": "orders"}
+
+
+def test_an_undone_savepoint_takes_its_entries_with_it(scene: Scene) -> None:
+    """And their ordinals are not used again, though they were flushed."""
+    with scene.tm.begin() as tx:
+        scene.queue.add(tx, b"k", "before")
+        with contextlib.suppress(KeyError), tx.savepoint():
+            scene.queue.add(tx, b"k", "undone")
+            raise KeyError
+        scene.queue.add(tx, b"k", "after")
+    assert scene.export() == ["before", "after"]
+    assert [entry.ordinal for entry in scene.sink.entries] == [0, 2]
+
+
+def test_workers_of_a_transaction_never_write_over_each_other(scene: Scene) -> None:
+    """All at one start timestamp, and each counts from 0."""
+    tx = scene.tm.begin()
+    scene.queue.add(tx, b"k", "owner")
+    token = tx.token()
+    for name in ("one", "two"):
+        worker = scene.tm.resume(token)
+        worker.queue(QUEUE).add(b"k", name)
+        tx.merge(worker.finish())
+    scene.queue.add(tx, b"k", "owner again")
+    tx.commit()
+    found = scene.export()
+    assert found[:2] == ["owner", "owner again"]
+    assert sorted(found[2:]) == ["one", "two"]
+
+
+def test_attempts_of_a_task_add_the_same_cells(scene: Scene) -> None:
+    """Else the second one would make the transaction impossible to commit."""
+    tx = scene.tm.begin()
+    token = tx.token()
+    for _ in range(2):
+        worker = scene.tm.resume(token, task="partition 7")
+        worker.queue(QUEUE).add(b"k", "once")
+        tx.merge(worker.finish())
+    tx.commit()
+    assert scene.export() == ["once"]
+
+
+def test_ordinals_end_before_they_look_like_those_of_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then an owner's would be a worker's."""
+    monkeypatch.setattr(ordinals, "MAX_COUNT", 2)
+    counted = ordinals.Ordinals()
+    assert counted.take() < counted.take() < ordinals.of_worker("w", None).take()
+    with pytest.raises(UsageError, match="at most 2 entries"):
+        counted.take()
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [
+        ("json", {"old": 1, "new": [None, "ü"]}),
+        ("json", ""),
+        ("bytes", b""),
+        ("bytes", b"\x00" * 10_000_000),
+        ("bytes", b"__OMID_TOMBSTONE__"),
+        ("msgpack", {"b": b"\xff", "n": 2**63}),
+        ("msgpack", None),
+    ],
+    ids=lambda value: f"{value!r:.20}",
+)
+def test_values_arrive_as_they_were(codec: str, value: object) -> None:
+    """The empty one too, which in a cell of this format would be a delete, and one of 10 MB."""
+    scene = Scene(codec=codec)
+    scene.add(value, key=b"")
+    assert scene.export() == [value]
+    assert scene.sink.entries[0].key == b""
+
+
+def test_keys_that_begin_alike_keep_their_own_order() -> None:
+    """In Fluo's rows such keys lie between each other."""
+    scene = Scene(buckets=3)
+    for number in range(30):
+        key = (b"a", b"a\x00\x00\x00\x00\x00\x00\x00\x01", b"ab")[number % 3]
+        scene.add(number, key=key)
+    scene.export()
+    for key in {entry.key for entry in scene.sink.entries}:
+        values = [entry.value for entry in scene.sink.entries if entry.key == key]
+        assert values == sorted(values)
+        assert len(values) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("k", 1), TypeError, "the key of an entry is bytes"),
+        ((b"k", object()), TypeError, "not JSON serializable"),
+        ((b"k", float("nan")), UsageError, "cannot be written as JSON"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(
+    scene: Scene, arguments: tuple[Any, Any], error: type[Exception], message: str
+) -> None:
+    """The transaction goes on, and the next entry is the first one."""
+    with scene.tm.begin() as tx:
+        with pytest.raises(error, match=message):
+            scene.queue.add(tx, *arguments)
+        scene.queue.add(tx, b"k", "good")
+    assert scene.export() == ["good"]
+    assert scene.sink.entries[0].ordinal == 0
+
+
+def test_headers_are_texts(scene: Scene) -> None:
+    """Or the receiver would get something else than what was given."""
+    headers: Any = {"n": 1}
+    with scene.tm.begin() as tx, pytest.raises(TypeError, match="headers are texts"):
+        scene.queue.add(tx, b"k", 1, headers=headers)
+
+
+def test_an_entry_too_large_for_a_cell_is_refused() -> None:
+    """With what to do instead."""
+    scene = Scene(codec="bytes")
+    with scene.tm.begin() as tx, pytest.raises(UsageError, match="put the value into a table"):
+        scene.queue.add(tx, b"k", b"x" * (10 * 1024 * 1024))
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_takes_no_more_until_somebody_has_counted_less() -> None:
+    """By what was last counted, read once in some seconds: no adder counts."""
+    scene = Scene(max_entries=2)
+    scene.add(1, 2)
+    scene.queue.lag()
+    scene.clock.advance(GAUGE_AGE_S)
+    with pytest.raises(QueueFull, match="2 entries wait, of at most 2") as caught:
+        scene.add(3)
+    assert caught.value.retryable
+    scene.export()
+    scene.queue.lag()
+    with pytest.raises(QueueFull):
+        scene.add(4)
+    scene.clock.advance(GAUGE_AGE_S)
+    scene.add(5)
+    assert scene.export() == [1, 2, 5]
+
+
+def test_a_queue_that_is_too_far_behind_takes_no_more() -> None:
+    """Judged by the age of the oldest entry; a later transaction is further from it."""
+    scene = Scene(max_lag_s=1e-7)
+    scene.add("old")
+    scene.queue.lag()
+    scene.clock.advance(GAUGE_AGE_S)
+    for _ in range(10):
+        scene.tm.begin()
+    with pytest.raises(QueueFull, match="its oldest entry has waited"):
+        scene.add("new")
+
+
+# -- life of a queue -------------------------------------------------------------------------------
+
+
+def test_making_a_queue_again_opens_it(scene: Scene) -> None:
+    """Every process may begin with it."""
+    scene.add("stays")
+    again = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    assert again.lag().entries == 1
+    assert ExportQueue.names(scene.tm) == [QUEUE]
+
+
+def test_a_queue_of_other_settings_is_refused(scene: Scene) -> None:
+    """Two counts of buckets would send a key two ways."""
+    with pytest.raises(ExportError, match="buckets=1, not 2"):
+        ExportQueue.create(scene.tm, QUEUE, buckets=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"buckets": 0}, "buckets must be at least 1"),
+        ({"buckets": 65_537}, "must be 1 to 65536"),
+        ({"buckets": None}, "must be 1 to 65536"),
+        ({"codec": "pickle"}, "could run code"),
+        ({"codec": "xml"}, "is none of bytes, json, msgpack"),
+        ({"keep_s": 0}, "must be positive"),
+        ({"max_entries": 0}, "at least 1"),
+        ({"max_lag_s": -1}, "must be positive"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    scene: Scene, settings: dict[str, Any], message: str
+) -> None:
+    """Nothing is made of them."""
+    with pytest.raises(UsageError, match=message):
+        ExportQueue.create(scene.tm, "other", **settings)
+    assert ExportQueue.names(scene.tm) == [QUEUE]
+
+
+@pytest.mark.parametrize("queue_id", ["", "a:b", "a/b", "a.b", "-a", "ä", "a" * 65, "a b"])
+def test_ids_that_cannot_be_part_of_a_name_are_refused(scene: Scene, queue_id: str) -> None:
+    """A colon would be a namespace, and a dot is how later tables of an id are told apart."""
+    with pytest.raises(UsageError, match="the id of a queue"):
+        ExportQueue.create(scene.tm, queue_id)
+
+
+def test_an_unknown_queue_says_how_to_make_it(scene: Scene) -> None:
+    """By all ways that name one."""
+    for call in (
+        lambda: ExportQueue.open(scene.tm, "nope"),
+        lambda: scene.tm.begin().queue("nope"),
+    ):
+        with pytest.raises(NoSuchQueue, match="omidpy export create nope"):
+            call()
+
+
+def test_a_dropped_queue_takes_nothing_and_gives_nothing(scene: Scene) -> None:
+    """Also to those who have it open, and to a transaction that had added to it."""
+    scene.add("lost")
+    running = scene.tm.begin()
+    scene.queue.add(running, b"k", "running")
+    running.table(USERS_TABLE).put(b"r", {b"cf:q": b"v"})
+    running.flush()
+    scene.queue.drop()
+    with pytest.raises(Fenced):
+        running.commit()
+    assert scene.client.read() == {}
+    scene.clock.advance(LAYOUT_AGE_S)
+    calls: list[Callable[[], object]] = [
+        lambda: scene.add("more"),
+        scene.export,
+        lambda: scene.tm.begin().queue(QUEUE),
+        scene.queue.lag,
+        scene.queue.drop,
+    ]
+    for call in calls:
+        with pytest.raises(OmidError) as caught:
+            call()
+        assert isinstance(caught.value, NoSuchQueue), call
+    assert ExportQueue.names(scene.tm) == []
+
+
+def test_a_queue_made_anew_has_nothing_of_the_last_one(scene: Scene) -> None:
+    """Neither entries nor cursors, nor what those write who have the old one open."""
+    scene.add("old")
+    scene.export()
+    scene.queue.drop()
+    anew = ExportQueue.create(scene.tm, QUEUE, buckets=2)
+    with pytest.raises((NoSuchQueue, TransactionAborted)):
+        scene.add("of the old one")
+    with scene.tm.begin() as tx:
+        anew.add(tx, b"k", "new")
+    scene.queue = anew
+    assert scene.export() == ["old", "new"]
+
+
+def test_a_creation_that_was_killed_is_finished_by_the_next(scene: Scene) -> None:
+    """Behind the table, and before the definition."""
+    scene.tm.create_table("OMIDPY_EXPORT_other", ["e"])
+    assert ExportQueue.create(scene.tm, "other").lag().entries == 0
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the definition, and before the table."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.tm.store, "drop_table", die)
+        with pytest.raises(KeyboardInterrupt):
+            scene.queue.drop()
+    with pytest.raises(NoSuchQueue):
+        ExportQueue.open(scene.tm, QUEUE)
+    scene.queue.drop()
+    assert TABLE not in scene.tm.tables()
+
+
+def test_the_table_of_a_queue_counts_as_one_of_the_users() -> None:
+    """A compaction that took it for a system table would forget commits of entries."""
+    assert not is_system_table("OMIDPY_EXPORT_q")
+    assert is_system_table("OMIDPY_EXPORTS")
+    assert is_system_table("OMIDPY_FATE")
+    assert TABLE in Scene().tm.tables()

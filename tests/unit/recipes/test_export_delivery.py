@@ -1,0 +1,580 @@
+"""How entries leave: in order, at least once, and in spite of exporters that fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from omidpy.errors import ExportError, NoSuchQueue, OracleUnavailable, UsageError
+from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
+from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.delivery import BucketLost
+from omidpy.recipes.export_queue.layout import COLUMN, dead_row, decode_content, decode_dead
+from omidpy.recipes.export_queue.patience import Patience
+from omidpy.recipes.export_queue.state import BucketRows, Places
+from tests.machines.export_checks import CHECKS, CountsInATable
+from tests.machines.export_queues import QUEUE, Scene
+from tests.machines.waiting import wait_for
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait between tries."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Return a queue of one bucket."""
+    return Scene()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_checked(check: Callable[[], None]) -> None:
+    """The same checks catch the variants of `tests/negative/test_export_mutants.py`."""
+    check()
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_of_what_was_delivered(scene: Scene) -> None:
+    """Neither a cell nor a shadow cell: the queue stays small."""
+    scene.add(*range(10))
+    scene.export()
+    assert scene.raw_rows() == []
+
+
+def test_one_transaction_falls_into_batches(scene: Scene) -> None:
+    """A thousand entries through a small buffer, each batch within its bound."""
+    scene.add(*range(1000))
+    assert scene.export(buffer_bytes=1000) == list(range(1000))
+    assert len(scene.sink.batches) > 20
+    assert all(batch.bucket == 0 and batch.queue == QUEUE for batch in scene.sink.batches)
+
+
+def test_a_death_within_a_transaction_goes_on_within_it(scene: Scene) -> None:
+    """The cursor is a position, not a transaction."""
+    scene.add(*range(10))
+
+    def die_at_third(batch: Batch) -> None:
+        if batch[0].value == 3:
+            raise KeyboardInterrupt
+
+    scene.sink.on_batch = die_at_third
+    with pytest.raises(KeyboardInterrupt):
+        scene.export(buffer_bytes=1)
+    scene.sink.on_batch = lambda _: None
+    assert scene.export(buffer_bytes=1) == list(range(10))
+
+
+def test_what_is_too_much_to_hold_is_read_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long transaction lets others wait; their content does not fill the memory meanwhile."""
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.HOLD_BATCHES", 1)
+    long = scene.tm.begin()
+    scene.queue.add(long, b"k", "long")
+    scene.add(*range(5))
+    long.commit()
+    scene.add(*range(5, 10))
+    assert scene.export(buffer_bytes=1) == [*range(5), "long", *range(5, 10)]
+
+
+def test_an_exporter_that_returns_too_early_loses(scene: Scene) -> None:
+    """What breaks is shown: the promise is the exporter's, and nothing can check it."""
+    durable: list[Any] = []
+
+    class Careless(Exporter):
+        def __init__(self) -> None:
+            self.buffered: list[Entry] = []
+
+        def export(self, batch: Batch) -> None:
+            self.buffered.extend(batch)  # not durable, and yet it returns
+
+        def close(self) -> None:
+            raise KeyboardInterrupt  # the process ends before it flushes
+
+    scene.add("lost")
+    with pytest.raises(KeyboardInterrupt):
+        scene.runner(Careless()).run_once(wait_s=0)
+    scene.add("next")
+    scene.export()
+    durable += scene.sink.values
+    assert durable == ["next"]
+
+
+def test_a_function_is_an_exporter(scene: Scene) -> None:
+    """And what is neither is refused; so is a class in place of an object."""
+    scene.add(1)
+    found: list[Entry] = []
+    assert scene.queue.run_once(found.extend, wait_s=0) == 1
+    assert [entry.value for entry in found] == [1]
+    for wrong in (None, Exporter):
+        exporter: Any = wrong
+        with pytest.raises(TypeError, match="an exporter is"):
+            scene.queue.run_once(exporter)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"poison": "ignore"}, {"workers": 0}, {"buffer_bytes": 0}, {"max_poll_s": 0}, {"lease_s": -1}],
+)
+def test_settings_of_an_exporter_are_checked(scene: Scene, settings: dict[str, Any]) -> None:
+    """Before anything is written."""
+    with pytest.raises(UsageError):
+        scene.runner(**settings)
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def test_a_receiver_that_cannot_be_reached_blames_no_entry(scene: Scene) -> None:
+    """However long it takes: nothing is set aside, and everything comes in the end."""
+    scene.add(1, 2)
+    errors: list[Exception] = [*[ConnectionError("refused")] * 11, Retry(after=0.0)]
+
+    def fail(_: Batch) -> None:
+        if errors:
+            raise errors.pop()
+
+    scene.sink.on_batch = fail
+    assert scene.export(max_attempts=1) == [1, 2]
+    assert list(scene.queue.dead_letters()) == []
+
+
+def test_one_run_gives_up_on_a_receiver_that_is_gone(scene: Scene) -> None:
+    """And loses nothing."""
+    scene.add(1)
+
+    def refuse(_: Batch) -> None:
+        raise ConnectionError("refused")
+
+    scene.sink.on_batch = refuse
+    with pytest.raises(ExportError, match=r"gets nowhere .* ConnectionError"):
+        scene.export()
+    scene.sink.on_batch = lambda _: None
+    assert scene.export() == [1]
+
+
+def fails_on(*values: object) -> Callable[[Batch], None]:
+    """Return an exporter's failure on batches with some values."""
+
+    def fail(batch: Batch) -> None:
+        if any(entry.value in values for entry in batch):
+            raise ValueError("bad value")
+
+    return fail
+
+
+@pytest.mark.parametrize("bad", [0, 4, 9], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("poison", ["park-key", "skip"])
+def test_poison_is_found_wherever_it_is(scene: Scene, bad: int, poison: str) -> None:
+    """By halves; the others leave, in their order."""
+    for number in range(10):
+        scene.add(number, key=b"%d" % number)
+    scene.sink.on_batch = fails_on(bad)
+    found = scene.export(poison=poison, max_attempts=2)
+    assert found == [number for number in range(10) if number != bad]
+    (letter,) = scene.queue.dead_letters()
+    assert (letter.value, letter.state) == (bad, "poison")
+    assert "ValueError: bad value" in letter.reason
+    assert scene.queue.lag().dead_letters == 1
+
+
+def test_later_entries_of_a_parked_key_wait_and_leave_in_order(scene: Scene) -> None:
+    """Those of other keys go on; a retry releases the key from its oldest entry on."""
+    scene.add("bad")
+    scene.add("other", key=b"other")
+    scene.add("second")
+    scene.sink.on_batch = fails_on("bad")
+    assert scene.export(max_attempts=1) == ["other"]
+    scene.add("third")
+    assert scene.export() == ["other"]
+    assert [one.state for one in scene.queue.dead_letters()] == ["poison", "waits", "waits"]
+    assert scene.queue.dead_letters().retry(b"nobody") == 0
+    scene.sink.on_batch = lambda _: None
+    assert scene.queue.dead_letters().retry(b"k") == 1
+    scene.add("fourth")
+    assert scene.export() == ["other", "bad", "second", "third", "fourth"]
+    seqs = [entry.seq for entry in scene.sink.entries if entry.key == b"k"]
+    assert seqs == sorted(seqs)
+    assert list(scene.queue.dead_letters()) == []
+    assert scene.raw_rows() == []
+
+
+def test_what_fails_again_is_poison_again(scene: Scene) -> None:
+    """And what waits behind it still does."""
+    scene.add("bad")
+    scene.add("second")
+    scene.sink.on_batch = fails_on("bad")
+    scene.export(max_attempts=1)
+    scene.queue.dead_letters().retry()
+    assert scene.export(max_attempts=1) == []
+    assert [one.state for one in scene.queue.dead_letters()] == ["poison", "waits"]
+
+
+def test_poison_that_is_given_up_frees_its_key(scene: Scene) -> None:
+    """It alone is lost, and that was asked for."""
+    scene.add("bad")
+    scene.add("second")
+    scene.sink.on_batch = fails_on("bad")
+    scene.export(max_attempts=1)
+    assert scene.queue.dead_letters().drop(b"k") == 1
+    assert scene.export() == ["second"]
+
+
+def test_skipped_poison_lets_its_key_go_on(scene: Scene) -> None:
+    """A retry then comes out of order, which receivers refuse by `seq`."""
+    scene.add("bad")
+    scene.add("second")
+    scene.sink.on_batch = fails_on("bad")
+    assert scene.export(poison="skip", max_attempts=1) == ["second"]
+    scene.sink.on_batch = lambda _: None
+    scene.queue.dead_letters().retry()
+    assert scene.export() == ["second", "bad"]
+
+
+def test_an_exporter_may_name_the_poison(scene: Scene) -> None:
+    """Then nothing is tried again that would fail again; what stands before it leaves first."""
+    scene.add(*range(5))
+
+    def name(batch: Batch) -> None:
+        for entry in batch:
+            if entry.value == 3:
+                raise Poison(entry, "three is not for us")
+
+    scene.sink.on_batch = name
+    assert scene.export() == [0, 1, 2]
+    assert scene.sink.seen == [[0, 1, 2, 3, 4], [0, 1, 2]]
+    reasons = [letter.reason for letter in scene.queue.dead_letters()]
+    assert reasons == ["three is not for us", "an earlier entry of its key was set aside"]
+
+
+def test_poison_that_is_not_in_the_batch_is_an_error(scene: Scene) -> None:
+    """A copy, or an entry of another batch."""
+    scene.add(1)
+
+    def name(batch: Batch) -> None:
+        raise Poison(Entry(b"k", 1, 0, 0, 0, {}))
+
+    scene.sink.on_batch = name
+    with pytest.raises(ExportError, match="not in the batch"):
+        scene.export()
+    scene.sink.on_batch = lambda _: None
+    assert scene.export() == [1]
+
+
+def test_the_policy_stop_stops_before_the_poison(scene: Scene) -> None:
+    """What stands before it has left, it and what follows stay, and the next run tries again."""
+    scene.add(*range(5))
+    scene.sink.on_batch = fails_on(2)
+    for _ in range(2):
+        with pytest.raises(ExportError, match=r"has stopped .* ValueError: bad value"):
+            scene.export(poison="stop", max_attempts=1)
+        assert scene.sink.values == [0, 1]
+    assert "bad value" in scene.queue.lag().buckets[0].stopped
+    scene.sink.on_batch = lambda _: None
+    assert scene.export(poison="stop") == [0, 1, 2, 3, 4]
+    assert scene.queue.lag().buckets[0].stopped == ""
+
+
+def test_an_entry_that_the_codec_cannot_read_is_poison(scene: Scene) -> None:
+    """Written by another version, or damaged: it is set aside whole, and nothing is lost."""
+    scene.add("good")
+    (row,) = scene.raw_rows()
+    with scene.tm.begin() as tx:
+        cell = tx.table("OMIDPY_EXPORT_q").row(row)[COLUMN]
+        tx.table("OMIDPY_EXPORT_q").put(row, {COLUMN: cell[:-1]})
+    scene.add("behind")
+    scene.add("other", key=b"other")
+    assert scene.export() == ["other"]
+    first, second = scene.queue.dead_letters()
+    assert (first.key, first.value, first.state) == (b"k", None, "poison")
+    assert "is no JSON value" in first.reason
+    assert second.value == "behind"
+    scene.queue.dead_letters().retry()
+    assert scene.export() == ["other"], "it cannot be read any better now"
+    assert [one.state for one in scene.queue.dead_letters()] == ["poison", "waits"]
+
+
+def test_a_cell_that_is_no_entry_is_set_aside(scene: Scene) -> None:
+    """Whose key nobody knows; it parks none."""
+    scene.add("damaged")
+    (row,) = scene.raw_rows()
+    with scene.tm.begin() as tx:
+        tx.table("OMIDPY_EXPORT_q").put(row, {COLUMN: b"\x07?"})
+    scene.add("good")
+    assert scene.export() == ["good"]
+    (letter,) = scene.queue.dead_letters()
+    assert letter.key is None
+    with scene.tm.begin(read_only=True) as tx:
+        ((_, data),) = tx.table("OMIDPY_EXPORT_q").scan()
+    assert decode_dead(data[COLUMN])[1] == b"\x07?", "every byte of it is there"
+
+
+def test_a_dead_letter_is_the_entry_as_it_was(scene: Scene) -> None:
+    """Key, headers and bytes of the value."""
+    with scene.tm.begin() as tx:
+        scene.queue.add(tx, b"k", "bad", headers={"a": "b"})
+    scene.sink.on_batch = fails_on("bad")
+    scene.export(max_attempts=1)
+    with scene.tm.begin(read_only=True) as tx:
+        ((row, data),) = tx.table("OMIDPY_EXPORT_q").scan()
+    (letter,) = scene.queue.dead_letters()
+    assert row == dead_row(0, 0, letter.seq[0], letter.start_ts, bytes(4))
+    assert decode_content(decode_dead(data[COLUMN])[1]) == (b"k", {"a": "b"}, b'"bad"')
+
+
+def test_what_has_failed_says_how_often(scene: Scene) -> None:
+    """So that an exporter can try something else."""
+    scene.add("bad")
+    attempts: list[int] = []
+
+    def fail(batch: Batch) -> None:
+        attempts.append(batch[0].attempt)
+        raise ValueError
+
+    scene.sink.on_batch = fail
+    scene.export(max_attempts=3)
+    assert attempts == [1, 2, 3]
+
+
+def test_pauses_double_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And batches grow again once they succeed."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.1)
+    patience = Patience(2, draw=lambda: 1.0)
+    pauses = []
+    for _ in range(12):
+        patience.unreachable()
+        pauses.append(patience.pause_s())
+    assert pauses[:3] == [0.2, 0.4, 0.8]
+    assert pauses[-1] == 30.0
+    assert not patience.failed(8)
+    assert patience.max_entries == 4
+    for _ in range(12):
+        patience.succeeded()
+    assert patience.max_entries is None
+    assert not patience.failed(1)
+    assert patience.failed(1)
+
+
+# -- keeping and replay ----------------------------------------------------------------------------
+
+
+def test_what_is_kept_can_be_delivered_again() -> None:
+    """From a moment on; nothing comes twice unless that is asked for."""
+    scene = Scene(keep_s=3600.0)
+    scene.add("first")
+    scene.add("second")
+    scene.export()
+    second = scene.sink.entries[1].commit_ts
+    assert scene.export() == ["first", "second"]
+    scene.queue.replay(second)
+    assert scene.queue.lag().entries == 1
+    assert scene.export() == ["first", "second", "second"]
+
+
+def test_what_is_not_kept_cannot_be_replayed(scene: Scene) -> None:
+    """It says so, instead of replaying nothing."""
+    with pytest.raises(ExportError, match="keeps nothing"):
+        scene.queue.replay(0)
+
+
+def test_what_was_kept_for_long_enough_goes() -> None:
+    """And nothing else: neither what waits, nor what may still commit."""
+    scene = Scene(keep_s=10.0)
+    scene.client.naive._last = 10**15  # time, from here on
+    scene.tm.session.control.raise_number(b"first-timestamp", 10**15)
+    scene.add("old")
+    scene.export()
+    slow = scene.tm.begin()
+    scene.queue.add(slow, b"k", "slow")
+    slow.flush()
+    scene.client.naive._last += 11 * 10**9
+    scene.add("new")
+    purge = scene.queue._look_after()
+    purge()
+    assert len(scene.raw_rows()) == 3, "the low watermark is below all of them"
+    slow.commit()
+    scene.client.naive.raise_low_watermark()
+    scene.export()
+    scene.clock.advance(60)
+    purge()
+    scene.queue.replay(timedelta(seconds=5))
+    assert scene.export() == ["old", "new", "slow", "new", "slow"]
+    with pytest.raises(ExportError, match="is longer ago"):
+        scene.queue.replay(timedelta(seconds=60))
+
+
+def test_exactly_once_and_keeping_do_not_go_together() -> None:
+    """The one deletes the entry in the transaction, the other keeps it."""
+    scene = Scene(keep_s=60.0)
+    with pytest.raises(ExportError, match="without keep_s"):
+        scene.runner(CountsInATable())
+
+
+# -- owners ----------------------------------------------------------------------------------------
+
+
+def test_the_bucket_of_a_living_owner_is_left_alone(scene: Scene) -> None:
+    """Until it gives it back, or its lease has passed without a sign of life."""
+    scene.add(1)
+    first = scene.runner()._crew
+    first.join(with_heart=False)
+    first.look()
+    assert scene.export() == []
+    first.leave()
+    assert scene.export() == [1]
+
+
+def test_an_owner_that_was_paused_notices_before_the_next_batch(scene: Scene) -> None:
+    """It trusts itself for less than its lease."""
+    crew = scene.runner(lease_s=10.0)._crew
+    crew.join(with_heart=False)
+    crew.look()
+    crew.leases[0].check()
+    scene.clock.advance(9.0)
+    with pytest.raises(BucketLost, match="shown no life"):
+        crew.leases[0].check()
+    crew.look()
+    crew.leases[0].check()
+    crew.leave()
+
+
+def test_owners_share_the_buckets() -> None:
+    """One who comes later gets half of them, and gets the rest when the first one leaves."""
+    scene = Scene(buckets=5)
+    first, second = scene.runner(), scene.runner()
+    first._crew.join(with_heart=False)
+    second._crew.join(with_heart=False)
+    first._share_out()
+    assert len(first._crew.leases) == 3
+    second._share_out()
+    assert len(second._crew.leases) == 2
+    third = scene.runner()
+    third._crew.join(with_heart=False)
+    for runner in (first, second, third):
+        runner._share_out()
+    assert [len(one._crew.leases) for one in (first, second, third)] == [2, 2, 1]
+    first._crew.leave()
+    third._crew.leave()
+    second._share_out()
+    assert len(second._crew.leases) == 5
+    second._crew.leave()
+
+
+def test_a_state_is_changed_only_by_who_has_seen_it(scene: Scene) -> None:
+    """X2: and an answer that was lost does not look like somebody else."""
+    rows = BucketRows(
+        scene.tm.session.control,
+        Places.of(scene.tm.session.catalog, QUEUE),
+        scene.queue._definition,
+    )
+    (old,) = rows.read()
+    new = rows.replace(old, msgspec.structs.replace(old.state, epoch=1))
+    assert new is not None
+    assert rows.replace(old, msgspec.structs.replace(old.state, epoch=1)) == new
+    assert rows.replace(old, msgspec.structs.replace(old.state, epoch=2)) is None
+
+
+def wait_while_time_passes(scene: Scene, condition: Callable[[], object]) -> None:
+    """Turn the clock until something is so."""
+
+    def look() -> object:
+        scene.clock.advance(0.1)
+        return condition()
+
+    wait_for(look, 60)
+
+
+def test_threads_deliver_until_they_are_stopped() -> None:
+    """Several buckets, several threads, and entries that come while they run."""
+    scene = Scene(buckets=4)
+    runner = scene.runner(workers=3, max_poll_s=0.05)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        for number in range(50):
+            scene.add(number, key=b"%d" % (number % 7))
+            scene.clock.advance(0.1)
+        wait_while_time_passes(scene, lambda: len(scene.sink.entries) == 50)
+    finally:
+        runner.stop()
+        thread.join()
+    for key in range(7):
+        values = [entry.value for entry in scene.sink.entries if entry.key == b"%d" % key]
+        assert values == sorted(values)
+    assert sum(one.exported for one in runner.tally.read().values()) == 50
+
+
+def test_a_running_exporter_ends_when_its_queue_is_dropped(scene: Scene) -> None:
+    """With an error that says so."""
+    runner = scene.runner(max_poll_s=0.05)
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            runner.run()
+        except NoSuchQueue as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_while_time_passes(scene, lambda: runner._crew.leases)
+    scene.queue.drop()
+    scene.clock.advance(10)
+    wait_while_time_passes(scene, lambda: errors)
+    thread.join()
+    assert "was dropped" in str(errors[0])
+
+
+def test_an_oracle_that_is_down_holds_up_and_loses_nothing(scene: Scene) -> None:
+    """Buckets rest, and go on when it answers again."""
+    scene.add(1)
+    scene.client.oracle.is_dead = True
+    with pytest.raises(OracleUnavailable):
+        scene.export()
+    scene.client.oracle.is_dead = False
+    assert scene.export() == [1]
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+def test_lag_says_what_waits_where() -> None:
+    """By bucket, with who is at it."""
+    scene = Scene(buckets=2)
+    assert scene.queue.lag().oldest_commit_ts is None
+    scene.add(1)
+    scene.add(2)
+    lag = scene.queue.lag()
+    assert (lag.entries, lag.dead_letters) == (2, 0)
+    first = scene.queue.peek(1)[0]
+    assert lag.oldest_commit_ts == first.commit_ts
+    assert sorted(one.entries for one in lag.buckets) == [0, 2]
+    scene.export()
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 2
+
+
+def test_a_look_ahead_takes_nothing(scene: Scene) -> None:
+    """The next ones, in the order in which they will leave."""
+    late = scene.tm.begin()
+    scene.queue.add(late, b"k", "late")
+    scene.add("early", "second")
+    late.commit()
+    assert [entry.value for entry in scene.queue.peek(2)] == ["early", "second"]
+    assert [entry.value for entry in scene.queue.peek()] == ["early", "second", "late"]
+    assert scene.queue.lag().entries == 3
+
+
+def test_a_queue_is_opened_by_many(scene: Scene) -> None:
+    """Each sees what the others did."""
+    scene.add(1)
+    assert ExportQueue.open(scene.tm, QUEUE).run_once(scene.sink, wait_s=0) == 1
+    assert scene.queue.lag().entries == 0
