@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from compactor.display import shown_progress, summary
+from compactor.display import details, shown_progress, summary
 from compactor.environment import Environment, Executors
 from compactor.lag import is_late
 from compactor.metrics import check_target, export
@@ -28,6 +28,9 @@ EXIT_HELD_BACK: Final = 3
 """Done, but something holds the horizon back, so that commits are kept; the report names it."""
 EXIT_LATE: Final = 4
 """The same, and something is behind for longer than `--max-lag`."""
+
+LONG_RUN_S: Final = 10.0
+"""Of a run that took so long everybody wants to know where the time went."""
 
 MakeExecutors: TypeAlias = Callable[[Store, Clock], Executors]
 
@@ -84,13 +87,26 @@ def ask_oracle(store: Store, tso: str) -> Asked:
         return Asked(drawn_ts, zookeeper.read_omid_ceiling(session, address) or 0)
 
 
-def show(report: Report, options: Options, *, report_path: str | None, as_json: bool) -> int:
-    """Write the report to its file, and to stdout as JSON or for a person; return the exit code."""
+def show(
+    report: Report,
+    options: Options,
+    *,
+    report_path: str | None,
+    as_json: bool,
+    is_detailed: bool = False,
+) -> int:
+    """Write the report to its file, and to stdout as JSON or for a person; return the exit code.
+
+    What was done to each table goes to stderr, if it is asked for or the run was long.
+    """
     code = exit_code_of(report, options)
     if options.metrics is not None and not report.dry_run:
         export(options.metrics, report, exit_code=code, now_s=time.time())
     if report_path is not None:
         Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
+    if is_detailed or report.seconds >= LONG_RUN_S:
+        for line in details(report):
+            print(f"compaction: {line}", file=sys.stderr, flush=True)
     print(report.json() if as_json else summary(report), flush=True)
     return code
 

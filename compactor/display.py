@@ -15,6 +15,7 @@ from compactor.report import Held, Report
 from omidpy.base.clock import Clock
 
 if TYPE_CHECKING:
+    from compactor.environment import Passed
     from compactor.environment import Progress as RunProgress
 
 LATEST_MS: Final = 253_402_300_799_000
@@ -38,7 +39,7 @@ class LineProgress:
         """Write one line."""
         print(f"compaction: {text}", file=self._stream, flush=True)
 
-    def update(self, done: int, total: int, rows: int) -> None:
+    def update(self, done: int, total: int, passed: Passed) -> None:
         """Write a line if the last one is old, or if this is the end."""
         now_s = self._clock.monotonic_s()
         is_end = done == total != self._ended_at
@@ -46,8 +47,11 @@ class LineProgress:
             return
         self._last_s = now_s
         self._ended_at = total if is_end else 0
-        rate = rows / max(now_s - self._started_s, 0.001)
-        self.note(f"{done} of {total} ranges, {rows:,} rows, {rate:,.0f} rows/s")
+        rate = passed.rows / max(now_s - self._started_s, 0.001)
+        self.note(
+            f"{done} of {total} ranges, {passed.rows:,} rows, {passed.cells:,} cells, "
+            f"{size_text(passed.size_bytes)}, {passed.healed:,} healed, {rate:,.0f} rows/s"
+        )
 
 
 @contextmanager
@@ -63,11 +67,11 @@ def shown_progress(clock: Clock) -> Iterator[RunProgress]:
         rich.TextColumn("[bold]ranges"),
         rich.BarColumn(),
         rich.MofNCompleteColumn(),
-        rich.TextColumn("{task.fields[rows]:,} rows, {task.fields[rate]:,.0f} rows/s"),
+        rich.TextColumn("{task.fields[passed]}"),
         rich.TimeElapsedColumn(),
     )
     with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("ranges", total=None, rows=0, rate=0.0)
+        task = bar.add_task("ranges", total=None, passed="")
         started_s = clock.monotonic_s()
 
         class BarProgress:
@@ -76,9 +80,13 @@ def shown_progress(clock: Clock) -> Iterator[RunProgress]:
             def note(self, text: str) -> None:
                 bar.console.print(text, markup=False, highlight=False)
 
-            def update(self, done: int, total: int, rows: int) -> None:
-                rate = rows / max(clock.monotonic_s() - started_s, 0.001)
-                bar.update(task, completed=done, total=total, rows=rows, rate=rate)
+            def update(self, done: int, total: int, passed: Passed) -> None:
+                rate = passed.rows / max(clock.monotonic_s() - started_s, 0.001)
+                text = (
+                    f"{passed.rows:,} rows, {size_text(passed.size_bytes)}, {passed.healed:,} "
+                    f"healed, {rate:,.0f} rows/s"
+                )
+                bar.update(task, completed=done, total=total, passed=text)
 
         yield BarProgress()
 
@@ -110,6 +118,31 @@ def summary(report: Report) -> str:
     ]
     lines += [f"  {held_text(held)}" for held in report.holds]
     return "\n".join(lines)
+
+
+def details(report: Report) -> Iterator[str]:
+    """Yield what a run did to each table, and which ranges took longest, as a person reads it."""
+    for one in report.tables:
+        yield (
+            f"{one.table}: {one.ranges:,} ranges, {one.rows_read:,} rows, {one.cells_read:,} cells "
+            f"and {size_text(one.bytes_read)} read, {one.cells_healed:,} cells healed, "
+            f"{one.cells_dropped:,} cells and {size_text(one.bytes_dropped)} dropped, "
+            f"{one.seconds:,.1f} s of tasks"
+        )
+        for slow in one.slowest:
+            yield (
+                f"  [{slow.start or 'start'}, {slow.end or 'end'}) took {slow.seconds:,.1f} s for "
+                f"{slow.rows_read:,} rows"
+            )
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size as a person reads it, in units of ten."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:,.0f} {unit}" if unit == "bytes" else f"{size_bytes:,.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:,.1f} TB"
 
 
 def held_text(held: Held) -> str:

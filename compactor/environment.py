@@ -6,17 +6,35 @@ process, `job.py` on Spark, and a test with a clock that it turns by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from compactor.prune import PruneResult, PruneTask
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
 from compactor.timestamps import NOBODY, Asked
 from omidpy.base.clock import Clock
 
-OnProgress: TypeAlias = Callable[[int, int], None]
-"""Called with the number of ranges done and of rows read so far."""
+
+class Passed(NamedTuple):
+    """What passes have come to so far."""
+
+    rows: int = 0
+    cells: int = 0
+    size_bytes: int = 0
+    healed: int = 0
+
+    @classmethod
+    def by(cls, results: Iterable[RangeResult]) -> Passed:
+        """Return what some passes came to."""
+        counts = [
+            (one.rows_read, one.cells_read, one.bytes_read, one.cells_healed) for one in results
+        ]
+        return cls(*map(sum, zip(*counts, strict=True))) if counts else cls()
+
+
+OnProgress: TypeAlias = Callable[[int, Passed], None]
+"""Called with the number of ranges done, and with what was passed over so far."""
 
 ExecuteRanges: TypeAlias = Callable[[Sequence[RangeTask], OnProgress], Sequence[RangeResult]]
 """Passes over ranges, in any order and anywhere, and returns one result for each."""
@@ -42,8 +60,8 @@ class Progress(Protocol):
         """Show one line."""
         ...
 
-    def update(self, done: int, total: int, rows: int) -> None:
-        """Show that `done` of `total` ranges are done, with `rows` rows read."""
+    def update(self, done: int, total: int, passed: Passed) -> None:
+        """Show that `done` of `total` ranges are done, and what was passed over."""
         ...
 
 
@@ -53,7 +71,7 @@ class NoProgress:
     def note(self, text: str) -> None:
         """Do nothing."""
 
-    def update(self, done: int, total: int, rows: int) -> None:
+    def update(self, done: int, total: int, passed: Passed) -> None:
         """Do nothing."""
 
 

@@ -28,7 +28,7 @@ from compactor.command import (
     exit_code,
     show,
 )
-from compactor.environment import ExecuteRanges, Executors, OnProgress
+from compactor.environment import ExecuteRanges, Executors, OnProgress, Passed
 from compactor.options import (
     AUTO,
     DEFAULT_GRACE,
@@ -86,7 +86,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         finally:
             context.stop()
-        return show(report, options, report_path=words.report, as_json=words.json)
+        return show(
+            report,
+            options,
+            report_path=words.report,
+            as_json=words.json,
+            is_detailed=True,
+        )
     except OmidError as error:
         return exit_code(error)
 
@@ -280,22 +286,25 @@ def ranges_on_spark(context: SparkContext, store: Store) -> ExecuteRanges:
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
         at_once = min(len(tasks), context.defaultParallelism)
         tasks = [replace(task, pacing=task.pacing.shared_by(at_once)) for task in tasks]
+        # Spark hands them over as each task ends.
         done: Any = context.accumulator(0)
-        rows: Any = context.accumulator(0)
+        counts: list[Any] = [context.accumulator(0) for _ in Passed()]
 
         def pass_and_count(task: RangeTask) -> RangeResult:
             result = pass_on_worker(store_url, task)
             done.add(1)
-            rows.add(result.rows_read)
+            for total, count in zip(counts, Passed.by([result]), strict=True):
+                total.add(count)
             return result
 
         ranges = context.parallelize(tasks, len(tasks)).map(pass_and_count)
         with ThreadPoolExecutor(1) as thread:
             job = thread.submit(ranges.collect)
             while not wait_for([job], PROGRESS_EVERY_S).done:
-                on_progress(min(done.value, len(tasks)), rows.value)
+                passed = Passed(*(total.value for total in counts))
+                on_progress(min(done.value, len(tasks)), passed)
             results = result_of(job.result)
-        on_progress(len(tasks), sum(result.rows_read for result in results))
+        on_progress(len(tasks), Passed.by(results))
         return results
 
     return execute

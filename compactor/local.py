@@ -14,6 +14,7 @@ from compactor.environment import (
     Executors,
     NoProgress,
     OnProgress,
+    Passed,
     Progress,
 )
 from compactor.options import Options
@@ -43,7 +44,7 @@ def ranges_here(
             range_pass = pass_type(store, task, clock=clock, on_step=on_step)
             range_pass.pacer = pacer
             results.append(range_pass.run())
-            on_progress(len(results), sum(result.rows_read for result in results))
+            on_progress(len(results), Passed.by(results))
         return results
 
     return execute

@@ -29,7 +29,7 @@ import msgspec
 
 from compactor.collection import COLLECTION_STEPS, Collection
 from compactor.cutting import Cutting, rows_read_lately
-from compactor.environment import Environment
+from compactor.environment import Environment, Passed
 from compactor.graces import ClaimAges
 from compactor.horizon import (
     HOLE,
@@ -350,10 +350,10 @@ class Compaction:
         if not tasks:
             return []
         total = len(tasks)
-        self.progress.update(0, total, 0)
+        self.progress.update(0, total, Passed())
 
-        def on_progress(done: int, rows: int) -> None:
-            self.progress.update(done, total, rows)
+        def on_progress(done: int, passed: Passed) -> None:
+            self.progress.update(done, total, passed)
 
         return list(self.execute_ranges(tasks, on_progress))
 

@@ -124,6 +124,9 @@ class RangeResult:
     task: RangeTask
     rows_read: int = 0
     cells_read: int = 0
+    bytes_read: int = 0
+    """Keys and values."""
+    seconds: float = 0.0
     cells_healed: int = 0
     transactions_invalidated: int = 0
     cells_dropped: int = 0
@@ -183,6 +186,7 @@ class RehearsedCommitTable(InvalidationCounter):
 class _Tally:
     rows_read: int = 0
     cells_read: int = 0
+    bytes_read: int = 0
     cells_healed: int = 0
     cells_dropped: int = 0
     bytes_dropped: int = 0
@@ -220,6 +224,7 @@ class RangePass:
         claim.
         """
         tally = _Tally()
+        began_s = self.clock.monotonic_s()
         claim = None
         try:
             if self.pacer.is_over():
@@ -231,7 +236,9 @@ class RangePass:
                     break
                 self.on_step("page-read")
                 self._pass_page(page, tally)
-                self.pacer.pause(rows=len(page), size_bytes=page_bytes(page))
+                size_bytes = page_bytes(page)
+                tally.bytes_read += size_bytes
+                self.pacer.pause(rows=len(page), size_bytes=size_bytes)
             if self._doubts:
                 self.obstacles.add(Doubts, self._doubts.reason(self.task.table))
             if not self.obstacles:
@@ -244,6 +251,8 @@ class RangePass:
             self.task,
             rows_read=tally.rows_read,
             cells_read=tally.cells_read,
+            bytes_read=tally.bytes_read,
+            seconds=self.clock.monotonic_s() - began_s,
             cells_healed=tally.cells_healed,
             transactions_invalidated=len(self.commit_table.created),
             cells_dropped=tally.cells_dropped,

@@ -52,6 +52,16 @@ class Held(msgspec.Struct, frozen=True):
     """Wall time."""
 
 
+class RangeReport(msgspec.Struct, frozen=True):
+    """How long the pass over a range took."""
+
+    start: str
+    """First row, in hexadecimal, as in `Laggard`."""
+    end: str
+    seconds: float
+    rows_read: int
+
+
 class TableReport(msgspec.Struct, frozen=True):
     """What one run did to a table, or would do."""
 
@@ -60,6 +70,14 @@ class TableReport(msgspec.Struct, frozen=True):
     cells_healed: int = 0
     cells_dropped: int = 0
     bytes_dropped: int = 0
+    ranges: int = 0
+    cells_read: int = 0
+    bytes_read: int = 0
+    """Keys and values."""
+    seconds: float = 0.0
+    """Of all tasks together."""
+    slowest: Sequence[RangeReport] = ()
+    """The ranges that took longest."""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from compactor.lag import TimestampAges, holds_of
 from compactor.range_pass import RangeResult
 from compactor.rehearsal import Rehearsed
-from compactor.report import Laggard, Report, TableReport
+from compactor.report import Laggard, RangeReport, Report, TableReport
 from compactor.slices import Pruned
 from omidpy.base.ages import Ages
 from omidpy.base.clock import Clock
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Timestamp
+
+SLOWEST: Final = 3
+"""Ranges of a table that are named."""
 
 
 class Outcome(NamedTuple):
@@ -70,6 +73,22 @@ def summed(
     )
 
 
+def slowest(results: Sequence[RangeResult]) -> list[RangeReport]:
+    """Return the ranges that took longest, the longest first; none if there is only one."""
+    if len(results) == 1:
+        return []
+    longest = sorted(results, key=lambda one: one.seconds, reverse=True)[:SLOWEST]
+    return [
+        RangeReport(
+            one.task.key_range.start.hex(),
+            one.task.key_range.end.hex(),
+            round(one.seconds, 3),
+            one.rows_read,
+        )
+        for one in longest
+    ]
+
+
 def by_table(results: Iterable[RangeResult]) -> list[TableReport]:
     """Return what was done to each table, by name."""
 
@@ -87,6 +106,11 @@ def by_table(results: Iterable[RangeResult]) -> list[TableReport]:
                     sum(one.cells_healed for one in of_table),
                     sum(one.cells_dropped for one in of_table),
                     sum(one.bytes_dropped for one in of_table),
+                    ranges=len(of_table),
+                    cells_read=sum(one.cells_read for one in of_table),
+                    bytes_read=sum(one.bytes_read for one in of_table),
+                    seconds=round(sum(one.seconds for one in of_table), 3),
+                    slowest=slowest(of_table),
                 )
             )
     return found

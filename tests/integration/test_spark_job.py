@@ -92,7 +92,8 @@ def check_work(url: str, folder: Path) -> None:
     assert (report["rows_read"], report["cells_healed"]) == (3, 3)
     assert (report["transactions_invalidated"], report["cells_dropped"]) == (1, 1)
     assert (report["entries_pruned"], report["laggards"]) == (3, [])
-    assert "4 of 4 ranges" in ran.stderr
+    assert "4 of 4 ranges, 3 rows, 4 cells, " in ran.stderr
+    assert "t: 3 ranges, 3 rows, 4 cells and " in ran.stderr
     said = [line for line in ran.stderr.splitlines() if not line.startswith("compaction: ")]
     assert not [line for line in said if "Spark" in line or " WARN " in line], "nothing of its own"
     assert (folder / "r.json").read_text() == ran.stdout
