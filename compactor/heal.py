@@ -74,6 +74,8 @@ class Scope(NamedTuple):
     """Versions that writers without transactions use: nothing of theirs is forbidden or dropped."""
     newest: int = MAX_VERSION
     """No commit timestamp can be above it."""
+    sees_whole_rows: bool = True
+    """Else a row has the versions of a span alone, and nothing is said of its old ones."""
 
     def max_version(self) -> int:
         """Return the exclusive bound of versions with base(version) <= L, checkpoints included."""
@@ -185,6 +187,15 @@ class Orphan(NamedTuple):
     qualifier: bytes
 
 
+class Later(NamedTuple):
+    """Something may go from a row at a higher horizon than this one."""
+
+    version: int
+    """A version of the row, by which it is found again."""
+    commit_ts: int
+    """Not at a horizon up to this one."""
+
+
 class RowPlan(NamedTuple):
     """What is to be done to one row."""
 
@@ -203,6 +214,8 @@ class RowPlan(NamedTuple):
     undecided: Sequence[Cell] = ()
     """Cells that stay because nobody could find out what became of their transaction: while there
     is one, its range is not healed."""
+    later: Later | None = None
+    """None: what stays now, and was seen, stays at any horizon."""
 
     def is_empty(self) -> bool:
         """Say whether the row is to be left as it is."""
@@ -277,7 +290,11 @@ def plan_row(row: ExaminedRow, resolved: Mapping[Cell, Timestamp | None], scope:
         if not is_healed:
             unhealed.append((cell, commit_ts))
     staying = [*row.foreign, *row.unreadable, *undecided, *unseen]
-    superseded, tops, markers = collect(committed, staying, scope.drop_horizon)
+    later = None
+    superseded, tops, markers = NOTHING
+    if scope.sees_whole_rows and not _is_single(committed):
+        superseded, tops, markers = collect(committed, staying, scope.drop_horizon)
+        later = _later(committed, staying, (*superseded, *tops, *markers), scope.drop_horizon)
     # Those that go in a later phase too: until then they must not depend on their entry.
     heals = [
         Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
@@ -296,6 +313,7 @@ def plan_row(row: ExaminedRow, resolved: Mapping[Cell, Timestamp | None], scope:
         row.legacy_shadows,
         unseen,
         undecided,
+        later,
     )
 
 
@@ -324,6 +342,32 @@ class Collected(NamedTuple):
 
 
 NOTHING: Final = Collected()
+
+
+def _is_single(committed: Sequence[tuple[Cell, int]]) -> bool:
+    """Say whether every column has one version, and shows it: nothing of that ever goes."""
+    column: tuple[bytes, bytes] | None = None
+    for cell, _ in committed:
+        if cell[1:3] == column or is_tombstone(cell[4]) or cell[2] == FAMILY_MARKER_QUALIFIER:
+            return False
+        column = cell[1:3]
+    return True
+
+
+def _later(
+    committed: Sequence[tuple[Cell, int]],
+    staying: Sequence[Cell],
+    going: Sequence[Cell],
+    horizon: int,
+) -> Later | None:
+    """Say whether more of a row goes at a higher horizon, once what goes now has gone."""
+    gone = set(going)
+    rest = [one for one in committed if one[0] not in gone]
+    if not any(collect(rest, staying, MAX_VERSION)):
+        return None
+    # What goes depends on which versions were committed below the horizon, and on nothing else.
+    commits = [commit_ts for _, commit_ts in committed if commit_ts >= horizon]
+    return Later(max(cell[3] for cell, _ in rest), min(commits, default=horizon))
 
 
 def collect(

@@ -31,6 +31,7 @@ from compactor.command import (
 from compactor.environment import ExecuteRanges, Executors, OnProgress, Passed
 from compactor.options import (
     AUTO,
+    DEFAULT_COLLECT_EVERY,
     DEFAULT_GRACE,
     DEFAULT_INVALIDATION_GRACE,
     DEFAULT_RETENTION,
@@ -75,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             until=words.until,
             ranges_per_region=words.ranges_per_region,
             table_options=words.table_option,
+            should_collect=words.collect,
+            collect_every=words.collect_every,
         )
         check_targets(words.report, options)
         check_store(words.store)
@@ -134,6 +137,19 @@ def parser() -> argparse.ArgumentParser:
         help="how far back snapshots stay readable (default: %(default)s)",
     )
     made.add_argument("--wait", action="store_true", help="sleep until this run's claims count")
+    made.add_argument(
+        "--collect",
+        action="store_true",
+        help="read every version, not only those behind the last claims",
+    )
+    made.add_argument(
+        "--collect-every",
+        metavar="N",
+        type=int,
+        default=DEFAULT_COLLECT_EVERY,
+        help="each how many-th pass over a range does so by itself; 0 for none (default: "
+        "%(default)s)",
+    )
     made.add_argument("--dry-run", action="store_true", help="count, and write nothing")
     made.add_argument(
         "--max-lag", metavar="TIME", help="exit with 4 if rows are behind for longer than this"

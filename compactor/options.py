@@ -22,6 +22,8 @@ DEFAULT_INVALIDATION_GRACE: Final = "24h"
 DEFAULT_RETENTION: Final = "24h"
 AUTO: Final = "auto"
 MOST_RANGES: Final = 1000
+DEFAULT_COLLECT_EVERY: Final = 7
+"""A nightly job looks at every cell once a week."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,18 @@ class Options:
     """Settings by table, which go before what the tables' own attributes say."""
     resting: Mapping[str, str] = field(default_factory=dict)
     """Tables of ours that are not due, and why."""
+    should_collect: bool = False
+    """Read every range whole, whatever earlier passes have claimed."""
+    collect_every: int = DEFAULT_COLLECT_EVERY
+    """Each how many-th pass over a range reads it whole; 0 is none for this reason alone."""
     commit_table: str = COMMIT_TABLE
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
         if self.tables is not None and self.exclude:
             raise UsageError("--tables and --exclude were both given; give one of them")
+        if self.collect_every < 0:
+            raise UsageError(f"--collect-every is {self.collect_every}; use 0 or more")
         for name, seconds in (
             ("--grace", self.grace_s),
             ("--invalidation-grace", self.invalidation_grace_s),
@@ -196,6 +204,8 @@ def options_from_words(
     until: str | None = None,
     table_options: Iterable[str] = (),
     ranges_per_region: str = AUTO,
+    should_collect: bool = False,
+    collect_every: int = DEFAULT_COLLECT_EVERY,
 ) -> Options:
     """Return the options that a command line asks for."""
     return Options(
@@ -217,4 +227,6 @@ def options_from_words(
         until=None if until is None else parse_window(until, name="--until"),
         ranges_per_region=parse_ranges(ranges_per_region),
         table_options=parse_table_options(table_options),
+        should_collect=should_collect,
+        collect_every=collect_every,
     )

@@ -51,8 +51,9 @@ from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, Report
 from compactor.schedule import Schedule, schedule
 from compactor.slices import Ends, Pruned, count, find_ends, out_of_time, prune
+from compactor.spans import PastPasses
 from compactor.summing import Outcome, summed
-from compactor.tasks import missed_tasks, region_tasks
+from compactor.tasks import missed_tasks, narrowed, region_tasks
 from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import ask, stretches
 from omidpy.base.tables import CONTROL_TABLE
@@ -178,6 +179,7 @@ class Compaction:
         base_task = self.base_task(low_watermark, drop_horizon)
         tasks = region_tasks(self.store, standings, self.options, base_task)
         tasks = self.cutting().cut(self.store, tasks)
+        tasks = narrowed(tasks, self.past_passes(standings), self.options)
         results = self.pass_over(self.schedule.ordered(tasks))
         self.on_step("ranges-passed")
         had_tables = bool(owned(standings))
@@ -344,6 +346,10 @@ class Compaction:
         )
 
     # -- steps 4 and 5: the ranges -------------------------------------------------------------
+
+    def past_passes(self, standings: Iterable[TableStanding]) -> PastPasses:
+        """Return what passes may rest on: claims on the tables as they are, of any age."""
+        return PastPasses(self.usable(standings, self.watermarks.claims()))
 
     def pass_over(self, tasks: Sequence[RangeTask]) -> list[RangeResult]:
         """Have the ranges passed over, and wait for all of them."""

@@ -1,8 +1,10 @@
-"""One range of rows: read whole, resolved, healed, cleaned, and only then claimed.
+"""One range of rows: read, resolved, healed, cleaned, and only then claimed.
 
 The claim says that every cell of the range with base(version) <= L is healed or gone, so its order
 is the proof (I6): L was read before the scan began, every cell is seen by the scan, what became of
 each is final (committed, or durably invalidated), and every write is acknowledged before the claim.
+
+What a claim says already needs no second look: then a span of versions is read (`spans.py`).
 
 A cell about which nothing can be found out, or a region that does not answer, is an obstacle: then
 there is no claim, and the result says why.
@@ -33,6 +35,7 @@ from compactor.heal import (
 )
 from compactor.obstacles import Doubts, Obstacles, malformed_shadow, undecided_cell
 from compactor.pacing import UNPACED, Pacer, Pacing, page_bytes
+from compactor.spans import WHOLE, Span
 from omidpy.base.cells import LONG_BYTES
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
@@ -43,7 +46,7 @@ from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.facts.sightings import NO_DOUBT
 from omidpy.facts.watermarks import Claim, Watermarks
-from omidpy.model import MAX_VERSION, Cell, KeyRange, Timestamp, base
+from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, Timestamp, base
 from omidpy.reading.resolution import CellResolver, TableCell
 from omidpy.reading.visibility import Resolution
 from omidpy.storage.base import (
@@ -104,6 +107,8 @@ class RangeTask:
     """Of versions at or below it absence of a commit proves nothing."""
     pacing: Pacing = UNPACED
     """How fast it may be read, and until when."""
+    span: Span = WHOLE
+    """Which of its versions are read."""
 
     def scope(self) -> Scope:
         """Return which cells may be judged."""
@@ -114,6 +119,7 @@ class RangeTask:
             self.drop_horizon,
             self.plain,
             self.newest,
+            self.span.is_collecting,
         )
 
 
@@ -192,6 +198,10 @@ class _Tally:
     bytes_dropped: int = 0
     foreign_cells: int = 0
     unseen_cells: int = 0
+    settled: int = MAX_VERSION
+    """A row without a version from here on has nothing to drop, at any horizon."""
+    collected: int = MAX_VERSION
+    """No row has anything to drop at a horizon up to this one."""
 
 
 class RangePass:
@@ -212,6 +222,7 @@ class RangePass:
         self.obstacles = Obstacles()
         self._unreadable: dict[Timestamp, str] = {}
         self._doubts = Doubts()
+        self._tally = _Tally()
 
     def run(self) -> RangeResult:
         """Pass over the range and claim it, unless there is an obstacle.
@@ -223,7 +234,7 @@ class RangePass:
         for the transactions to invalidate, 1 to 6 writes a page that has something to write, 1
         claim.
         """
-        tally = _Tally()
+        tally = self._tally
         began_s = self.clock.monotonic_s()
         claim = None
         try:
@@ -235,10 +246,8 @@ class RangePass:
                     self.obstacles.add("window", f"{self.task.pacing.over()} before its own end")
                     break
                 self.on_step("page-read")
-                self._pass_page(page, tally)
-                size_bytes = page_bytes(page)
-                tally.bytes_read += size_bytes
-                self.pacer.pause(rows=len(page), size_bytes=size_bytes)
+                tally.rows_read += len(page)
+                self._pass_page(self.read(page), tally)
             if self._doubts:
                 self.obstacles.add(Doubts, self._doubts.reason(self.task.table))
             if not self.obstacles:
@@ -265,14 +274,50 @@ class RangePass:
         )
 
     def pages(self) -> Iterator[list[Row]]:
-        """Read the range: the families of ours, every version up to the last checkpoint of L."""
+        """Read the range: the families of ours, every version up to the last checkpoint of L.
+
+        Of a span, those from its first one on.
+        """
+        first, end = self.task.span.min_version, self.scope.max_version()
+        if first >= end:
+            # Another run has claimed as much with a higher L.
+            return iter(())
         return self.store.scan(
             self.task.table,
             self.task.key_range,
-            columns=[(family, None) for family in sorted(self.task.families)],
-            max_version=self.scope.max_version(),
+            columns=self._columns(),
+            min_version=first,
+            max_version=end,
             page_rows=self.task.pacing.page_rows(PAGE_ROWS),
         )
+
+    def read(self, page: Sequence[Row]) -> Sequence[Row]:
+        """Return what is to be judged of the rows that were found: as found, or each whole."""
+        self._account(page)
+        if self.task.span.is_whole or not self.task.span.is_collecting:
+            return page
+        whole = self.whole_rows(page)
+        self._account(whole)
+        return whole
+
+    def _account(self, rows: Sequence[Row]) -> None:
+        size_bytes = page_bytes(rows)
+        self._tally.cells_read += sum(map(len, rows))
+        self._tally.bytes_read += size_bytes
+        self.pacer.pause(rows=len(rows), size_bytes=size_bytes)
+
+    def whole_rows(self, page: Sequence[Row]) -> list[Row]:
+        """Read the rows of a page again, each whole; one that is gone meanwhile is left out."""
+        rows = self.store.get(
+            self.task.table,
+            [cells[0].row for cells in page],
+            columns=self._columns(),
+            max_version=self.scope.max_version(),
+        )
+        return [cells for cells in rows if cells]
+
+    def _columns(self) -> list[ColumnSpec]:
+        return [(family, None) for family in sorted(self.task.families)]
 
     def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
         """Find, finally, when the unresolved cells of some rows were committed.
@@ -341,6 +386,7 @@ class RangePass:
     def claim(self) -> Claim:
         """Claim the range; everything written before must have been acknowledged (I6)."""
         task = self.task
+        settled, collected = self._remembered(self._tally)
         claim = Claim(
             task.table,
             *task.key_range,
@@ -349,6 +395,9 @@ class RangePass:
             tuple(sorted(task.families)),
             task.run,
             task.incarnation,
+            settled,
+            collected,
+            task.span.passes,
         )
         if not self.task.is_dry_run:
             self.on_step("before-claim")
@@ -358,6 +407,17 @@ class RangePass:
             self.on_step("claimed")
         return claim
 
+    def _remembered(self, tally: _Tally) -> tuple[int, int]:
+        """Return where nothing is left to drop, by versions and by horizons; see `spans.py`."""
+        span, end = self.task.span, self.scope.max_version()
+        if not span.is_collecting and not span.settled_before():
+            return min(tally.settled, span.settled), span.collected
+        collected = min(tally.collected, self.task.low_watermark)
+        if not span.is_collecting and tally.rows_read:
+            # What was found was committed above W, and what it supersedes was not looked at.
+            collected = span.collected
+        return min(tally.settled, end), collected
+
     # -- one page ------------------------------------------------------------------------------
 
     def _pass_page(self, page: Sequence[Row], tally: _Tally) -> None:
@@ -365,6 +425,7 @@ class RangePass:
         resolved = self.resolve(rows)
         self.on_step("page-resolved")
         plans = [plan_row(row, resolved, self.scope) for row in rows]
+        self._remember(page, plans, tally)
         tally.unseen_cells += sum(len(plan.unseen) for plan in plans)
         for cell in (cell for plan in plans for cell in plan.undecided):
             start_ts = base(cell.version)
@@ -375,8 +436,6 @@ class RangePass:
             self.obstacles.add(start_ts, undecided_cell(cell, why))
         plans = [plan for plan in plans if not plan.is_empty()]
         orphans = self._confirmed_orphans(plans)
-        tally.rows_read += len(page)
-        tally.cells_read += sum(map(len, page))
         for row in rows:
             tally.foreign_cells += len(row.foreign)
             for cell in row.malformed:
@@ -423,6 +482,17 @@ class RangePass:
                 "the table was disabled and enabled, or restored, during the pass; the next run "
                 "reads it again"
             )
+
+    def _remember(self, page: Sequence[Row], plans: Sequence[RowPlan], tally: _Tally) -> None:
+        """Note which rows may have something to drop later, and from which horizon on."""
+        if not self.scope.sees_whole_rows:
+            for cells in page:
+                tally.settled = min(tally.settled, base(max(cell[3] for cell in cells)))
+            return
+        for plan in plans:
+            if plan.later is not None:
+                tally.settled = min(tally.settled, base(plan.later.version))
+                tally.collected = min(tally.collected, plan.later.commit_ts)
 
     def apply(self, plans: Sequence[RowPlan]) -> None:
         """Write what the plans say, phase by phase."""

@@ -100,6 +100,10 @@ class Report(msgspec.Struct, frozen=True):
     """The prune horizon after the run: the commit table may have forgotten what is at or below."""
     bytes_dropped: int = 0
     """Keys and values of the cells that `cells_dropped` counts."""
+    ranges: int = 0
+    """Into how many tasks the tables were divided."""
+    ranges_whole: int = 0
+    """In how many of these every version was read, not only those behind the last claims."""
     tables: Sequence[TableReport] = ()
     """What was passed over, by name."""
     low_watermark_age_s: float | None = None

@@ -63,6 +63,10 @@ def summed(
         low_watermark=outcome.low_watermark,
         horizon=outcome.horizon,
         bytes_dropped=sum(table.bytes_dropped for table in tables),
+        ranges=sum(bool(result.task.families) for result in results),
+        ranges_whole=sum(
+            bool(result.task.families) and result.task.span.is_whole for result in results
+        ),
         tables=tables,
         low_watermark_age_s=ages.age_s(outcome.low_watermark),
         horizon_age_s=ages.age_s(outcome.horizon),

@@ -2,7 +2,7 @@
 
 Regions are only how the work is divided.  What a second list of tables shows that no task has tried
 is passed over too: tables that appeared or were made anew, rows, and families that were marked
-meanwhile.
+meanwhile.  What is found only then is read whole.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from compactor.horizon import claims_by_table, relevant, uncovered
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned
 from compactor.range_pass import RangeResult, RangeTask
+from compactor.spans import PastPasses
 from omidpy.errors import NoSuchTable, StorageError
 from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange
@@ -39,6 +40,30 @@ def region_tasks(
             regions = [KeyRange()]
         tasks += [_task(base_task, standing, region) for region in regions]
     return tasks
+
+
+def narrowed(tasks: Sequence[RangeTask], past: PastPasses, options: Options) -> list[RangeTask]:
+    """Return tasks that read no more than what earlier claims leave to be read.
+
+    Args:
+        tasks: They read everything.
+        past: What earlier passes have claimed of these very tables.
+        options: Whether everything shall be read, and how often.
+    """
+    if options.should_collect:
+        return list(tasks)
+    return [
+        replace(
+            task,
+            span=past.span(
+                task.table,
+                task.key_range,
+                drop_horizon=task.drop_horizon,
+                collect_every=options.collect_every,
+            ),
+        )
+        for task in tasks
+    ]
 
 
 def missed_tasks(

@@ -66,6 +66,18 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Sleep until this run's claims count.")
     ] = False,
+    collect: Annotated[
+        bool,
+        typer.Option(
+            "--collect", help="Read every version, not only those behind the last claims."
+        ),
+    ] = False,
+    collect_every: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Each how many-th pass over a range does so by itself; 0 for none."
+        ),
+    ] = 7,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
     max_lag: Annotated[
         str | None,
@@ -145,6 +157,8 @@ def run(
         until=until,
         ranges_per_region=ranges_per_region,
         table_options=table_option or (),
+        should_collect=collect,
+        collect_every=collect_every,
     )
     check_targets(report, options)
     done = compact_address(store, tso, options, executors_here)

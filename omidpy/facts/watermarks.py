@@ -75,6 +75,12 @@ class Claim(msgspec.Struct, frozen=True):
     """The run whose stamps say how old it is; of an early version's nobody can say."""
     incarnation: str = ""
     """Which table of this name the pass was told to go over; empty where the table did not say."""
+    settled: int = 0
+    """A row without a version from here on has nothing to drop, at any collection horizon."""
+    collected: int = 0
+    """No row has anything to drop at a collection horizon up to this one."""
+    passes: int = 0
+    """How many passes in a row, up to this claim, did not read the range whole."""
 
     @property
     def key_range(self) -> KeyRange:
@@ -146,16 +152,26 @@ class Watermarks:
         """Record a claim; every heal it rests on must have been acknowledged (I6).
 
         A claim for the same range and watermark keeps its first run: it was true then already.  But
-        one that cannot be read, or that names no run, proves nothing and never grows old.
+        one that cannot be read, or that names no run, proves nothing and never grows old.  What
+        both remember of old versions is true, so that the better of the two stays.
 
         Cost: 1 durable write, 2 and 1 get where there is such a claim.
         """
-        row, encoded = claim.row(), encode_document(claim)
-        if self._control.replace(row, None, encoded):
+        row = claim.row()
+        if self._control.replace(row, None, encode_document(claim)):
             return
         raw = self._control.read(row)
         found = self._decoded(row, raw, Claim, otherwise=claim)
-        if found is claim or found.row() != row or not found.run:
+        if found is not claim and found.row() == row and found.run:
+            claim = msgspec.structs.replace(
+                found,
+                settled=max(found.settled, claim.settled),
+                collected=max(found.collected, claim.collected),
+                passes=min(found.passes, claim.passes),
+            )
+        encoded = encode_document(claim)
+        if encoded != raw:
+            # Another run may be faster; then what it says is true as well.
             self._control.replace(row, raw, encoded)
 
     def claims(self) -> list[Claim]:

@@ -910,6 +910,8 @@ def test_report_has_exactly_the_promised_keys(world: World) -> None:
         "low_watermark",
         "horizon",
         "bytes_dropped",
+        "ranges",
+        "ranges_whole",
         "tables",
         "low_watermark_age_s",
         "horizon_age_s",

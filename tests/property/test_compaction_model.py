@@ -172,3 +172,58 @@ def test_fully_collected_row_keeps_one_version_a_column_and_no_tombstone(
     assert shown == {qualifier: cell.value for qualifier, cell in tops.items()}
     assert not any(is_tombstone(cell.value) for cell in tops.values())
     assert len(row.data) <= 2 * len(tops)
+
+
+STAGES: Final = st.lists(
+    st.tuples(st.sampled_from(SNAPSHOTS), st.sampled_from(SNAPSHOTS), st.booleans(), st.booleans()),
+    min_size=2,
+    max_size=5,
+)
+"""For each run: L, the horizon allowed, whether it reads all, and whether it is rehearsed."""
+
+
+@given(histories(), STAGES)
+def test_runs_over_spans_come_to_what_runs_come_to_that_read_all(
+    transactions: list[Transaction], stages: list[tuple[int, int, bool, bool]]
+) -> None:
+    """I5, I6 and I10: nothing is missed, and nothing dropped too soon, whichever runs read all.
+
+    Each transaction is written just before L passes it, as late as it may be.
+    """
+    world, twin = World(MemoryStore(), low_watermark=0), World(MemoryStore(), low_watermark=0)
+    world.table()
+    twin.table()
+    taken = {transaction.start_ts for transaction in transactions}
+    snapshots = [at for at in (*SNAPSHOTS, 2000) if at not in taken]
+    low_watermark = horizon = 0
+    for number, (next_low_watermark, allowed, is_whole, is_rehearsed) in enumerate(stages):
+        passed = range(low_watermark + 1, next_low_watermark + 1)
+        low_watermark = max(low_watermark, next_low_watermark)
+        horizon = max(horizon, min(low_watermark, allowed))
+        new = [one for one in transactions if one.start_ts in passed]
+        for one in (world, twin):
+            play(one, new, low_watermark=low_watermark)
+            sample = b'{"elapsed_ms":%d,"wall_ms":0,"last_issued_ts":%d}'
+            elapsed_ms = 20_000 * number
+            for row_ms in (elapsed_ms, elapsed_ms + 10_000):
+                one.control.write(b"sample/%020d" % row_ms, sample % (row_ms, horizon))
+        before = {at: world.visible(ROW, at) for at in snapshots}
+        options = replace(
+            ALL_AT_ONCE, retention_s=5.0, should_wait=True, should_collect=is_whole, collect_every=0
+        )
+        told = world.compact(replace(options, is_dry_run=True)) if is_rehearsed else None
+        done = world.compact(options)
+        if told is not None:
+            assert (told.cells_read, told.cells_healed, told.cells_dropped) == (
+                done.cells_read,
+                done.cells_healed,
+                done.cells_dropped,
+            )
+        twin.compact(replace(options, should_collect=True))
+        check_clean(
+            world, [one for one in transactions if one.start_ts <= low_watermark], low_watermark
+        )
+        for at in snapshots:
+            assert at < horizon or world.visible(ROW, at) == before[at]
+        assert world.image()["t"] == twin.image()["t"]
+        assert world.entries() == twin.entries()

@@ -152,8 +152,8 @@ def test_cuts_of_the_last_run_are_taken_again(world: World) -> None:
     world.compact(FOUR)
     before = ranges(world)
     samples(world)
-    world.put(b"0000000001", 20_000)
-    world.enter(20_000, 10**5 + ROWS)
+    world.put(b"0000000001", 10**6 + 50)
+    world.enter(10**6 + 50, 10**6 + 100)
     world.set_low_watermark(2 * 10**6)
     assert world.compact(FOUR).cells_healed == 1
     assert ranges(world) == before

@@ -171,8 +171,8 @@ def test_what_was_claimed_of_a_table_counts_no_more_once_it_was_restored(
 
 def test_a_table_that_is_restored_during_a_pass_loses_nothing(world: Restoring) -> None:
     """The look for entries came before the restore, so that it says nothing of what is there."""
-    world.put(b"z", 910)
-    snapshot = world.committed(900)
+    world.put(b"z", 1910)
+    snapshot = world.committed(1900)
     world.set_low_watermark(2000)
 
     def restore_once(step: str) -> None:
@@ -181,7 +181,7 @@ def test_a_table_that_is_restored_during_a_pass_loses_nothing(world: Restoring) 
 
     report = world.compact(on_step=restore_once)
 
-    assert [cell.version for cell in world.cells()] == [900, 910]
+    assert [cell.version for cell in world.cells()] == [1900, 1910]
     assert "during the pass" in report.laggards[0].reason
 
 
