@@ -1,0 +1,212 @@
+"""Compactors are killed on HBase while regions change, and while clients of Omid's write and die.
+
+After each death the table's regions are split, moved or merged, and a plain run finishes.  What the
+clients were told is then held against the cells as the store has them, and Omid's client must read
+the same.  On a file, and by steps alone: `test_compaction_processes.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import Final
+
+import pytest
+
+import omidpy
+from compactor.local import compact
+from compactor.plan import STEPS
+from omidpy.facts.commit_table import CommitTable
+from omidpy.manager import TransactionManager
+from omidpy.storage.base import Store
+from tests.machines.hbase import HBase
+from tests.machines.java import JavaDriver, JavaError
+from tests.machines.java_client import JavaManager, JavaTransaction
+from tests.machines.java_world import shared_store
+from tests.machines.mortal_compactor import compact_and_die
+from tests.machines.processes import tso_server
+from tests.machines.waiting import wait_for
+from tests.machines.workload import DEADLINE_S, NO_GRACES, leftovers
+
+pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.java]
+
+TABLE: Final = "kills"
+MIDDLE: Final = b"m"
+COLUMN: Final = b"cf:q"
+BY_DAY: Final = ("page-resolved", "before-claim", "horizon-raised")
+AGE: Final = "1s"
+"""The oracle's low watermark follows the writers at this distance."""
+
+DEATHS: Final = {1: "after_commit", 2: "before_commit", 3: "before_completion"}
+"""Of every five transactions, how far these come; see `Mortality.Point` in the driver."""
+
+
+class Writer:
+    """A client of Omid's that writes a row at either end of the table, and dies now and then."""
+
+    def __init__(self, driver: JavaDriver, address: str) -> None:
+        self._java = JavaManager(driver, address)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self.committed: dict[bytes, dict[bytes, bytes]] = {}
+        self.errors: list[BaseException] = []
+        self.count = 0
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._transact(self.count)
+                self.count += 1
+        except BaseException as error:  # noqa: BLE001 - the test raises it
+            self.errors.append(error)
+
+    def _transact(self, number: int) -> None:
+        tx = self._java.begin()
+        # Every third one writes what the one before it has written.
+        rows = [b"a%06d" % (number - (number % 3 == 2)), b"z%06d" % (number - (number % 3 == 2))]
+        for row in rows:
+            tx.put(TABLE, row, {COLUMN: b"%d" % number})
+        if number % 7 == 6:
+            rows.append(b"a%06d" % (number - 5))
+            tx.delete(TABLE, rows[-1], [COLUMN])
+        if not self._has_committed(tx, number % 5):
+            return
+        for row in rows[:2]:
+            self.committed[row] = {COLUMN: b"%d" % number}
+        for row in rows[2:]:
+            self.committed.pop(row, None)
+
+    def _has_committed(self, tx: JavaTransaction, fate: int) -> bool:
+        if fate in DEATHS:
+            self._java.ends_at(DEATHS[fate])
+        try:
+            tx.commit()
+        except JavaError as error:
+            if error.type == "RollbackException":
+                # The machine is so busy that it was too old.
+                return False
+            if "abandoned" not in str(error):
+                raise
+            return DEATHS[fate] == "after_commit"
+        return True
+
+    def goes_on(self) -> None:
+        """Wait until it has written more, of every kind."""
+        enough = self.count + 7
+        wait_for(lambda: self.count >= enough or self.errors, DEADLINE_S)
+
+    def stop(self) -> None:
+        """Let it come to the end of what it does."""
+        self._stop.set()
+        self._thread.join()
+
+    def newest(self) -> int:
+        """Return a timestamp above all that it has written."""
+        assert self.errors == []
+        return self._java.begin().start_ts
+
+    def reads(self) -> dict[bytes, dict[bytes, bytes]]:
+        """Return what Omid's client sees."""
+        found = dict(self._java.begin().scan(TABLE))
+        self._java.close()
+        return found
+
+
+@pytest.fixture
+def driver(hbase: HBase) -> Iterator[JavaDriver]:
+    """Run an administrator of an HBase with Omid's tables and ours."""
+    with shared_store(hbase), JavaDriver(zookeeper=hbase.zookeeper) as driver:
+        yield driver
+
+
+def change_regions(driver: JavaDriver, how: str) -> None:
+    """Split the table in the middle, move its regions, or make one of them again."""
+    if how == "split":
+        driver.call("admin.split", table=TABLE, at=MIDDLE.hex())
+    elif how == "merge":
+        driver.call("admin.merge", table=TABLE)
+    else:
+        driver.call("admin.move", table=TABLE)
+
+
+def kill_at(
+    steps: Sequence[str],
+    tm: TransactionManager,
+    driver: JavaDriver,
+    writer: Writer,
+) -> set[str]:
+    """Kill a compactor at each step, change regions, and let a plain run finish."""
+    died_at: set[str] = set()
+    changes = cycle(("split", "move", "merge"))
+    for step in steps:
+        writer.goes_on()
+        await_low_watermark(tm, writer.newest())
+        if compact_and_die(tm.store.url, step):
+            died_at.add(step)
+        change_regions(driver, next(changes))
+        report = compact(tm.store, NO_GRACES)
+        assert report.laggards == [], step
+        check_below(tm.store, report.horizon)
+    return died_at
+
+
+def check_below(store: Store, horizon: int) -> None:
+    """See that below the horizon no entry is left, no cell unhealed, and no shadow cell alone."""
+    pages = CommitTable(store).scan(below=horizon + 1)
+    assert [row for page in pages for row in page] == []
+    assert [cell for cell in leftovers(store, [TABLE]) if cell.version <= horizon] == []
+
+
+def await_low_watermark(tm: TransactionManager, above: int) -> None:
+    """Wait until the oracle, which must be asked for that, has forgotten a timestamp."""
+    wait_for(lambda: tm.begin().start_ts and tm.low_watermark() > above, DEADLINE_S)
+
+
+def finish(tm: TransactionManager, writer: Writer) -> None:
+    """Let the writer end, compact all that it wrote, and hold everybody to what it was told."""
+    writer.stop()
+    end_ts = writer.newest()
+    await_low_watermark(tm, end_ts)
+    report = compact(tm.store, NO_GRACES)
+    assert report.laggards == []
+    assert report.horizon > end_ts
+    check_below(tm.store, report.horizon)
+    with tm.begin(read_only=True) as tx:
+        assert dict(tx.table(TABLE).scan()) == writer.committed
+    assert writer.reads() == writer.committed
+
+
+def run_kills(steps: Sequence[str], hbase: HBase, driver: JavaDriver) -> set[str]:
+    """Kill a compactor at each of some steps while Omid's client writes."""
+    with (
+        tso_server(hbase.thrift2_url, "--max-transaction-age", AGE) as server,
+        JavaDriver(zookeeper=hbase.zookeeper) as of_writer,
+        omidpy.connect(hbase.thrift2_url, tso=server.address) as tm,
+    ):
+        tm.create_table(TABLE, ["cf"])
+        writer = Writer(of_writer, server.address)
+        try:
+            died_at = kill_at(steps, tm, driver, writer)
+            finish(tm, writer)
+        finally:
+            writer.stop()
+    return died_at
+
+
+def test_a_killed_compactor_is_finished_while_regions_change_and_java_writes(
+    hbase: HBase, driver: JavaDriver
+) -> None:
+    """At three steps by day, with a split, a move and a merge."""
+    assert run_kills(BY_DAY, hbase, driver) == set(BY_DAY)
+
+
+@pytest.mark.nightly
+def test_a_compactor_killed_at_every_step_is_finished_while_java_writes(
+    hbase: HBase, driver: JavaDriver
+) -> None:
+    """Every named step, the whole list three times over, so that each meets each change."""
+    died_at = run_kills([*STEPS, *STEPS[1:], *STEPS[:1], *STEPS], hbase, driver)
+    rare = {"page-markers-dropped", "page-orphans-dropped"}
+    assert died_at | rare >= set(STEPS)
