@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import World
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import one_region_store
+from tests.machines.spark_cluster import packed_environment, spark_cluster
 
 ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "compactor" / "compactor.py"
@@ -28,13 +30,15 @@ QUIET: Final = f"-Dlog4j2.configurationFile={JOB.with_name('log4j2.properties')}
 DEADLINE_S: Final = 300
 
 
-def submitted(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def submitted(
+    *words: str, cwd: Path, submit: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run the job under spark-submit, from a directory that is not the checkout."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environment.pop("PYTHONPATH", None)
     return subprocess.run(
-        [str(SUBMIT), "--driver-java-options", QUIET, str(JOB), *words],
+        [str(SUBMIT), "--driver-java-options", QUIET, *submit, str(JOB), *words],
         cwd=cwd,
         env=environment,
         capture_output=True,
@@ -73,6 +77,28 @@ def test_job_passes_over_the_regions_of_hbase(hbase: HBase, tmp_path: Path) -> N
         check_claims(world)
 
 
+@pytest.mark.nightly
+@pytest.mark.spark
+@needs_spark
+def test_a_cluster_runs_the_job_from_an_archive(hbase: HBase, tmp_path: Path) -> None:
+    """Its workers see neither the checkout nor its environment, as those of other machines."""
+    archive = packed_environment(tmp_path)
+    with spark_cluster(tmp_path / "work") as master, one_region_store(hbase) as store:
+        world = World(store)
+        leave_work(world)
+        submit = ["--master", master, "--archives", f"{archive}#environment"]
+        for setting in (
+            "spark.pyspark.python=./environment/bin/python",
+            f"spark.pyspark.driver.python={sys.executable}",
+            "spark.executorEnv.PYTHONPATH=",
+            "spark.driver.host=127.0.0.1",
+            "spark.driver.bindAddress=127.0.0.1",
+        ):
+            submit += ["--conf", setting]
+        check_work(hbase.thrift2_url, tmp_path, submit=submit)
+        check_claims(world)
+
+
 def leave_work(world: World) -> None:
     """Write what clients leave that die, in two tables of four regions."""
     world.table(splits=[b"h", b"p"])
@@ -83,10 +109,10 @@ def leave_work(world: World) -> None:
     world.put(b"k", 400)
 
 
-def check_work(url: str, folder: Path) -> None:
+def check_work(url: str, folder: Path, *, submit: Sequence[str] = ()) -> None:
     """Run the job, and check its report."""
     words = ("--store", url, "--grace", "0s", "--json", "--report", "r.json")
-    ran = submitted(*words, cwd=folder)
+    ran = submitted(*words, cwd=folder, submit=submit)
     assert ran.returncode == 0, ran.stderr
     report: dict[str, Any] = json.loads(ran.stdout)
     assert (report["rows_read"], report["cells_healed"]) == (3, 3)
