@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from compactor.prune import PruneResult, PruneTask
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
+from compactor.snapshots import Folder, SnapshotRoot, local_folder
 from compactor.timestamps import NOBODY, Asked
 from omidpy.base.clock import Clock
 
@@ -88,6 +89,8 @@ class Environment:
     """What the oracle said about its timestamps."""
     execute_slices: ExecuteSlices | None = None
     """None: in this process."""
+    snapshot_root: SnapshotRoot | None = None
+    """Where HBase's snapshots are; None: nobody has said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +99,5 @@ class Executors:
 
     ranges: ExecuteRanges
     slices: ExecuteSlices
+    folder: Callable[[str], Folder] = local_folder
+    """Opens HBase's root folder."""

@@ -29,6 +29,7 @@ from compactor.command import (
     show,
 )
 from compactor.environment import ExecuteRanges, Executors, OnProgress, Passed
+from compactor.hadoop import folder_of_spark
 from compactor.options import (
     AUTO,
     DEFAULT_COLLECT_EVERY,
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             table_options=words.table_option,
             should_collect=words.collect,
             collect_every=words.collect_every,
+            hbase_root=words.hbase_root,
         )
         check_targets(words.report, options)
         check_store(words.store)
@@ -188,6 +190,12 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="priority, retention or every of one table in this run; may be given again",
     )
+    made.add_argument(
+        "--hbase-root",
+        metavar="URL",
+        default=environment("OMIDPY_HBASE_ROOT"),
+        help="HBase's root folder, as in hdfs://nn/hbase: keep what its snapshots would need",
+    )
     made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
     made.add_argument("--json", action="store_true", help="print the report as JSON")
     # Taken, since scripts give it, and named nowhere: every run finishes what a killed one began.
@@ -292,7 +300,11 @@ def worker_url(store_url: str) -> str:
 def executors_on_spark(context: SparkContext, store: Store, clock: Clock) -> Executors:
     """Return what carries out each task as one of Spark's."""
     del clock  # a worker reads its own
-    return Executors(ranges_on_spark(context, store), SlicesOnSpark(context, store))
+    return Executors(
+        ranges_on_spark(context, store),
+        SlicesOnSpark(context, store),
+        partial(folder_of_spark, context),
+    )
 
 
 def ranges_on_spark(context: SparkContext, store: Store) -> ExecuteRanges:

@@ -80,6 +80,13 @@ def notes_on_malformed(malformed: Mapping[bytes, str]) -> Iterator[str]:
         yield f"{complaint}; {meaning}"
 
 
+NO_ROOT: Final = (
+    "snapshots of tables are not known without --hbase-root (or OMIDPY_HBASE_ROOT), so that the "
+    "commits which they would need are forgotten; a table that is restored from one is noticed, "
+    "and what then lacks its proof stays"
+)
+"""What is said where an administrator may restore single tables."""
+
 BESIDE_OMID: Final = (
     "Omid's oracle leads, and the low watermark is its: that rises only when its conflict map "
     "overflows, and while it leads nobody knows how old a version is, so that no more of them are "

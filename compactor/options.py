@@ -66,6 +66,8 @@ class Options:
     """Read every range whole, whatever earlier passes have claimed."""
     collect_every: int = DEFAULT_COLLECT_EVERY
     """Each how many-th pass over a range reads it whole; 0 is none for this reason alone."""
+    hbase_root: str | None = None
+    """HBase's root folder, where its snapshots are; None: they are not known."""
     commit_table: str = COMMIT_TABLE
 
     def __post_init__(self) -> None:
@@ -206,6 +208,7 @@ def options_from_words(
     ranges_per_region: str = AUTO,
     should_collect: bool = False,
     collect_every: int = DEFAULT_COLLECT_EVERY,
+    hbase_root: str | None = None,
 ) -> Options:
     """Return the options that a command line asks for."""
     return Options(
@@ -229,4 +232,5 @@ def options_from_words(
         table_options=parse_table_options(table_options),
         should_collect=should_collect,
         collect_every=collect_every,
+        hbase_root=hbase_root or None,
     )

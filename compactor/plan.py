@@ -8,7 +8,8 @@
     5   list again, and pass over what nobody has claimed yet, with the same L; where neither list
         has a table of ours, claim just that
     6   the horizon is the minimum over the whole key space of every table that counts, from claims
-        older than the grace alone: a client whose reply was lost still looks for its entry
+        older than the grace alone: a client whose reply was lost still looks for its entry; then
+        the snapshots are listed, which may bring back a table as it was (`snapshot_holds.py`)
     7   ask every place that no pass goes over for cells of what is about to go (`unvisited.py`)
     8   raise the prune horizon durably, *then* delete commit entries (`prune.py`)
 
@@ -41,7 +42,7 @@ from compactor.horizon import (
 )
 from compactor.journal import Journal
 from compactor.laggards import laggards
-from compactor.notes import BESIDE_OMID, notes_on, notes_on_malformed
+from compactor.notes import BESIDE_OMID, NO_ROOT, notes_on, notes_on_malformed
 from compactor.options import Options
 from compactor.ownership import TableStanding, owned, survey, unknown_tables
 from compactor.pacing import Pacer
@@ -51,6 +52,7 @@ from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, Report
 from compactor.schedule import Schedule, schedule
 from compactor.slices import Ends, Pruned, count, find_ends, out_of_time, prune
+from compactor.snapshot_holds import SnapshotHolds
 from compactor.spans import PastPasses
 from compactor.summing import Outcome, summed
 from compactor.tasks import missed_tasks, narrowed, region_tasks
@@ -70,7 +72,7 @@ from omidpy.facts.plain_versions import presumed_plain
 from omidpy.facts.registration import forget_parts
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
-from omidpy.storage.base import Store
+from omidpy.storage.base import RestoresTables, Store
 
 STEPS: Final = (
     "read-recorded",
@@ -118,6 +120,7 @@ class Compaction:
         self.progress = environment.progress
         self.on_step = environment.on_step
         self.asked = environment.asked
+        self.snapshot_root = environment.snapshot_root
         self.execute_slices = environment.execute_slices or SlicesHere(
             store, on_step=self.on_step, clock=self.clock, sleep=self.sleep
         )
@@ -195,6 +198,7 @@ class Compaction:
             standings = self.survey()
             claims = self.known_claims(results)
         limits = self.limits(standings, claims, base_task)
+        limits, held = self.hold_for_snapshots(limits, standings, claims)
         self.on_step("minimum-known")
         rehearsed = Rehearsed.of(results)
         ends = self.ends(limits)
@@ -229,7 +233,7 @@ class Compaction:
                 low_watermark,
                 horizon,
                 base_task.first_timestamp,
-                list(dict.fromkeys((*behind, *refusals, *pruned.obstacles))),
+                list(dict.fromkeys((*behind, *held, *refusals, *pruned.obstacles))),
             ),
             self.watermarks,
             self.clock,
@@ -417,6 +421,22 @@ class Compaction:
             standings, claims, grace_s=self.options.invalidation_grace_s
         )
         return PruneLimits(Timestamp(base_task.first_timestamp), horizon, invalidation_horizon)
+
+    def hold_for_snapshots(
+        self, limits: PruneLimits, standings: Sequence[TableStanding], claims: Sequence[Claim]
+    ) -> tuple[PruneLimits, list[Laggard]]:
+        """Keep what tables would need that are restored; say which snapshots hold something."""
+        if self.snapshot_root is None:
+            if isinstance(self.store, RestoresTables) and limits.horizon:
+                self.journal.note(NO_ROOT)
+            return limits, []
+        holds = SnapshotHolds(
+            self.control,
+            self.snapshot_root,
+            commit_table=self.options.commit_table,
+            is_dry_run=self.options.is_dry_run,
+        )
+        return holds.limit(limits, standings, claims)
 
     def minimum(
         self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float

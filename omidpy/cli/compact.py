@@ -121,6 +121,14 @@ def run(
             help="priority, retention or every of one table in this run; may be given again.",
         ),
     ] = None,
+    hbase_root: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            envvar="OMIDPY_HBASE_ROOT",
+            help="HBase's root folder, as this machine has it: keep what its snapshots would need.",
+        ),
+    ] = None,
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
@@ -159,6 +167,7 @@ def run(
         table_options=table_option or (),
         should_collect=collect,
         collect_every=collect_every,
+        hbase_root=hbase_root,
     )
     check_targets(report, options)
     done = compact_address(store, tso, options, executors_here)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -22,9 +22,16 @@ from omidpy.cli.common import (
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, FIRST_TIMESTAMP_FACT, read_low_watermark
 from omidpy.facts.control import ControlTable
+from omidpy.facts.sightings import NO_DOUBT
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store
+
+_NOT_SCANNED: Final = "not scanned since; run `omidpy compact`"
+_IN_DOUBT: Final = (
+    "it was disabled and enabled, or restored or cloned from a snapshot, so that what was claimed "
+    "counts no more; `omidpy compact` says whether it holds cells without a proof"
+)
 
 
 def watermarks(
@@ -93,6 +100,7 @@ def collect(store: Store) -> dict[str, Any]:
     from compactor.lag import TimestampAges, holds_of  # noqa: PLC0415 - application
     from compactor.ownership import Standing, owned, survey  # noqa: PLC0415 - application
     from compactor.report import Laggard  # noqa: PLC0415 - application
+    from compactor.snapshot_holds import recorded_holds  # noqa: PLC0415 - application
     from compactor.unvisited import holding_back  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
@@ -116,12 +124,13 @@ def collect(store: Store) -> dict[str, Any]:
                 one.name,
                 segment.key_range,
                 watermark=segment.watermark,
-                reason="not scanned since; run `omidpy compact`",
+                reason=_NOT_SCANNED if one.doubtful == NO_DOUBT else _IN_DOUBT,
             )
             for segment in (uncovered(of_table, below=max(newest, 1)) if is_ours else ())
         ]
     if not any(one.reason for one in standings):
         laggards += holding_back(store, COMMIT_TABLE, standings)
+    laggards += recorded_holds(ControlTable(store), below=read_low_watermark(store))
     ages, stamps = facts.ages(SystemClock()), facts.stamps()
     dates = TimestampAges(facts.samples(), now_ms=SystemClock().wall_ms())
     low_watermark, horizon = read_low_watermark(store), facts.prune_horizon()

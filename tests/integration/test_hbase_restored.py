@@ -5,6 +5,7 @@ Thrift has no snapshots; an administrator has, with the HBase shell or from Java
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ import pytest
 
 from compactor.acceptance import accept
 from compactor.ownership import survey
+from compactor.snapshots import Folder, TableSnapshot, list_snapshots, local_folder
 from omidpy.base.cells import commit_row
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
 from omidpy.facts.watermarks import Watermarks
@@ -73,7 +75,7 @@ def rewrite(world: World, driver: JavaDriver) -> None:
     [(move, restore), pytest.param(rewrite, clone, marks=pytest.mark.nightly)],
 )
 def test_committed_cells_that_come_back_without_a_proof_stay(
-    world: World, driver: JavaDriver, change: Change, turn_back: Change
+    hbase: HBase, world: World, driver: JavaDriver, change: Change, turn_back: Change
 ) -> None:
     """One lost its entry to its client, another to the compaction; both were committed.
 
@@ -83,8 +85,12 @@ def test_committed_cells_that_come_back_without_a_proof_stay(
     second = world.put(b"b", 900, table=TABLE)
     world.enter(800, 850)
     world.enter(900, 950)
+    began_ms = time.time() * 1000
     driver.call("admin.snapshot", table=TABLE, name="turn")
     try:
+        (taken,) = (one for one in list_snapshots(root_of(hbase)) if one.name == "turn")
+        assert taken == TableSnapshot("turn", TABLE, taken.created_ms, commit_table=COMMIT_TABLE)
+        assert began_ms - 1 <= taken.created_ms <= time.time() * 1000
         world.heal(first, 850, table=TABLE)
         gone = RowMutation(commit_row(800), deletes=(DeleteVersion(*COMMIT, 800),))
         world.store.write({COMMIT_TABLE: [gone]})
@@ -108,6 +114,11 @@ def test_committed_cells_that_come_back_without_a_proof_stay(
 
     accept(world.store, TABLE, COMMIT_TABLE)
     assert world.compact().cells_dropped == 2
+
+
+def root_of(hbase: HBase) -> Folder:
+    """Return HBase's root folder."""
+    return local_folder(f"file://{hbase.directory}/hbase")
 
 
 def claimed(world: World) -> bool:

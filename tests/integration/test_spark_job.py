@@ -142,9 +142,16 @@ def test_what_a_worker_cannot_read_is_a_laggard(tmp_path: Path) -> None:
     world.put(b"a", 100, b"short", qualifier=shadow_qualifier(cell.qualifier))
     before = world.cells()
     world.store.close()
-    ran = submitted("--store", f"sqlite:///{tmp_path}/s.db", "--json", cwd=tmp_path)
+    snapshot = tmp_path / "hbase" / ".hbase-snapshot" / "damaged"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "hbase" / "hbase.version").write_bytes(b"8")
+    (snapshot / ".snapshotinfo").write_bytes(b"\x0b")
+    root = f"file://{tmp_path}/hbase"
+    words = ("--store", f"sqlite:///{tmp_path}/s.db", "--hbase-root", root, "--json")
+    ran = submitted(*words, cwd=tmp_path)
     assert ran.returncode == 3, ran.stderr
-    (laggard,) = json.loads(ran.stdout)["laggards"]
+    laggard, unlisted = json.loads(ran.stdout)["laggards"]
+    assert "damaged are none that HBase 2 writes" in unlisted["reason"], "read by Hadoop"
     assert (laggard["table"], laggard["end"]) == ("t", b"m".hex())
     assert b"short".hex() in laggard["reason"]
     after = World(SqliteStore(str(tmp_path / "s.db")))

@@ -28,6 +28,7 @@ from omidpy.base.tables import (
     VALUE,
     incarnation,
 )
+from omidpy.cli.watermarks import collect
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import (
     COMMIT,
@@ -207,6 +208,7 @@ def test_an_operator_ends_the_doubt(world: Restoring) -> None:
     world.set_low_watermark(2000)
     assert world.compact().laggards
     assert world.doubts() == {"t": CEILING + 49}
+    assert "restored or cloned" in collect(world.store)["laggards"][0]["reason"]
 
     accept(world.store, "t", incarnation(world.store.schema("t")))
 

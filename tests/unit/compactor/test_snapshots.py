@@ -1,0 +1,245 @@
+"""Snapshots of single tables, as HBase keeps them in its root folder, hold the prune horizon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compactor.options import Options
+from compactor.report import RunLog
+from compactor.snapshot_holds import SNAPSHOT_PREFIX, recorded_holds
+from compactor.snapshots import LocalFolder, TableSnapshot, list_snapshots, local_folder
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
+from omidpy.cli.watermarks import collect
+from omidpy.errors import ConfigError, StorageError
+from omidpy.facts.commit_table import COMMIT_TABLE
+from tests.machines.cells import World
+from tests.machines.restoring import RestoringStore
+
+HOUR_MS = 3_600_000
+
+
+def varint(value: int) -> bytes:
+    """Return a number as protobuf has it."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """Return a field of a message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+class Root:
+    """HBase's root folder, with what is read of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "hbase.version").write_bytes(b"8")
+        (path / ".hbase-snapshot").mkdir()
+
+    def snapshot(
+        self,
+        name: str,
+        table: str,
+        created_ms: int,
+        *,
+        owner: str | None = None,
+        kind: int = 1,
+        is_under_way: bool = False,
+    ) -> Path:
+        """Take a snapshot."""
+        folder = self.path / ".hbase-snapshot" / (".tmp" if is_under_way else "") / name
+        folder.mkdir(parents=True)
+        fields = (field(1, name.encode()), field(2, table.encode()), field(3, created_ms))
+        (folder / ".snapshotinfo").write_bytes(b"".join(fields) + field(4, kind) + field(6, b"me"))
+        pairs = [(b"IS_META", b"false")]
+        if owner is not None:
+            pairs.append((COMMIT_TABLE_ATTRIBUTE.encode(), owner.encode()))
+        table_name = field(1, b"default") + field(2, table.encode())
+        schema = field(1, table_name)
+        schema += b"".join(field(2, field(1, key) + field(2, value)) for key, value in pairs)
+        (folder / "data.manifest").write_bytes(field(1, schema) + field(2, b"region"))
+        return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """Return the root folder of an HBase without snapshots."""
+    return Root(tmp_path)
+
+
+def test_snapshots_are_read_as_hbase_writes_them(root: Root) -> None:
+    """Those that are being taken, too."""
+    root.snapshot("one", "ns:t", 1_700_000_000_000, owner=COMMIT_TABLE)
+    root.snapshot("two", "u", 2, kind=2, is_under_way=True)
+    assert sorted(list_snapshots(LocalFolder(str(root.path)))) == [
+        TableSnapshot("one", "ns:t", 1_700_000_000_000, commit_table=COMMIT_TABLE),
+        TableSnapshot("two", "u", 2, is_flushed=False),
+    ]
+
+
+def test_a_snapshot_that_has_not_begun_to_look_is_none(root: Root) -> None:
+    """What it will hold is healed further than anything that counts now."""
+    folder = root.snapshot("one", "t", 1, is_under_way=True)
+    (folder / ".snapshotinfo").unlink()
+    assert list_snapshots(LocalFolder(str(root.path))) == []
+
+
+@pytest.mark.parametrize("damage", ["version", "info", "cut", "noise"])
+def test_where_snapshots_cannot_be_known_that_is_said(root: Root, damage: str) -> None:
+    """A wrong folder has no snapshots either, and must not be taken for an HBase without any."""
+    folder = root.snapshot("one", "t", 1)
+    info = folder / ".snapshotinfo"
+    if damage == "version":
+        (root.path / "hbase.version").unlink()
+    elif damage == "info":
+        info.unlink()
+    elif damage == "cut":
+        info.write_bytes(info.read_bytes()[:4])
+    else:
+        info.write_bytes(b"\x0b\x0b\x0b")
+    with pytest.raises(StorageError):
+        list_snapshots(LocalFolder(str(root.path)))
+
+
+@pytest.mark.parametrize("address", ["/hbase", "file:///hbase"])
+def test_a_folder_of_this_machine_has_two_kinds_of_addresses(address: str) -> None:
+    """Both without Spark."""
+    assert isinstance(local_folder(address), LocalFolder)
+
+
+def test_a_folder_elsewhere_needs_the_spark_job() -> None:
+    """A run that looked at nothing would forget what snapshots need."""
+    with pytest.raises(ConfigError, match="only the Spark job"):
+        local_folder("hdfs://nn/hbase")
+
+
+class Snapshots(World):
+    """Two tables of ours; what commits is left unhealed by its client."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__(RestoringStore())
+        self.root = root
+        self.table("t", incarnation="one")
+        self.table("u", incarnation="two")
+
+    def run(self, low_watermark: int, *, is_dry_run: bool = False, name: bool = True) -> list[str]:
+        """Compact up to `low_watermark`, an hour after the last run; return who holds back."""
+        self.clock.advance(3600)
+        self.set_low_watermark(low_watermark)
+        self.put(b"a", low_watermark - 50)
+        self.enter(low_watermark - 50, low_watermark - 10)
+        address = str(self.root.path) if name else None
+        options = Options(
+            grace_s=0.0, invalidation_grace_s=0.0, hbase_root=address, is_dry_run=is_dry_run
+        )
+        self.report = self.compact(options)
+        return [one.reason for one in self.report.laggards]
+
+    def snapshot(self, name: str = "s", table: str = "t", **more: object) -> None:
+        """Take a snapshot half an hour from now, before the next run."""
+        created_ms = self.clock.wall_ms() + HOUR_MS // 2
+        self.root.snapshot(name, table, created_ms, **more)  # type: ignore[arg-type]  # of `Root`
+
+
+@pytest.fixture
+def world(root: Root) -> Snapshots:
+    """Return a store that one run has healed up to 1000."""
+    made = Snapshots(root)
+    assert made.run(1000) == []
+    return made
+
+
+def test_a_snapshot_holds_what_was_not_healed_when_it_was_taken(world: Snapshots) -> None:
+    """As long as it is there, and the report says which it is."""
+    world.snapshot()
+    for low_watermark in (2000, 3000):
+        (reason,) = world.run(low_watermark)
+        assert "snapshot s" in reason
+        assert "delete_snapshot 's'" in reason
+        assert world.report.horizon == 1000
+        assert low_watermark - 50 in world.entries()
+        (recorded,) = recorded_holds(world.control, below=low_watermark)
+        assert recorded.reason == reason
+        assert collect(world.store)["laggards"][-1]["reason"] == reason
+
+    (world.root.path / ".hbase-snapshot" / "s" / ".snapshotinfo").unlink()
+    (world.root.path / ".hbase-snapshot" / "s" / "data.manifest").unlink()
+    (world.root.path / ".hbase-snapshot" / "s").rmdir()
+
+    assert world.run(4000) == []
+    assert world.entries() == {}
+    assert list(world.control.scan(SNAPSHOT_PREFIX)) == []
+
+
+def test_what_a_snapshot_holds_is_remembered(world: Snapshots) -> None:
+    """The claims of its time are void once the table is restored, and thinned out in any case."""
+    world.snapshot()
+    world.run(2000)
+    assert isinstance(world.store, RestoringStore)
+    world.store.enable_again("t")
+
+    world.run(3000)
+
+    assert [one.watermark for one in world.report.laggards] == [1000]
+
+
+def test_a_claim_of_just_before_may_be_one_of_just_after(world: Snapshots) -> None:
+    """The clocks of the worker and of HBase's master differ."""
+    world.run(2000)
+    world.root.snapshot("s", "t", world.clock.wall_ms() + 60_000)
+    world.run(3000)
+    assert [one.watermark for one in world.report.laggards] == [1000]
+
+
+@pytest.mark.parametrize(
+    ("table", "owner", "holds"),
+    [("t", None, True), ("gone", COMMIT_TABLE, True), ("gone", None, False), ("o", "OTHER", False)],
+)
+def test_snapshots_count_that_could_bring_back_our_cells(
+    world: Snapshots, table: str, owner: str | None, *, holds: bool
+) -> None:
+    """Of a table of ours, adopted since or not, or of one that was ours and is gone."""
+    world.snapshot(table=table, owner=owner)
+    assert bool(world.run(2000)) == holds
+
+
+def test_a_snapshot_without_a_flush_has_no_heal_for_certain(world: Snapshots) -> None:
+    """Shadow cells may be in memory alone, and their cells in files."""
+    world.snapshot(kind=2)
+    (reason,) = world.run(2000)
+    assert "without a flush" in reason
+    assert [one.watermark for one in world.report.laggards] == [0]
+
+
+def test_snapshots_that_cannot_be_listed_hold_everything(world: Snapshots) -> None:
+    """There might be one."""
+    (world.root.path / "hbase.version").unlink()
+    (reason,) = world.run(2000)
+    assert "could not be listed" in reason
+    assert world.report.entries_pruned == 0
+    assert 1950 in world.entries()
+
+
+def test_a_dry_run_says_what_a_snapshot_holds_and_remembers_nothing(world: Snapshots) -> None:
+    """A later run must find out for itself."""
+    world.snapshot()
+    rehearsed = world.run(2000, is_dry_run=True)
+    assert len(rehearsed) == 1
+    assert world.report.horizon == 1000
+    assert list(world.control.scan(SNAPSHOT_PREFIX)) == []
+
+
+def test_without_the_folder_a_run_says_what_it_does_not_know(world: Snapshots) -> None:
+    """It prunes: nobody could else who has no access to that folder."""
+    world.snapshot()
+    assert world.run(2000, name=False) == []
+    assert world.entries() == {}
+    assert any("--hbase-root" in note for note in RunLog(world.control).runs()[-1].notes)
