@@ -12,6 +12,7 @@ from omidpy.cli import (
     commit_table,
     compact,
     doctor,
+    export,
     fate,
     fsck,
     init,
@@ -62,3 +63,4 @@ app.add_typer(commit_table.app, name="commit-table")
 app.add_typer(tx.app, name="tx")
 app.add_typer(compact.app, name="compact")
 app.add_typer(fate.app, name="fate")
+app.add_typer(export.app, name="export")

@@ -126,7 +126,7 @@ def run(
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109 - as `python -m` has it
     for name in module or ():
-        _imported(name)
+        imported(name)
     pools = _pools(pool) if pool else DEFAULT_POOLS
     lease_s, poll_s = seconds("--lease", lease), seconds("--poll", poll)
     with ExitStack() as stack:
@@ -135,14 +135,15 @@ def run(
         if isinstance(made, Environment):
             stack.enter_context(made)
         executor = Fate(made, fates, pools, lease_s=lease_s, poll_s=poll_s)
-        stopped = stack.enter_context(_told_to_stop())
+        stopped = stack.enter_context(told_to_stop())
         executor.start()
         say(f"running operations of {fates.url}", err=True)
         stopped.wait()
         executor.close()
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
+    """Import a module that a command line names."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -155,7 +156,7 @@ def _imported(name: str) -> Any:
 
 def _environment(env: str, fates: FateStore, stack: ExitStack) -> Any:
     name, _, function = env.partition(":")
-    make = getattr(_imported(name), function, None) if function else None
+    make = getattr(imported(name), function, None) if function else None
     if not callable(make):
         raise UsageError(f"--env {env!r} names no function; write MODULE:FUNCTION")
     made = make(fates)
@@ -173,7 +174,7 @@ def _pools(options: Sequence[str]) -> dict[str, int]:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def told_to_stop() -> Iterator[threading.Event]:
     """Yield what is set by the first signal; the second one ends the process."""
     stopped = threading.Event()
 

@@ -49,11 +49,15 @@ def test_the_page_of_metrics_lists_those_of_the_code() -> None:
 
     import omidpy
     from omidpy import prometheus
+    from omidpy.recipes.export_queue import ExportQueue
     from tso.http import PrometheusMetrics
 
     client = CollectorRegistry()
     with omidpy.connect("memory:") as tm:
         prometheus.register(tm, client)
+        queue = ExportQueue.create(tm, "q", buckets=1)
+        prometheus.register_export(queue, queue.runner(print), client)
+        found = list(client.collect())
     metrics = PrometheusMetrics()
     for path in SOURCES:
         for kind, name in re.findall(
@@ -61,11 +65,10 @@ def test_the_page_of_metrics_lists_those_of_the_code() -> None:
         ):
             report = getattr(metrics, kind)
             report(name) if kind == "count" else report(name, 1)
-    kinds = {"counter": "_total", "gauge": "", "histogram": ""}
+    kinds = {"counter": "_total", "gauge": "", "histogram": "", "summary": ""}
     real = {
         (family.name + kinds[family.type], family.type)
-        for registry in (metrics.registry, client)
-        for family in registry.collect()
+        for family in (*metrics.registry.collect(), *found)
     }
     text = (DOCS / "reference" / "metrics.md").read_text("utf-8")
     shown = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", text, flags=re.MULTILINE))

@@ -24,6 +24,11 @@ class BucketTally:
     failures: int = 0
     seconds: float = 0.0
 
+    @property
+    def attempts(self) -> int:
+        """Batches that were handed over."""
+        return self.batches + self.failures
+
 
 class Tally:
     """Counts.  Safe to share among threads."""

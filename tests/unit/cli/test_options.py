@@ -21,6 +21,17 @@ ASK_AN_ORACLE: Final = {
     "table create",
     "table drop",
     "table truncate",
+    "export create",
+    "export run",
+    "export once",
+    "export status",
+    "export lag",
+    "export peek",
+    "export replay",
+    "export drop",
+    "export dlq list",
+    "export dlq retry",
+    "export dlq drop",
 }
 
 

@@ -1,0 +1,363 @@
+"""`omidpy export`: queues of what leaves for other systems, their lag, and their dead letters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from omidpy.cli.common import (
+    Apply,
+    AsJson,
+    StoreUrl,
+    TsoAddress,
+    print_columns,
+    print_json,
+    say,
+)
+from omidpy.cli.export_common import (
+    OptionalQueueId,
+    QueueId,
+    entry_document,
+    key_document,
+    key_text,
+    managed,
+    moment,
+    opened_queue,
+    value_document,
+)
+from omidpy.cli.export_run import once, run
+from omidpy.cli.fate_common import seconds
+from omidpy.errors import UsageError
+from omidpy.recipes.export_queue import DeadLetter, ExportQueue, Lag
+from omidpy.recipes.export_queue.queue import DEFAULT_BUCKETS
+
+app = typer.Typer(help="Queues of what leaves for other systems.", no_args_is_help=True)
+dlq = typer.Typer(help="Entries that were set aside.", no_args_is_help=True)
+
+LOOK_EVERY_S = 1.0
+
+
+@app.callback()
+def export() -> None:
+    """Queues of what leaves for other systems."""
+
+
+@dlq.callback()
+def dead_letters() -> None:
+    """Entries that were set aside."""
+
+
+@app.command()
+def create(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    buckets: Annotated[
+        int, typer.Option(metavar="N", help="Parts that are exported independently.")
+    ] = DEFAULT_BUCKETS,
+    codec: Annotated[
+        str, typer.Option(metavar="json|msgpack|bytes", help="How values are written.")
+    ] = "json",
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Keep what was delivered for so long, for a replay."),
+    ] = None,
+    max_entries: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Refuse more while so many wait."),
+    ] = None,
+    max_lag: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Refuse more while one has waited for longer."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a queue; one that has the same settings is left as it is."""
+    with managed(store, tso) as tm:
+        made = ExportQueue.create(
+            tm,
+            queue,
+            buckets=buckets,
+            codec=codec,
+            keep_s=None if keep is None else seconds("--keep", keep),
+            max_entries=max_entries,
+            max_lag_s=None if max_lag is None else seconds("--max-lag", max_lag),
+        )
+        if as_json:
+            print_json({"queue": made.id, "buckets": made.buckets, "codec": made.codec})
+        else:
+            say(f"the queue {made.id} has {made.buckets} buckets, {made.codec}")
+
+
+@app.command()
+def status(
+    queue: OptionalQueueId = None,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show queues: how much waits in each, and for how long."""
+    with managed(store, tso) as tm:
+        names = ExportQueue.names(tm) if queue is None else [queue]
+        found = [(name, ExportQueue.open(tm, name).lag()) for name in names]
+    if as_json:
+        print_json([_lag_document(name, lag) for name, lag in found])
+        return
+    print_columns(
+        ("queue", "waiting", "oldest", "dead", "delivered", "stopped"),
+        [
+            (
+                name,
+                lag.entries,
+                _age(lag),
+                lag.dead_letters,
+                sum(one.exported for one in lag.buckets),
+                ", ".join(str(one.bucket) for one in lag.buckets if one.stopped),
+            )
+            for name, lag in found
+        ],
+    )
+
+
+@app.command()
+def lag(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    live: Annotated[bool, typer.Option("--live", help="Look again and again, until ^C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far each bucket of a queue is behind."""
+    with opened_queue(store, tso, queue) as opened:
+        if live and not as_json:
+            _show_live(opened)
+            return
+        found = opened.lag()
+    if as_json:
+        print_json(_lag_document(queue, found))
+    else:
+        print_columns(*_bucket_table(found))
+        say(f"{found.entries} entries wait, the oldest since {_age(found)}")
+
+
+@app.command()
+def peek(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    count: Annotated[int, typer.Option(metavar="N", help="How many.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show the next entries, and take nothing."""
+    with opened_queue(store, tso, queue) as opened:
+        found = opened.peek(count)
+    if as_json:
+        print_json([entry_document(entry) for entry in found])
+        return
+    print_columns(
+        ("commit_ts", "ordinal", "key", "value"),
+        [(one.commit_ts, one.ordinal, key_text(one.key), f"{one.value!r:.80}") for one in found],
+    )
+
+
+@app.command()
+def replay(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    since: Annotated[
+        str,
+        typer.Option(metavar="WHEN", help="How long ago, a date with time zone, or a timestamp."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Deliver again what was committed since a moment, and is kept."""
+    when = moment("--since", since)
+    with opened_queue(store, tso, queue) as opened:
+        opened.replay(when)
+        waiting = opened.lag().entries
+    if as_json:
+        print_json({"queue": queue, "entries": waiting})
+    else:
+        say(f"{waiting} entries of {queue} are to be delivered")
+
+
+@app.command()
+def drop(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a queue with everything in it."""
+    with managed(store, tso) as tm:
+        opened = ExportQueue.open(tm, queue)
+        waiting = opened.lag().entries
+        if apply:
+            opened.drop()
+    if as_json:
+        print_json({"queue": queue, "applied": apply, "entries": waiting})
+        return
+    say(f"{'dropped' if apply else 'would drop'} {queue}, and {waiting} entries that wait")
+    if not apply:
+        say("nothing was changed; add --apply")
+
+
+Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Of this key alone.")]
+KeyHex = Annotated[
+    str | None, typer.Option("--key-hex", metavar="HEX", help="The same, in hexadecimal.")
+]
+
+
+@dlq.command("list")
+def list_letters(
+    queue: QueueId, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+) -> None:
+    """Show what was set aside, and why."""
+    with opened_queue(store, tso, queue) as opened:
+        found = list(opened.dead_letters())
+    if as_json:
+        print_json([_letter_document(one) for one in found])
+        return
+    print_columns(
+        ("bucket", "commit_ts", "state", "key", "reason"),
+        [(one.bucket, one.seq[0], one.state, key_text(one.key), one.reason) for one in found],
+    )
+
+
+@dlq.command()
+def retry(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    key: Key = None,
+    key_hex: KeyHex = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let exporters try again: poison, and what waits behind it, in the old order."""
+    chosen = _key(key, key_hex)
+    with opened_queue(store, tso, queue) as opened:
+        count = opened.dead_letters().retry(chosen)
+    if as_json:
+        print_json({"queue": queue, "retried": count})
+    else:
+        say(f"{count} dead letters of {queue} are tried again")
+
+
+@dlq.command("drop")
+def drop_letters(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    key: Key = None,
+    key_hex: KeyHex = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give poison up for ever; what waits behind it is delivered."""
+    chosen = _key(key, key_hex)
+    with opened_queue(store, tso, queue) as opened:
+        letters = opened.dead_letters()
+        if apply:
+            count = letters.drop(chosen)
+        else:
+            count = sum(
+                one.state == "poison" and (chosen is None or one.key == chosen) for one in letters
+            )
+    if as_json:
+        print_json({"queue": queue, "applied": apply, "dropped": count})
+        return
+    say(f"{'gave up' if apply else 'would give up'} {count} dead letters of {queue}")
+    if not apply:
+        say("nothing was changed; add --apply")
+
+
+app.command()(run)
+app.command()(once)
+app.add_typer(dlq, name="dlq")
+
+
+def _key(text: str | None, hexadecimal: str | None) -> bytes | None:
+    if text is not None and hexadecimal is not None:
+        raise UsageError("--key and --key-hex were both given; give one of them")
+    if hexadecimal is None:
+        return None if text is None else text.encode()
+    try:
+        return bytes.fromhex(hexadecimal)
+    except ValueError:
+        raise UsageError(f"--key-hex {hexadecimal!r} is not hexadecimal") from None
+
+
+def _age(lag: Lag) -> str:
+    if lag.oldest_commit_ts is None:
+        return "-"
+    return f"{lag.oldest_age_s:.0f}s" if lag.oldest_age_s is not None else f"{lag.oldest_commit_ts}"
+
+
+def _bucket_table(lag: Lag) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    return (
+        ("bucket", "waiting", "oldest commit", "dead", "delivered", "epoch", "owner"),
+        [
+            (
+                one.bucket,
+                one.entries,
+                one.oldest_commit_ts or "-",
+                one.dead_letters,
+                one.exported,
+                one.epoch,
+                f"stopped: {one.stopped}" if one.stopped else (one.owner or "-"),
+            )
+            for one in lag.buckets
+        ],
+    )
+
+
+def _lag_document(name: str, lag: Lag) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(lag)
+    return {"queue": name, **document}
+
+
+def _letter_document(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        **key_document(letter.key),
+        "value": value_document(letter.value),
+        "bucket": letter.bucket,
+        "commit_ts": letter.seq[0],
+        "ordinal": letter.seq[1],
+        "start_ts": letter.start_ts,
+        "state": letter.state,
+        "reason": letter.reason,
+    }
+
+
+def _show_live(queue: ExportQueue) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only where somebody looks
+    from rich.live import Live  # noqa: PLC0415 - see above
+    from rich.table import Table  # noqa: PLC0415 - see above
+
+    def shown(heads: Iterable[str], rows: Iterable[tuple[object, ...]]) -> Table:
+        table = Table(*heads, title=f"{queue.id}, {time.strftime('%H:%M:%S')}")
+        for row in rows:
+            table.add_row(*map(str, row))
+        return table
+
+    try:
+        with Live(console=Console(), auto_refresh=False) as live:
+            while True:
+                live.update(shown(*_bucket_table(queue.lag())), refresh=True)
+                time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,90 @@
+"""What the verbs of `omidpy export` share: a manager, a queue, and moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.cli.common import opened
+from omidpy.connect import connect
+from omidpy.errors import UsageError
+from omidpy.manager import TransactionManager
+from omidpy.recipes.export_queue import Entry, ExportQueue
+
+QueueId: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="The id of the queue.")]
+OptionalQueueId: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="QUEUE", help="The id of a queue; without it, all of them.")
+]
+
+
+@contextmanager
+def managed(store: str, tso: str | None) -> Iterator[TransactionManager]:
+    """Open a store that exists, with its oracle."""
+    with opened(store):
+        pass  # says what is missing, and makes nothing
+    with connect(store, tso=tso) as tm:
+        yield tm
+
+
+@contextmanager
+def opened_queue(store: str, tso: str | None, queue_id: str) -> Iterator[ExportQueue]:
+    """Open a queue that exists."""
+    with managed(store, tso) as tm:
+        yield ExportQueue.open(tm, queue_id)
+
+
+def moment(option: str, text: str) -> int | datetime | timedelta:
+    """Read a moment: a timestamp, a date with its time zone, or how long ago.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if text.isdecimal():
+        return int(text)
+    milliseconds = duration_ms(text)
+    if milliseconds is not None:
+        return timedelta(milliseconds=milliseconds)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option}={text!r} is no moment; write how long ago ({EXAMPLES}), a date with its "
+            "time zone as in 2026-01-31T12:00:00+00:00, or a timestamp"
+        ) from None
+
+
+def key_text(key: bytes | None) -> str:
+    """Return a key as people read it."""
+    return "?" if key is None else key.decode("utf-8", errors="backslashreplace")
+
+
+def key_document(key: bytes | None) -> dict[str, Any]:
+    """Return a key as JSON has it: text, or hexadecimal where it is none."""
+    if key is None:
+        return {"key": None}
+    try:
+        return {"key": key.decode()}
+    except UnicodeDecodeError:
+        return {"key_hex": key.hex()}
+
+
+def value_document(value: Any) -> Any:
+    """Return a value as JSON can have it."""
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """Return an entry as JSON."""
+    return {
+        **key_document(entry.key),
+        "value": value_document(entry.value),
+        "commit_ts": entry.commit_ts,
+        "ordinal": entry.ordinal,
+        "start_ts": entry.start_ts,
+        "headers": dict(entry.headers),
+    }

@@ -1,0 +1,191 @@
+"""`omidpy export run` and `once`: deliver the entries of a queue, for ever or once.
+
+SIGTERM and ^C let the batches under way end, give the buckets back and exit 0; a second one exits
+at once, and others take over when the lease is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
+from omidpy.cli.export_common import QueueId, managed
+from omidpy.cli.fate_common import seconds
+from omidpy.cli.fate_run import imported, told_to_stop
+from omidpy.errors import ConfigError, UsageError
+from omidpy.recipes.export_queue import Exporter, ExportQueue, Runner
+from omidpy.recipes.export_queue.delivery import BUFFER_BYTES
+from omidpy.recipes.export_queue.exporter import as_exporter
+from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
+
+To: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="WHERE",
+        help="sqlite:FILE, jsonl:FOLDER, table:NAME (of the same store, exactly once), or the "
+        "http(s):// URL of a webhook.",
+    ),
+]
+ExporterName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--exporter",
+        metavar="MODULE:NAME",
+        help="An exporter of yours: an object, a class, or a function of batches.",
+    ),
+]
+Buffer: TypeAlias = Annotated[
+    int, typer.Option(metavar="BYTES", help="The most that one batch holds.")
+]
+Policy: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="park-key|skip|stop", help="What becomes of an entry that cannot be delivered."
+    ),
+]
+Attempts: TypeAlias = Annotated[
+    int, typer.Option("--max-attempts", metavar="N", help="So often it may fail alone.")
+]
+Lease: TypeAlias = Annotated[
+    str, typer.Option(metavar="TIME", help="Others take over after so long without a sign.")
+]
+
+
+def run(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    to: To = None,
+    exporter: ExporterName = None,
+    workers: Annotated[int, typer.Option(metavar="N", help="How many threads.")] = 1,
+    buffer: Buffer = BUFFER_BYTES,
+    poison: Policy = "park-key",
+    max_attempts: Attempts = MAX_ATTEMPTS,
+    poll: Annotated[
+        str, typer.Option(metavar="TIME", help="How long an idle bucket rests at most.")
+    ] = "1s",
+    lease: Lease = "10s",
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve Prometheus' metrics there."),
+    ] = None,
+) -> None:
+    """Deliver entries until SIGTERM, and share the buckets with others who do."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    chosen = _chosen(to, exporter)
+    with ExitStack() as stack:
+        tm = stack.enter_context(managed(store, tso))
+        opened = ExportQueue.open(tm, queue)
+        runner = opened.runner(
+            chosen,
+            workers=workers,
+            buffer_bytes=buffer,
+            max_poll_s=seconds("--poll", poll),
+            poison=poison,
+            max_attempts=max_attempts,
+            lease_s=seconds("--lease", lease),
+        )
+        if metrics is not None:
+            _serve(metrics, opened, runner)
+        stopped = stack.enter_context(told_to_stop())
+        # The signal handler sets an event, and this thread is the one that runs.
+        Thread(target=_stop_after, args=(stopped, runner), daemon=True).start()
+        say(f"exporting {queue} of {tm.store.url}", err=True)
+        runner.run()
+
+
+def once(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    to: To = None,
+    exporter: ExporterName = None,
+    buffer: Buffer = BUFFER_BYTES,
+    poison: Policy = "park-key",
+    max_attempts: Attempts = MAX_ATTEMPTS,
+    lease: Lease = "10s",
+    as_json: AsJson = False,
+) -> None:
+    """Deliver what is in the queue now."""
+    chosen = _chosen(to, exporter)
+    with managed(store, tso) as tm:
+        runner = ExportQueue.open(tm, queue).runner(
+            chosen,
+            buffer_bytes=buffer,
+            poison=poison,
+            max_attempts=max_attempts,
+            lease_s=seconds("--lease", lease),
+        )
+        count = runner.run_once()
+    if as_json:
+        print_json({"queue": queue, "exported": count})
+    else:
+        say(f"delivered {count} entries of {queue}")
+
+
+def _stop_after(stopped: Any, runner: Runner) -> None:
+    stopped.wait()
+    runner.stop()
+
+
+def _chosen(to: str | None, exporter: str | None) -> Exporter:
+    """Return the exporter that a command line names.
+
+    Raises:
+        UsageError: it names none, or two.
+    """
+    if (to is None) == (exporter is None):
+        raise UsageError("give --to WHERE or --exporter MODULE:NAME, and one of them alone")
+    if exporter is not None:
+        return _of_user(exporter)
+    from omidpy.recipes.export_queue import sinks  # noqa: PLC0415 - HTTP and TLS, for these verbs
+
+    scheme, colon, rest = (to or "").partition(":")
+    if colon and rest:
+        if scheme == "sqlite":
+            return sinks.SqliteSink(rest)
+        if scheme == "jsonl":
+            return sinks.JsonLinesSink(rest)
+        if scheme == "table":
+            return sinks.TableSink(rest)
+        if scheme in ("http", "https"):
+            return sinks.WebhookSink(to or "")
+    raise UsageError(
+        f"--to {to!r} is none of sqlite:FILE, jsonl:FOLDER, table:NAME and http(s)://..."
+    )
+
+
+def _of_user(name: str) -> Exporter:
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it
+    found = getattr(imported(module), attribute, None) if attribute else None
+    if found is None:
+        raise UsageError(f"--exporter {name!r} names nothing; write MODULE:NAME")
+    return as_exporter(found() if isinstance(found, type) else found)
+
+
+def _serve(address: str, queue: ExportQueue, runner: Runner) -> None:
+    from prometheus_client import start_http_server  # noqa: PLC0415 - only where it is asked for
+
+    from omidpy.prometheus import register_export  # noqa: PLC0415 - see above
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"--metrics {address!r} is no HOST:PORT")
+    register_export(queue, runner)
+    try:
+        start_http_server(int(port), host)
+    except OSError as error:
+        raise ConfigError(f"--metrics {address}: {error}") from error

@@ -1,0 +1,194 @@
+"""`omidpy export` on a real file, and as a daemon that is told to stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+import omidpy
+from omidpy.cli import main
+from omidpy.recipes.export_queue import ExportQueue
+from tests.machines.documents import environment
+from tests.machines.processes import tso_server
+from tests.machines.waiting import wait_for
+
+LONGEST_S: Final = 60.0
+
+Cli: TypeAlias = Callable[..., tuple[int, str, str]]
+
+MODULE: Final = """
+def bad(batch):
+    raise ValueError("no")
+
+from omidpy.recipes.export_queue import Exporter
+
+class Keeps(Exporter):
+    def export(self, batch):
+        print(*(entry.value for entry in batch))
+"""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the address of a store."""
+    found = f"sqlite:///{tmp_path}/s.db"
+    omidpy.connect(found).close()
+    return found
+
+
+@pytest.fixture
+def cli(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Cli:
+    """Return what runs a verb on the store and returns its exit code, stdout and stderr."""
+    monkeypatch.setenv("OMIDPY_STORE", url)
+    monkeypatch.delenv("OMIDPY_TSO", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "exporters_of_a_test.py").write_text(MODULE, "utf-8")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            main(("export", *words))
+        captured = capsys.readouterr()
+        code = exit_info.value.code
+        assert isinstance(code, int | None)
+        return code or 0, captured.out, captured.err
+
+    return run
+
+
+def add(url: str, *pairs: tuple[bytes, object], tso: str | None = None) -> None:
+    """Add entries in one transaction."""
+    with omidpy.connect(url, tso) as tm, tm.begin() as tx:
+        tx.queue("q").add_all(pairs)
+
+
+def test_a_queue_is_made_looked_at_delivered_and_dropped(cli: Cli, url: str) -> None:
+    """Every verb says what it did."""
+    assert cli("create", "q", "--buckets", "2") == (0, "the queue q has 2 buckets, json\n", "")
+    assert cli("create", "q", "--buckets", "2")[0] == 0
+    add(url, (b"a", {"n": 1}), (b"\xff", 2))
+    code, out, _ = cli("peek", "q", "--json")
+    assert code == 0
+    assert [one.get("key", one.get("key_hex")) for one in json.loads(out)] == ["a", "ff"]
+    assert "{'n': 1}" in cli("peek", "q")[1]
+    assert "2 entries wait" in cli("lag", "q")[1]
+    assert json.loads(cli("lag", "q", "--json")[1])["entries"] == 2
+    assert "q      2" in cli("status")[1]
+    assert cli("once", "q", "--to", "sqlite:out.db")[1] == "delivered 2 entries of q\n"
+    with closing(sqlite3.connect("out.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+    assert json.loads(cli("status", "q", "--json")[1])[0]["entries"] == 0
+    assert cli("drop", "q")[1].endswith("nothing was changed; add --apply\n")
+    assert cli("drop", "q", "--apply")[1] == "dropped q, and 0 entries that wait\n"
+    code, _, err = cli("lag", "q")
+    assert code == 1
+    assert "was dropped" in err
+
+
+def test_an_exporter_of_the_users_is_named_by_its_module(cli: Cli, url: str) -> None:
+    """A class is made, a function is called."""
+    cli("create", "q", "--buckets", "1")
+    add(url, (b"a", 1), (b"a", 2))
+    code, out, _ = cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")
+    assert (code, out) == (0, "1 2\ndelivered 2 entries of q\n")
+    code, out, _ = cli("once", "q", "--exporter", "exporters_of_a_test:Keeps", "--json")
+    assert json.loads(out) == {"queue": "q", "exported": 0}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("once", "q"), "one of them alone"),
+        (("once", "q", "--to", "sqlite:x", "--exporter", "a:b"), "one of them alone"),
+        (("once", "q", "--to", "oracle:x"), "is none of sqlite:FILE"),
+        (("once", "q", "--to", "sqlite:"), "is none of sqlite:FILE"),
+        (("once", "q", "--exporter", "nowhere_at_all:b"), "there is no module"),
+        (("once", "q", "--exporter", "exporters_of_a_test:none"), "names nothing"),
+        (("once", "q", "--exporter", "exporters_of_a_test"), "names nothing"),
+        (("create", "a:b"), "the id of a queue"),
+        (("create", "q2", "--buckets", "0"), "at least 1"),
+        (("create", "q2", "--codec", "pickle"), "could run code"),
+        (("replay", "q", "--since", "yesterday"), "is no moment"),
+        (("dlq", "retry", "q", "--key-hex", "xy"), "is not hexadecimal"),
+        (("dlq", "retry", "q", "--key", "a", "--key-hex", "61"), "give one of them"),
+        (("run", "q", "--to", "jsonl:x", "--metrics", "9"), "is no HOST:PORT"),
+    ],
+)
+def test_mistakes_are_named(cli: Cli, words: tuple[str, ...], message: str) -> None:
+    """With exit code 2, and nothing changed."""
+    cli("create", "q")
+    code, _, err = cli(*words)
+    assert code == 2
+    assert message in err
+
+
+def test_dead_letters_are_shown_tried_again_and_given_up(cli: Cli, url: str) -> None:
+    """A queue whose key is parked goes on when its poison is given up."""
+    cli("create", "q", "--buckets", "1")
+    add(url, (b"a", 1), (b"a", 2))
+    cli("once", "q", "--exporter", "exporters_of_a_test:bad", "--max-attempts", "1")
+    _, out, _ = cli("dlq", "list", "q", "--json")
+    states = [(one["key"], one["value"], one["state"]) for one in json.loads(out)]
+    assert states == [("a", 1, "poison"), ("a", 2, "waits")]
+    assert "ValueError: no" in cli("dlq", "list", "q")[1]
+    assert cli("dlq", "retry", "q", "--key", "b")[1] == "0 dead letters of q are tried again\n"
+    assert cli("dlq", "retry", "q", "--key", "a")[1] == "1 dead letters of q are tried again\n"
+    cli("once", "q", "--exporter", "exporters_of_a_test:bad", "--max-attempts", "1")
+    assert cli("dlq", "drop", "q")[1].startswith("would give up 1 dead letters of q\n")
+    assert cli("dlq", "drop", "q", "--apply")[1] == "gave up 1 dead letters of q\n"
+    assert cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")[1].startswith("2\n")
+
+
+def test_what_is_kept_is_delivered_again(cli: Cli, url: str) -> None:
+    """Since ten minutes ago, say."""
+    cli("create", "q", "--buckets", "1", "--keep", "1h")
+    add(url, (b"a", 1))
+    cli("once", "q", "--to", "jsonl:out")
+    assert cli("replay", "q", "--since", "10m")[1] == "1 entries of q are to be delivered\n"
+    assert cli("once", "q", "--to", "jsonl:out")[1] == "delivered 1 entries of q\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_daemon_delivers_until_it_is_told_to_stop(
+    url: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    """And gives its buckets back."""
+
+    def delivered() -> int:
+        return sum(
+            len(file.read_text("utf-8").splitlines()) for file in (tmp_path / "out").glob("*.jsonl")
+        )
+
+    with tso_server(url) as server:
+        with omidpy.connect(url, server.address) as tm:
+            ExportQueue.create(tm, "q", buckets=2)
+        words = ["export", "run", "q", "--store", url, "--tso", server.address]
+        words += ["--to", f"jsonl:{tmp_path / 'out'}", "--poll", "50ms", "--workers", "2"]
+        daemon: Any = subprocess.Popen(
+            ["omidpy", *words],
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            add(url, *((b"%d" % n, n) for n in range(20)), tso=server.address)
+            wait_for(lambda: delivered() == 20, LONGEST_S)
+            daemon.send_signal(number)
+            assert daemon.wait(LONGEST_S) == 0, daemon.stderr.read()
+        finally:
+            daemon.kill()
+            daemon.wait()
+            daemon.stderr.close()
+        with omidpy.connect(url, server.address) as tm:
+            assert {one.owner for one in ExportQueue.open(tm, "q").lag().buckets} == {None}

@@ -1,0 +1,316 @@
+"""Ready sinks: each keeps what is newest, and repetitions change nothing."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from omidpy.errors import UsageError
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.prometheus import register_export
+from omidpy.recipes.export_queue import Batch, Entry, Exporter, Retry
+from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.sinks import (
+    JsonLinesSink,
+    PlainTableSink,
+    SqliteSink,
+    TableSink,
+    WebhookSink,
+)
+from omidpy.storage.memory import MemoryStore
+from tests.machines.clients import TABLE as USERS_TABLE
+from tests.machines.export_queues import STEPS, Scene
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait between tries."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
+
+
+def batch(*entries: tuple[bytes, Any, int, int], fence: int = 1) -> Batch:
+    """Return a batch of (key, value, commit_ts, ordinal)."""
+    made = [
+        Entry(key, value, commit_ts, ordinal, commit_ts - 50, {})
+        for key, value, commit_ts, ordinal in entries
+    ]
+    return Batch(made, queue="q", bucket=3, fence=fence)
+
+
+NEWER = batch((b"k", {"n": 3}, 300, 0), (b"other", "x", 300, 2**100))
+OLDER = batch((b"k", {"n": 1}, 100, 0), (b"k", {"n": 2}, 300, 0), (b"other", "y", 300, 2**99))
+
+
+# -- SQLite ----------------------------------------------------------------------------------------
+
+
+def test_a_file_keeps_the_newest_value_of_each_key(tmp_path: Path) -> None:
+    """What is older, or equal, changes nothing, though it comes later: ordinals count, too."""
+    sink = SqliteSink(tmp_path / "s.db")
+    sink.open()
+    sink.export(NEWER)
+    sink.export(OLDER)
+    sink.close()
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        found = connection.execute("SELECT key, value, commit_ts FROM entries ORDER BY key")
+        assert found.fetchall() == [(b"k", '{"n":3}', 300), (b"other", '"x"', 300)]
+
+
+def test_a_deletion_leaves_its_sequence_behind(tmp_path: Path) -> None:
+    """Or an old value that comes again would rise from the dead."""
+    sink = SqliteSink(tmp_path / "s.db", "t")
+    sink.open()
+    sink.export(batch((b"k", b"\xff", 100, 0)))
+    sink.export(batch((b"k", None, 200, 0)))
+    sink.export(batch((b"k", b"\xff", 100, 0)))
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        assert connection.execute("SELECT value, commit_ts FROM t").fetchall() == [(None, 200)]
+    sink.close()
+
+
+def test_a_file_that_is_locked_is_tried_again(tmp_path: Path) -> None:
+    """No entry is at fault, and the sink goes on once the file is free."""
+    sink = SqliteSink(tmp_path / "s.db")
+    sink.open()
+    assert sink._connection is not None
+    sink._connection.execute("PRAGMA busy_timeout = 0")
+    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Retry, match="locked"):
+            sink.export(NEWER)
+    sink.export(NEWER)
+    sink.close()
+    with pytest.raises(Retry, match="not open"):
+        sink.export(NEWER)
+
+
+def test_a_table_of_another_name_than_letters_is_refused(tmp_path: Path) -> None:
+    """It goes into a statement."""
+    with pytest.raises(UsageError, match="letters, digits"):
+        SqliteSink(tmp_path / "s.db", "a; DROP TABLE b")
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_comes_again_replaces_its_file(tmp_path: Path) -> None:
+    """So that each entry is in one file, also where the second try is shorter."""
+    sink = JsonLinesSink(tmp_path / "out")
+    sink.open()
+    sink.export(batch((b"a", 1, 100, 0), (b"\xff", b"\xfe", 100, 1)))
+    sink.export(batch((b"a", 1, 100, 0)))
+    sink.export(batch((b"\xff", b"\xfe", 100, 1)))
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == [
+        "q-00003-0000000000000000100-00000000.jsonl",
+        "q-00003-0000000000000000100-00000001.jsonl",
+    ]
+    first, second = (json.loads(file.read_text("utf-8")) for file in files)
+    assert (first["key"], first["value"], first["queue"]) == ("a", 1, "q")
+    assert (second["key_hex"], second["value_hex"], second["ordinal"]) == ("ff", "fe", 1)
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_half_done(tmp_path: Path) -> None:
+    """The error is one of the system, which blames no entry."""
+    sink = JsonLinesSink(tmp_path / "out")
+    with pytest.raises(OSError, match="No such file"):
+        sink.export(NEWER)
+    sink.open()
+    sink.export(NEWER)
+    assert len(list((tmp_path / "out").iterdir())) == 1
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_table_of_the_same_store_is_written_exactly_once(step: str) -> None:
+    """Its row appears in the transaction that takes the entry out of the queue."""
+    scene = Scene()
+    scene.add({"n": 1}, key=b"a")
+    scene.add(None, key=b"b")
+    scene.add({"n": 2}, key=b"a")
+    sink: Any = TableSink(USERS_TABLE)
+    scene.sink = sink
+    scene.die_at(step, buffer_bytes=1)
+    scene.runner().run_once(wait_s=0)
+    assert scene.client.read(b"a")[b"cf:value"] == b'{"n":2}'
+    assert set(scene.client.read(b"b")) == {b"cf:seq"}
+    assert scene.queue.lag().entries == 0
+
+
+def test_a_table_of_the_same_store_refuses_what_is_older() -> None:
+    """A dead letter that was skipped, and is tried again later, comes out of order."""
+    scene = Scene()
+    sink = TableSink(USERS_TABLE)
+    for entries in (NEWER, OLDER):
+        with scene.tm.begin() as tx:
+            sink.export_within(tx, entries)
+    assert scene.client.read(b"k")[b"cf:value"] == b'{"n":3}'
+    assert scene.client.read(b"other")[b"cf:value"] == b'"x"'
+
+
+def test_a_plain_table_shows_the_newest() -> None:
+    """By the version of its cells; what is older lies below."""
+    store = MemoryStore()
+    store.create_table(TableSchema("out", (FamilySchema(b"cf", {"VERSIONS": "1"}),)))
+    sink = PlainTableSink(store, "out")
+    sink.export(batch((b"k", "first", 300, 0), (b"k", "second", 300, 1), (b"k", "z", 300, 99)))
+    sink.export(batch((b"k", "old", 250, 0)))
+    (cells,) = store.get("out", [b"k"], max_versions=1)
+    assert {cell.qualifier: cell.value for cell in cells}[b"value"] == b'"z"'
+
+
+# -- webhook ---------------------------------------------------------------------------------------
+
+
+class Receiver:
+    """A server that answers as it is told, and remembers."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.requests.append((self.path, dict(self.headers), json.loads(body)))
+                status, headers = receiver.answers.pop(0) if receiver.answers else (200, {})
+                self.send_response(status)
+                for name, text in {"Content-Length": "0", **headers}.items():
+                    self.send_header(name, text)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook?a=b"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def close(self) -> None:
+        """End it."""
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Return a server on a free port."""
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def export_to(sink: Exporter, scene: Scene) -> None:
+    """Deliver what a queue has to a sink."""
+    scene.runner(sink).run_once(wait_s=0)
+
+
+def test_a_webhook_gets_each_entry_with_a_key_that_never_changes(receiver: Receiver) -> None:
+    """So that the receiver can tell repetitions, and what is older."""
+    scene = Scene()
+    scene.add({"n": 1}, 2)
+    receiver.answers = [(200, {}), (503, {"Retry-After": "0"})]
+    export_to(WebhookSink(receiver.url, headers={"Authorization": "Bearer x"}), scene)
+    bodies = [body["value"] for _, _, body in receiver.requests]
+    assert bodies == [{"n": 1}, 2, {"n": 1}, 2], "the batch came again, from its first entry"
+    path, headers, body = receiver.requests[0]
+    assert path == "/hook?a=b"
+    assert headers["Authorization"] == "Bearer x"
+    assert headers["X-Omidpy-Fence"] == "1"
+    assert headers["X-Omidpy-Seq"] == f"{body['commit_ts']}-0"
+    keys = [headers["Idempotency-Key"] for _, headers, _ in receiver.requests]
+    assert keys[:2] == keys[2:]
+    assert keys[0] == f"q-{body['start_ts']}-0"
+
+
+@pytest.mark.parametrize("status", [409, 412])
+def test_what_a_webhook_refuses_as_older_is_delivered(receiver: Receiver, status: int) -> None:
+    """It has it, or something newer."""
+    scene = Scene()
+    scene.add(1)
+    receiver.answers = [(status, {})]
+    export_to(WebhookSink(receiver.url), scene)
+    assert scene.queue.lag().entries == 0
+    assert scene.queue.lag().dead_letters == 0
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+def test_what_a_webhook_will_never_take_is_poison(receiver: Receiver, status: int) -> None:
+    """At once, with what it said."""
+    scene = Scene()
+    scene.add("bad", key=b"bad")
+    scene.add("good", key=b"good")
+    receiver.answers = [(status, {})]
+    export_to(WebhookSink(receiver.url), scene)
+    (letter,) = scene.queue.dead_letters()
+    assert letter.value == "bad"
+    assert f"answers {status}" in letter.reason
+    assert [body["value"] for _, _, body in receiver.requests] == ["bad", "good"]
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 404, 429, 500])
+def test_any_other_answer_of_a_webhook_blames_no_entry(receiver: Receiver, status: int) -> None:
+    """A key that has expired must not set a night's entries aside."""
+    scene = Scene()
+    scene.add(1)
+    receiver.answers = [(status, {"Retry-After": "0"})] * 10
+    export_to(WebhookSink(receiver.url), scene)
+    assert len(receiver.requests) == 11
+    assert scene.queue.lag().dead_letters == 0
+
+
+def test_a_webhook_that_is_not_there_is_tried_again(receiver: Receiver) -> None:
+    """The connection is refused, which is an error of the system."""
+    receiver.close()
+    with pytest.raises(ConnectionError):
+        WebhookSink(receiver.url, timeout_s=5).export(NEWER)
+    receiver.__init__()  # type: ignore[misc]  # so that the fixture can close one
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://", "hook"])
+def test_what_is_no_url_of_a_webhook_is_refused(url: str) -> None:
+    """Before anything is delivered."""
+    with pytest.raises(UsageError, match="http:// or https://"):
+        WebhookSink(url)
+
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+
+def test_prometheus_reads_what_waits_and_what_was_done() -> None:
+    """By queue and bucket; a second one of the same names is refused."""
+    scene = Scene()
+    scene.add(1, 2)
+    registry = CollectorRegistry()
+    runner = scene.runner()
+    register_export(scene.queue, runner, registry)
+    runner.run_once(wait_s=0)
+    scene.add(3)
+    page = generate_latest(registry).decode()
+    for line in (
+        'omidpy_export_entries{bucket="0",queue="q"} 1.0',
+        'omidpy_export_dead_letters{bucket="0",queue="q"} 0.0',
+        'omidpy_export_lease_epoch{bucket="0",queue="q"} 1.0',
+        'omidpy_export_exported_total{bucket="0",queue="q"} 2.0',
+        'omidpy_export_attempts_total{bucket="0",queue="q"} 1.0',
+        'omidpy_export_batch_seconds_count{bucket="0",queue="q"} 1.0',
+    ):
+        assert line in page
+    with pytest.raises(UsageError, match="another prefix"):
+        register_export(scene.queue, runner, registry)
