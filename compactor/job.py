@@ -130,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
         "--invalidation-grace",
         metavar="TIME",
         default=DEFAULT_INVALIDATION_GRACE,
-        help="the same for invalidations (default: %(default)s)",
+        help="the same for invalidations; `never` keeps them (default: %(default)s)",
     )
     made.add_argument(
         "--retention",

@@ -19,6 +19,7 @@ DEFAULT_GRACE: Final = "1h"
 GRACE_BESIDE_OMID: Final = "24h"
 """Default where Omid's oracle served the store before ours, so that Java clients may be about."""
 DEFAULT_INVALIDATION_GRACE: Final = "24h"
+NEVER: Final = "never"
 DEFAULT_RETENTION: Final = "24h"
 AUTO: Final = "auto"
 MOST_RANGES: Final = 1000
@@ -37,8 +38,9 @@ class Options:
     grace_s: float | None = None
     """How old a claim must be before commit entries below it go: longer than any client waits for
     a lost reply.  None: `DEFAULT_GRACE`, or `GRACE_BESIDE_OMID`, see there."""
-    invalidation_grace_s: float = 86_400.0
-    """The same for invalidations: longer than a deposed oracle's last write can be under way."""
+    invalidation_grace_s: float | None = 86_400.0
+    """The same for invalidations: longer than a deposed oracle's last write can be under way.  None
+    keeps them for ever, for clients that write their entries themselves, as late as they like."""
     retention_s: float = 86_400.0
     """How far back snapshots are kept readable; 0 keeps what the low watermark alone demands."""
     should_wait: bool = False
@@ -215,7 +217,11 @@ def options_from_words(
         tables=None if tables is None else parse_names(tables, name="--tables"),
         exclude=parse_names(exclude, name="--exclude"),
         grace_s=None if grace is None else parse_duration(grace, name="--grace"),
-        invalidation_grace_s=parse_duration(invalidation_grace, name="--invalidation-grace"),
+        invalidation_grace_s=(
+            None
+            if invalidation_grace == NEVER
+            else parse_duration(invalidation_grace, name="--invalidation-grace")
+        ),
         retention_s=parse_duration(retention, name="--retention"),
         should_wait=should_wait,
         is_dry_run=is_dry_run,

@@ -30,6 +30,7 @@ from omidpy.base.tables import (
     incarnation,
     is_system_table,
     transactional_families,
+    weakness,
 )
 from omidpy.errors import NoSuchTable, StorageError
 from omidpy.facts.commit_table import read_low_watermark, read_timestamp_ceiling
@@ -126,15 +127,14 @@ def judge(
     if is_owned(schema, commit_table):
         rest, which = others - marked, incarnation(schema)
         asked = {key: schema.attributes[key] for key in SETTINGS if key in schema.attributes}
-        if witness is None:
-            return TableStanding(
-                name, Standing.OWNED, marked, rest, incarnation=which, settings=asked
+        # A shadow cell that a client wrote there may be lost with a server, once its entry is.
+        reason = weakness(schema) or ""
+        if witness is not None:
+            family = family_text(witness.family)
+            reason = (
+                f"family {family} is not ours, but {_found(witness)}; "
+                f"{family_remedy(name, witness.family)}"
             )
-        family = family_text(witness.family)
-        reason = (
-            f"family {family} is not ours, but {_found(witness)}; "
-            f"{family_remedy(name, witness.family)}"
-        )
         return TableStanding(
             name, Standing.OWNED, marked, rest, reason, incarnation=which, settings=asked
         )

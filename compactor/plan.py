@@ -417,8 +417,9 @@ class Compaction:
     ) -> PruneLimits:
         """Return what the claims that are old enough allow to forget."""
         horizon = self.minimum(standings, claims, grace_s=self.grace_s)
-        invalidation_horizon = self.minimum(
-            standings, claims, grace_s=self.options.invalidation_grace_s
+        grace_s = self.options.invalidation_grace_s
+        invalidation_horizon = (
+            Timestamp(HOLE) if grace_s is None else self.minimum(standings, claims, grace_s=grace_s)
         )
         return PruneLimits(Timestamp(base_task.first_timestamp), horizon, invalidation_horizon)
 

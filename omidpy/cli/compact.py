@@ -58,7 +58,7 @@ def run(
         ),
     ] = None,
     invalidation_grace: Annotated[
-        str, typer.Option(metavar="TIME", help="The same for invalidations.")
+        str, typer.Option(metavar="TIME", help="The same for invalidations; `never` keeps them.")
     ] = "24h",
     retention: Annotated[
         str, typer.Option(metavar="TIME", help="How far back snapshots stay readable.")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import omidpy
+from compactor.command import ask_oracle
 from omidpy.errors import ConfigError, OracleError
 from omidpy.model import CellId
 from omidpy.oracle.tcp import TcpOracle
@@ -42,9 +43,12 @@ def test_one_cell_id_kills_omid_s_oracle(hbase: HBase, store: Store, tmp_path: P
 
 
 def test_omid_s_low_latency_mode_is_refused(hbase: HBase, store: Store, tmp_path: Path) -> None:
-    """Its clients write the commit table themselves, and swallow errors there."""
-    with (
-        JavaOracle(hbase.zookeeper, tmp_path, is_low_latency=True) as oracle,
-        pytest.raises(ConfigError, match="lowLatency"),
-    ):
-        omidpy.connect(hbase.thrift2_url, oracle.address)
+    """Its clients write the commit table themselves, and swallow errors there.
+
+    So a compaction that is told of such an oracle does not begin.
+    """
+    with JavaOracle(hbase.zookeeper, tmp_path, is_low_latency=True) as oracle:
+        with pytest.raises(ConfigError, match="lowLatency"):
+            omidpy.connect(hbase.thrift2_url, oracle.address)
+        with pytest.raises(ConfigError, match="lowLatency"):
+            ask_oracle(store, oracle.address)

@@ -6,6 +6,7 @@ import pytest
 
 from compactor.options import DEFAULT_GRACE, GRACE_BESIDE_OMID, Options, options_from_words
 from omidpy.base.cells import encode_long
+from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import ADOPTED_CEILING_FACT
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
@@ -48,6 +49,20 @@ def test_a_store_of_ours_alone_has_the_shorter_grace() -> None:
     assert options.grace_on(follows_omid=False) == HOUR_S == _seconds(DEFAULT_GRACE)
     assert options.grace_on(follows_omid=True) == 24 * HOUR_S == _seconds(GRACE_BESIDE_OMID)
     assert Options(grace_s=0.0).grace_on(follows_omid=True) == 0
+
+
+def test_invalidations_may_be_kept_for_ever() -> None:
+    """Clients in low-latency mode write their own entries, as late as they like."""
+    world = World(MemoryStore())
+    world.table()
+    world.put(b"a", 100)
+    world.put(b"b", 200)
+    world.enter(200, 250)
+    options = options_from_words(grace="0", invalidation_grace="never", retention="0")
+    for _ in range(2):
+        world.compact(options)
+        world.clock.advance(1e8)
+    assert world.entries() == {100: INVALID}
 
 
 def _seconds(grace: str) -> float | None:

@@ -15,7 +15,12 @@ from compactor.ownership import (
     transaction_versions,
 )
 from omidpy.base.cells import encode_long, shadow_qualifier
-from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, transactional_families
+from omidpy.base.tables import (
+    COMMIT_TABLE_ATTRIBUTE,
+    DURABILITY_ATTRIBUTE,
+    OMID_ENABLED,
+    transactional_families,
+)
 from omidpy.facts.commit_table import (
     COMMIT_TABLE,
     TIMESTAMP_CEILING,
@@ -62,6 +67,17 @@ def test_standing(
     )
     assert standing.standing is expected
     assert standing.families == (frozenset({b"cf"}) if expected is Standing.OWNED else frozenset())
+
+
+@pytest.mark.parametrize("durability", ["ASYNC_WAL", "SKIP_WAL"])
+def test_a_table_of_ours_that_may_lose_writes_holds_everything(durability: str) -> None:
+    """Altered since it was adopted: a shadow cell there is gone with its server, entry or not."""
+    table = schema(owner=COMMIT_TABLE)
+    attributes = {**table.attributes, DURABILITY_ATTRIBUTE: durability}
+    standing = judge(TableSchema("t", table.families, attributes), COMMIT_TABLE)
+    assert standing.standing is Standing.OWNED
+    assert f"DURABILITY={durability}" in standing.reason
+    assert "USE_DEFAULT" in standing.reason
 
 
 def test_the_mark_is_read_as_java_reads_it() -> None:
