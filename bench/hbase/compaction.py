@@ -3,6 +3,8 @@
 In this process and one range after another, so that all of it is one core's.  Three parts: the
 compactor's own work; writing calls and reading answers, which is ours too; and the wait for the
 gateway, which is the gateway's and HBase's.
+
+Then what the next run costs, if nothing was written since, and if every hundredth row was.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ import omidpy
 from bench.hbase import work
 from bench.measure import Result
 from bench.processes import tso_server
+from bench.workloads.compaction import CHANGED_EVERY, again
 from compactor.local import compact
 from compactor.options import Options
+from compactor.report import Report
 from omidpy.connect import open_store
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 
@@ -36,7 +40,7 @@ class _Spent:
 
 
 def measure(url: str, directory: Path, *, rows: int) -> list[Result]:
-    """Compact a table of `rows` rows that is healed, and one that is not at all."""
+    """Compact a table of `rows` rows that is healed, one that is not at all, and one again."""
     with tso_server(url, log=directory / "tso-fill.log") as tso:
         for post_commit, table in TABLES.items():
             with omidpy.connect(url, tso=tso, post_commit=post_commit) as manager:
@@ -44,17 +48,38 @@ def measure(url: str, directory: Path, *, rows: int) -> list[Result]:
                 work.fill(manager, table, rows=rows, columns=COLUMNS)
     # An oracle that starts again lets nothing commit that began before: the low watermark rises.
     with tso_server(url, log=directory / "tso-after.log"):
-        return [
+        first = [
             result
             for post_commit, table in TABLES.items()
             for result in _measure(url, table, rows, is_healed=post_commit == "sync")
         ]
+    return [*first, *_measure_again(url, directory, TABLES["sync"], rows)]
+
+
+def _measure_again(url: str, directory: Path, table: str, rows: int) -> list[Result]:
+    with tso_server(url, log=directory / "tso-again.log") as tso:
+        clean = _compacted(url, table)
+        with omidpy.connect(url, tso=tso, post_commit="none") as manager, manager.begin() as tx:
+            for number in range(0, rows, CHANGED_EVERY):
+                row = {b"f:%d" % column: b"changed" for column in range(COLUMNS)}
+                tx.table(table).put(work.key(number), row)
+    with tso_server(url, log=directory / "tso-last.log"):
+        return again(clean, _compacted(url, table), rows=rows, columns=COLUMNS)
+
+
+def _compacted(url: str, table: str) -> Report:
+    with closing(open_store(url)) as store:
+        return compact(store, _options(table))
+
+
+def _options(table: str) -> Options:
+    return Options(
+        grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0, tables=frozenset((table,))
+    )
 
 
 def _measure(url: str, table: str, rows: int, *, is_healed: bool) -> list[Result]:
-    options = Options(
-        grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0, tables=frozenset((table,))
-    )
+    options = _options(table)
     with closing(open_store(url)) as store, _timed_calls() as spent:
         began_s, processor_s = time.perf_counter(), time.thread_time()
         report = compact(store, options)
