@@ -12,6 +12,7 @@ from typing import Final
 
 from compactor.ownership import Standing, TableStanding
 from compactor.range_pass import RangeResult
+from omidpy.facts.questions import Question
 from omidpy.facts.sightings import DOUBTS_ALL, NO_DOUBT
 from omidpy.facts.watermarks import HOLD_PREFIX
 
@@ -61,6 +62,17 @@ def _on_doubts(standings: Sequence[TableStanding]) -> Iterator[str]:
             f"cloned from a snapshot: what has no proof {where}is left, at version {one.doubtful} "
             f"and below; `omidpy table accept {one.name} --apply` ends that"
         )
+
+
+def note_on_questions(questions: Sequence[Question]) -> str:
+    """Say what it took to ask the tables that are not ours."""
+    calls = sum(one.calls for one in questions)
+    cells = sum(one.cells for one in questions)
+    return (
+        f"{len(questions)} tables that are not ours, or not as a whole, were asked for cells of "
+        f"the transactions about to be forgotten: {calls} calls, {cells} cells came back; of files "
+        "those were opened whose versions reach there, and how many no gateway tells"
+    )
 
 
 def notes_on_malformed(malformed: Mapping[bytes, str]) -> Iterator[str]:

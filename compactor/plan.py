@@ -42,14 +42,20 @@ from compactor.horizon import (
 )
 from compactor.journal import Journal
 from compactor.laggards import laggards
-from compactor.notes import BESIDE_OMID, NO_ROOT, notes_on, notes_on_malformed
+from compactor.notes import (
+    BESIDE_OMID,
+    NO_ROOT,
+    note_on_questions,
+    notes_on,
+    notes_on_malformed,
+)
 from compactor.options import Options
 from compactor.ownership import TableStanding, owned, survey, unknown_tables
 from compactor.pacing import Pacer
 from compactor.prune import PRUNE_STEPS, PruneLimits, PruneTask, SlicesHere
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.rehearsal import Rehearsed
-from compactor.report import Laggard, Report
+from compactor.report import AskedReport, Laggard, Report
 from compactor.schedule import Schedule, schedule
 from compactor.slices import Ends, Pruned, count, find_ends, out_of_time, prune
 from compactor.snapshot_holds import SnapshotHolds
@@ -57,7 +63,7 @@ from compactor.spans import PastPasses
 from compactor.summing import Outcome, summed
 from compactor.tasks import missed_tasks, narrowed, region_tasks
 from compactor.timestamps import recorded_ceiling
-from compactor.unvisited import ask, stretches
+from compactor.unvisited import answers, refusals, stretches
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ConfigError, OracleError, UsageError
 from omidpy.facts.commit_table import (
@@ -69,6 +75,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import presumed_plain
+from omidpy.facts.questions import Question, Questions
 from omidpy.facts.registration import forget_parts
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
@@ -125,6 +132,7 @@ class Compaction:
             store, on_step=self.on_step, clock=self.clock, sleep=self.sleep
         )
         self.newest_timestamp = MAX_VERSION
+        self.questions: Sequence[Question] = ()
         self.schedule = Schedule()
         self.pacing = options.pacing(now_ms=self.clock.wall_ms())
         self.pacer = Pacer(self.pacing, self.clock, self.sleep)
@@ -240,7 +248,8 @@ class Compaction:
             is_dry_run=self.options.is_dry_run,
             began_s=started_s,
         )
-        return self.counted(report, limits, rehearsed)
+        asked = [AskedReport.of(question) for question in self.questions]
+        return self.counted(msgspec.structs.replace(report, asked=asked), limits, rehearsed)
 
     # -- steps 1 and 2: what is known ----------------------------------------------------------
 
@@ -473,13 +482,27 @@ class Compaction:
         """
         versions = stretches(ends.start_timestamps)
         if versions and self.pacer.is_over():
-            refusals = [out_of_time(self.prune_task(limits))]
+            forbidding = [out_of_time(self.prune_task(limits))]
         else:
-            refusals = ask(self.store, standings, versions)
-        if refusals:
+            given = answers(self.store, standings, versions)
+            forbidding = refusals(given)
+            self.remember([answer.question for answer in given])
+        if forbidding:
             nothing = Timestamp(HOLE)
-            return PruneLimits(limits.first_timestamp, nothing, nothing), refusals
+            return PruneLimits(limits.first_timestamp, nothing, nothing), forbidding
         return replace(limits, asked=versions), ends.obstacles
+
+    def remember(self, questions: Sequence[Question]) -> None:
+        """Say what asking cost, and record for each table what its answer rests on."""
+        self.questions = questions
+        if questions:
+            self.journal.note(note_on_questions(questions))
+        if not self.options.is_dry_run:
+            now_ms = self.clock.wall_ms()
+            Questions(self.control).record(
+                msgspec.structs.replace(one, asked_ms=now_ms, run=self.journal.run_id)
+                for one in questions
+            )
 
     def prune(self, limits: PruneLimits, ends: Ends) -> tuple[Pruned, Timestamp]:
         """Raise the horizon, then delete; return what went and the horizon afterwards."""

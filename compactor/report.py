@@ -10,11 +10,12 @@ import os
 import socket
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
 from omidpy.facts.control import ControlTable, encode_document
+from omidpy.facts.questions import Question
 from omidpy.model import KeyRange
 
 RUN_PREFIX: Final = b"run/"
@@ -80,6 +81,25 @@ class TableReport(msgspec.Struct, frozen=True):
     """The ranges that took longest."""
 
 
+class AskedReport(msgspec.Struct, frozen=True):
+    """What one table that is not ours was asked before commits were forgotten, and its cost."""
+
+    table: str
+    families: Sequence[str]
+    """In hexadecimal."""
+    calls: int
+    cells: int
+    """How many came back."""
+    answer: str
+    """What forbids to forget them; empty if nothing does."""
+
+    @classmethod
+    def of(cls, question: Question) -> Self:
+        """Describe a question."""
+        families = [family.hex() for family in question.families]
+        return cls(question.table, families, question.calls, question.cells, question.answer)
+
+
 class Report(msgspec.Struct, frozen=True):
     """What one run did; in a dry run, what it would have done as far as that can be known."""
 
@@ -116,6 +136,8 @@ class Report(msgspec.Struct, frozen=True):
     entries_growth_a_day: float | None = None
     """How many more there are than after the last run that counted them, a day between them."""
     laggards: Sequence[Laggard] = ()
+    asked: Sequence[AskedReport] = ()
+    """The tables that are not ours, and what they said of the commits about to be forgotten."""
     dry_run: bool = False
     seconds: float = 0.0
 

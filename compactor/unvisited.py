@@ -10,6 +10,9 @@ Asked is by versions, from the least start timestamp that is about to go to the 
 its checkpoints.  HBase leaves out files without such versions, and gives cells written without a
 transaction versions of another size, so that large plain tables cost one short call a region.
 
+What was asked and answered is remembered for people (`omidpy/facts/questions.py`); each run asks
+anew, because nobody says when such a table is written.
+
 Why an answer of none lets them go:
 
     a transaction at or below L that is, or comes to be, committed was decided before L was read,
@@ -29,6 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from compactor.horizon import HOLE
 from compactor.ownership import Standing, TableStanding, family_remedy, family_text, remedy
 from compactor.prune import PruneLimits
@@ -38,6 +43,7 @@ from omidpy.base.cells import is_shadow_qualifier
 from omidpy.errors import NoSuchTable, StorageError
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
 from omidpy.facts.control import ControlTable
+from omidpy.facts.questions import Question
 from omidpy.model import (
     FIRST_WORLD_TIMESTAMP,
     MAX_VERSION,
@@ -82,10 +88,28 @@ def stretches(start_timestamps: Iterable[int]) -> list[range]:
     ]
 
 
+class Answer(NamedTuple):
+    """What came of asking one place."""
+
+    question: Question
+    laggard: Laggard | None
+    """Why nothing may go; None if nothing lies there."""
+
+
 def ask(
     store: Store, standings: Iterable[TableStanding], versions: Sequence[range]
 ) -> list[Laggard]:
     """Return what forbids to forget the transactions with cells of these versions.
+
+    As `answers` says; one laggard for each place that holds such a cell, or could not be asked.
+    """
+    return refusals(answers(store, standings, versions))
+
+
+def answers(
+    store: Store, standings: Iterable[TableStanding], versions: Sequence[range]
+) -> list[Answer]:
+    """Ask every place for cells of these versions.
 
     Args:
         store: It is read only.
@@ -93,12 +117,20 @@ def ask(
         versions: As `stretches` returns them; where there is none, nobody is asked.
 
     Returns:
-        One laggard for each place that holds such a cell, or could not be asked.
+        One answer for each place that is there.
 
-    Cost: 1 short call a region for each stretch, on HBase; a place is left at its first cell.
+    Cost: 1 short call a region for each stretch, on HBase, and 1 to know the regions; a place is
+    left at its first cell.
     """
+    if not versions:
+        return []
     found = (_ask_place(store, place, versions) for place in unvisited(standings))
-    return [laggard for laggard in found if laggard is not None]
+    return [answer for answer in found if answer is not None]
+
+
+def refusals(given: Iterable[Answer]) -> list[Laggard]:
+    """Return what answers forbid to forget anything."""
+    return [answer.laggard for answer in given if answer.laggard is not None]
 
 
 def holding_back(
@@ -117,10 +149,18 @@ def holding_back(
     return ask(store, standings, stretches(ends.start_timestamps))
 
 
-def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Laggard | None:
+def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Answer | None:
     columns = [(family, None) for family in sorted(place.families)]
+    asked = Question(
+        place.table,
+        tuple(sorted(place.families)),
+        tuple((stretch.start, stretch.stop) for stretch in versions),
+    )
+    calls = 0
     try:
+        region_count = len(store.regions(place.table))
         for stretch in versions:
+            calls += region_count
             cell = store.find_cell(
                 place.table,
                 columns=columns,
@@ -129,15 +169,17 @@ def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Laggard
             )
             if cell is not None:
                 # Before it there is none; behind it nobody has looked.
-                rows = KeyRange(cell.row, b"")
-                return Laggard.of(place.table, rows, watermark=HOLE, reason=_reason(place, cell))
+                rows, reason = KeyRange(cell.row, b""), _reason(place, cell)
+                laggard = Laggard.of(place.table, rows, watermark=HOLE, reason=reason)
+                return Answer(replace(asked, calls=calls, cells=1, answer=reason), laggard)
     except NoSuchTable:
         # Dropped since it was listed, with all its cells.
         return None
     except StorageError as error:
         reason = f"could not be searched for cells of the transactions to be forgotten: {error}"
-        return Laggard.of(place.table, KeyRange(), watermark=HOLE, reason=reason)
-    return None
+        laggard = Laggard.of(place.table, KeyRange(), watermark=HOLE, reason=reason)
+        return Answer(replace(asked, answer=reason), laggard)
+    return Answer(replace(asked, calls=calls), None)
 
 
 def _reason(place: Place, cell: Cell) -> str:

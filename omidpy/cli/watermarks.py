@@ -13,6 +13,7 @@ from omidpy.cli.common import (
     StoreUrl,
     UnaskedTso,
     key_text,
+    moment,
     opened,
     print_columns,
     print_facts,
@@ -22,6 +23,7 @@ from omidpy.cli.common import (
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, FIRST_TIMESTAMP_FACT, read_low_watermark
 from omidpy.facts.control import ControlTable
+from omidpy.facts.questions import Questions
 from omidpy.facts.sightings import NO_DOUBT
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange
@@ -74,6 +76,9 @@ def watermarks(
         say(f"held back by {where}{age}: {one['reason']}")
     for hold in found["holds"]:
         say(held_text(msgspec.convert(hold, Held)))
+    for one in found["asked"]:
+        said = one["answer"] or "nothing lies there"
+        say(f"asked {one['table']} on {moment(one['asked_ms'])} UTC, {one['calls']} calls: {said}")
     age_s = found["low_watermark_age_s"]
     since = "" if age_s is None else f", which is {age_s:.0f} s old"
     say(f"open transactions may be as old as the low watermark{since}, and no older")
@@ -131,6 +136,7 @@ def collect(store: Store) -> dict[str, Any]:
     if not any(one.reason for one in standings):
         laggards += holding_back(store, COMMIT_TABLE, standings)
     laggards += recorded_holds(ControlTable(store), below=read_low_watermark(store))
+    rest = {one.name for one in standings if one.rest}
     ages, stamps = facts.ages(SystemClock()), facts.stamps()
     dates = TimestampAges(facts.samples(), now_ms=SystemClock().wall_ms())
     low_watermark, horizon = read_low_watermark(store), facts.prune_horizon()
@@ -146,6 +152,20 @@ def collect(store: Store) -> dict[str, Any]:
         "laggards": msgspec.to_builtins(
             [dates.dated(one, floor=max(horizon, first)) for one in laggards]
         ),
+        "asked": [
+            {
+                "table": one.table,
+                "families": [family.hex() for family in one.families],
+                "versions": one.versions,
+                "calls": one.calls,
+                "cells": one.cells,
+                "answer": one.answer,
+                "asked_ms": one.asked_ms,
+                "run": one.run,
+            }
+            for one in Questions(ControlTable(store)).last()
+            if one.table in rest
+        ],
         "claims": [
             {
                 "table": claim.table,

@@ -910,6 +910,7 @@ def test_report_has_exactly_the_promised_keys(world: World) -> None:
         "low_watermark",
         "horizon",
         "bytes_dropped",
+        "asked",
         "ranges",
         "ranges_whole",
         "tables",

@@ -10,15 +10,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compactor.ownership import set_ignored
+from compactor.report import RunLog
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
+from omidpy.cli.status import collect as collect_status
+from omidpy.cli.watermarks import collect
 from omidpy.errors import StorageUnavailable
+from omidpy.facts.questions import Questions
 from omidpy.facts.watermarks import Watermarks
-from omidpy.model import FIRST_WORLD_TIMESTAMP
-from omidpy.storage.base import Store
+from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell
+from omidpy.storage.base import Row, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World
@@ -222,3 +227,65 @@ def test_a_table_dropped_before_it_is_asked_forbids_nothing(world: World) -> Non
 
     report = world.compact(on_step=drop)
     assert (report.entries_pruned, list(report.laggards)) == (1, [])
+
+
+def test_what_was_asked_is_remembered_with_its_cost_and_never_used_again(world: World) -> None:
+    """Whoever looks sees what a horizon rested on; the next run asks anew all the same."""
+    questions = Questions(world.control)
+    world.enter(100, 150)
+    told = world.compact(replace(ALL_AT_ONCE, is_dry_run=True))
+    assert [(one.table, one.calls, one.cells, one.answer) for one in told.asked] == [
+        ("java", 2, 0, "")
+    ]
+    assert questions.last() == []
+    world.compact()
+    (asked,) = questions.last()
+    assert (asked.table, asked.families, asked.versions) == ("java", (b"cf", b"cg"), ((100, 150),))
+    assert (asked.calls, asked.cells, asked.answer) == (2, 0, "")
+    assert asked.run == RunLog(world.control).runs()[-1].run_id
+    (note,) = [one for one in RunLog(world.control).runs()[-1].notes if "were asked" in one]
+    assert "2 calls, 0 cells came back" in note
+    world.enter(300, 350)
+    world.put(b"a", 300, table="java")
+    report = world.compact()
+    assert (report.entries_pruned, report.asked[0].cells) == (0, 1)
+    (asked,) = questions.last()
+    assert "row b'a' holds the cell b'q'" in asked.answer
+    (shown,) = collect(world.store)["asked"]
+    assert (shown["table"], shown["families"], shown["cells"]) == ("java", ["6366", "6367"], 1)
+
+
+class Bounded(MemoryStore):
+    """Says how low the versions begin that are read of a plain table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lowest: list[int] = []
+
+    def find_cell(self, table: str, **options: Any) -> Cell | None:
+        """Note the bound."""
+        if table == "plain":
+            self.lowest.append(options.get("min_version", 0))
+        return super().find_cell(table, **options)
+
+    def scan(self, table: str, *args: Any, **options: Any) -> Iterator[list[Row]]:
+        """Note the bound."""
+        if table == "plain":
+            self.lowest.append(options.get("min_version", 0))
+        return super().scan(table, *args, **options)
+
+
+def test_nobody_reads_the_plain_data_of_a_store_in_world_time() -> None:
+    """Neither a run nor `status`: both ask for versions above all that HBase's own clock sets."""
+    store = Bounded()
+    world = World(store, low_watermark=FIRST_WORLD_TIMESTAMP + 5000)
+    world.control.raise_number(b"first-timestamp", FIRST_WORLD_TIMESTAMP)
+    world.table()
+    world.table("plain", families=(), plain_families=(b"cf",), owner=None)
+    world.put(b"a", MILLISECONDS, table="plain")
+    world.enter(FIRST_WORLD_TIMESTAMP + 100, FIRST_WORLD_TIMESTAMP + 150)
+    assert collect_status(store)["tables"]["plain"] == ["plain"]
+    assert [one["table"] for one in collect(store)["laggards"]] == ["t"], "nobody compacted it"
+    assert world.compact().entries_pruned == 1
+    assert len(store.lowest) > 3
+    assert min(store.lowest) >= FIRST_WORLD_TIMESTAMP
