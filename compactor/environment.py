@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+from compactor.lease import DEFAULT_LEASE_S
 from compactor.prune import PruneResult, PruneTask
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
 from compactor.snapshots import Folder, SnapshotRoot, local_folder
@@ -91,6 +92,8 @@ class Environment:
     """None: in this process."""
     snapshot_root: SnapshotRoot | None = None
     """Where HBase's snapshots are; None: nobody has said."""
+    lease_s: float = DEFAULT_LEASE_S
+    """How long the run may show no life before another takes its place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             should_collect=words.collect,
             collect_every=words.collect_every,
             hbase_root=words.hbase_root,
+            should_resume=words.resume,
         )
         check_targets(words.report, options)
         check_store(words.store)
@@ -198,8 +199,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
     made.add_argument("--json", action="store_true", help="print the report as JSON")
-    # Taken, since scripts give it, and named nowhere: every run finishes what a killed one began.
-    made.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run that was killed, from where it was; without one, a new run",
+    )
     return made
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -28,49 +27,56 @@ class Journal:
         clock: Clock,
         progress: Progress,
         on_step: OnStep,
-        *,
-        is_dry_run: bool,
     ) -> None:
-        """Begin without a record; see `begin`."""
+        """Begin without a record; see `begin`, which a dry run does not call."""
         self._runs = RunLog(control)
         self._clock = clock
         self._progress = progress
         self._on_step = on_step
-        self._is_recorded = False
-        self._is_dry_run = is_dry_run
+        self._written: bytes | None = None
         self._record = new_run(now_ms=clock.wall_ms())
         self._notes: list[str] = []
         self.foreign_cells = 0
-        self.earlier_runs: Sequence[RunRecord] = ()
-        """Those on record when this one began, oldest first."""
+        self.report: Report | None = None
+        """What it has ended with."""
 
     @property
     def run_id(self) -> str:
         """The name of this run, which no other has."""
         return self._record.run_id
 
+    def earlier_runs(self) -> list[RunRecord]:
+        """Return the runs on record besides this one, oldest first.  Cost: 1 scan."""
+        return [run for run in self._runs.runs() if run.run_id != self.run_id]
+
     def note(self, text: str) -> None:
         """Say something that the report has no key for."""
         self._notes.append(text)
         self._progress.note(text)
 
-    def begin(self) -> None:
-        """Record that a run has begun, and say so if another has not ended."""
-        runs = self.earlier_runs = self._runs.runs()
-        if runs and runs[-1].ended_ms is None:
-            other = runs[-1]
-            self.note(
-                f"run {other.run_id} (pid {other.pid} on {other.host}) has not ended: it is still "
-                "at work or was killed, and both are harmless"
-            )
-        if not self._is_dry_run:
-            self._runs.write(self._record)
-            self._is_recorded = True
+    def begin(self, *, operation: str) -> None:
+        """Record that a run has begun, carried out as `operation`."""
+        self._record = msgspec.structs.replace(self._record, operation=operation)
+        self._written = self._runs.write(self._record)
         self._on_step("run-recorded")
 
+    def go_on(self, record: RunRecord) -> None:
+        """Become the record of a run that was killed, to which its own driver writes no more."""
+        self._record = msgspec.structs.replace(
+            record,
+            host=self._record.host,
+            pid=self._record.pid,
+            ended_ms=None,
+            error=None,
+            resumed_count=record.resumed_count + 1,
+        )
+        self._notes = [*record.notes, *self._notes]
+        self._written = self._runs.write(self._record)
+
     def end(self, *, report: Report | None = None, error: str | None = None) -> None:
-        """Record how the run ended."""
-        if not self._is_recorded:
+        """Record how the run ended, unless somebody else has taken its record over."""
+        self.report = report
+        if self._written is None:
             return
         self._record = msgspec.structs.replace(
             self._record,
@@ -80,7 +86,7 @@ class Journal:
             foreign_cells=self.foreign_cells,
             notes=tuple(self._notes),
         )
-        self._runs.write(self._record)
+        self._written = self._runs.replace(self._written, self._record)
         self._on_step("run-ended")
 
     def growth_a_day(self, entries: int) -> float | None:
@@ -96,7 +102,3 @@ class Journal:
                 return None
             return (entries - run.report.entries_left) * DAY_MS / elapsed_ms
         return None
-
-    def thin(self) -> None:
-        """Forget old records."""
-        self._runs.thin()

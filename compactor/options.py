@@ -70,6 +70,8 @@ class Options:
     """Each how many-th pass over a range reads it whole; 0 is none for this reason alone."""
     hbase_root: str | None = None
     """HBase's root folder, where its snapshots are; None: they are not known."""
+    should_resume: bool = False
+    """Go on with the run that was killed, if there is one, with its L and what it has claimed."""
     commit_table: str = COMMIT_TABLE
 
     def __post_init__(self) -> None:
@@ -211,6 +213,7 @@ def options_from_words(
     should_collect: bool = False,
     collect_every: int = DEFAULT_COLLECT_EVERY,
     hbase_root: str | None = None,
+    should_resume: bool = False,
 ) -> Options:
     """Return the options that a command line asks for."""
     return Options(
@@ -239,4 +242,5 @@ def options_from_words(
         should_collect=should_collect,
         collect_every=collect_every,
         hbase_root=hbase_root or None,
+        should_resume=should_resume,
     )

@@ -30,6 +30,7 @@ import msgspec
 
 from compactor.collection import COLLECTION_STEPS, Collection
 from compactor.cutting import Cutting, rows_read_lately
+from compactor.driver import Driver, rehearse
 from compactor.environment import Environment, Passed
 from compactor.graces import ClaimAges
 from compactor.horizon import (
@@ -49,19 +50,29 @@ from compactor.notes import (
     notes_on,
     notes_on_malformed,
 )
+from compactor.operation import Found, Work
 from compactor.options import Options
 from compactor.ownership import TableStanding, owned, survey, unknown_tables
 from compactor.pacing import Pacer
 from compactor.prune import PRUNE_STEPS, PruneLimits, PruneTask, SlicesHere
 from compactor.range_pass import PASS_STEPS, RangeResult, RangeTask
 from compactor.rehearsal import Rehearsed
-from compactor.report import AskedReport, Laggard, Report
+from compactor.report import AskedReport, Laggard, Report, RunRecord
 from compactor.schedule import Schedule, schedule
-from compactor.slices import Ends, Pruned, count, find_ends, out_of_time, prune
+from compactor.slices import (
+    Ends,
+    Pruning,
+    begun,
+    count,
+    find_ends,
+    out_of_time,
+    prune_round,
+    tell,
+)
 from compactor.snapshot_holds import SnapshotHolds
 from compactor.spans import PastPasses
 from compactor.summing import Outcome, summed
-from compactor.tasks import missed_tasks, narrowed, region_tasks
+from compactor.tasks import missed_tasks, narrowed, region_tasks, unclaimed
 from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import answers, refusals, stretches
 from omidpy.base.tables import CONTROL_TABLE
@@ -84,8 +95,10 @@ from omidpy.storage.base import RestoresTables, Store
 STEPS: Final = (
     "read-recorded",
     "read-low-watermark",
-    "list-tables",
+    "lease-taken",
     "run-recorded",
+    "operation-kept",
+    "list-tables",
     *COLLECTION_STEPS,
     *PASS_STEPS,
     "ranges-passed",
@@ -97,11 +110,15 @@ STEPS: Final = (
     "pruned",
     "claims-thinned",
     "run-ended",
+    "operation-ended",
 )
 """Every named step; `on_step` is called with the name once the step is done."""
 
 LONGEST_SLEEP_S: Final = 1.0
 """A wait is cut into naps, because the machine may be suspended meanwhile."""
+
+PROGRESS_S: Final = 1.0
+"""How long a pass goes on before the operation says how far it is."""
 
 
 def run(store: Store, options: Options, environment: Environment) -> Report:
@@ -115,12 +132,16 @@ def run(store: Store, options: Options, environment: Environment) -> Report:
     return Compaction(store, options, environment).run()
 
 
-class Compaction:
-    """One run.  Each step is a method, so that a test can break one and show that it matters."""
+class Compaction(Work):
+    """One run.  Each step is a method, so that a test can break one and show that it matters.
+
+    What it remembers between steps is only what a successor finds out anew.
+    """
 
     def __init__(self, store: Store, options: Options, environment: Environment) -> None:
         self.store = store
         self.options = options
+        self.environment = environment
         self.clock = environment.clock
         self.execute_ranges = environment.execute_ranges
         self.sleep = environment.sleep
@@ -138,15 +159,22 @@ class Compaction:
         self.pacer = Pacer(self.pacing, self.clock, self.sleep)
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
-        self.journal = Journal(
-            self.control,
+        self.journal = Journal(self.control, self.clock, self.progress, self.on_step)
+        self.ages = self.claim_ages()
+        self.began_s = self.clock.monotonic_s()
+        self.is_continued = False
+        self.standings: list[TableStanding] | None = None
+        self.is_list_old = False
+        self.results: list[RangeResult] | None = None
+        self.has_just_asked = False
+
+    def claim_ages(self) -> ClaimAges:
+        """Return what judges how old claims are, for this run."""
+        return ClaimAges(
+            self.watermarks,
             self.clock,
-            self.progress,
-            self.on_step,
-            is_dry_run=options.is_dry_run,
-        )
-        self.ages = ClaimAges(
-            self.watermarks, self.clock, self.journal.run_id, is_dry_run=options.is_dry_run
+            self.journal.run_id,
+            is_dry_run=self.options.is_dry_run,
         )
 
     @cached_property
@@ -156,8 +184,28 @@ class Compaction:
         return self.options.grace_on(follows_omid=follows_omid)
 
     def run(self) -> Report:
-        """Do every step, and remember the run whatever becomes of it."""
-        started_s = self.clock.monotonic_s()
+        """Carry the run out, and return its report."""
+        if self.options.is_dry_run:
+            if self.options.should_resume:
+                self.journal.note(
+                    "a dry run goes on with no other: this is what a new one would do"
+                )
+            rehearse(self, clock=self.clock)
+        else:
+            driver = Driver(
+                self.store,
+                self,
+                clock=self.clock,
+                sleep=self.sleep,
+                on_step=self.on_step,
+                lease_s=self.environment.lease_s,
+            )
+            driver.run(should_resume=self.options.should_resume)
+        assert self.journal.report is not None, "a run that ends without an error has one"
+        return self.journal.report
+
+    def begin(self) -> Timestamp:
+        """Refuse what cannot be compacted, before anything is written; return L."""
         self.check_system_tables()
         recorded = self.highest_recorded()
         self.on_step("read-recorded")
@@ -171,58 +219,120 @@ class Compaction:
                 "timestamp table, or raise its ceiling above that number and restart tso-server"
             )
         self.newest_timestamp = self.find_newest_timestamp(low_watermark)
-        try:
-            report = self.run_from(low_watermark, started_s)
-        except Exception as error:
-            self.journal.end(error=str(error) or type(error).__name__)
-            raise
-        self.journal.end(report=report)
-        return report
+        return low_watermark
 
-    def run_from(self, low_watermark: Timestamp, started_s: float) -> Report:
-        """Do every step after L is known."""
-        standings = self.survey()
+    def continue_run(self, record: RunRecord) -> None:
+        """Become a run that was killed."""
+        self.journal.go_on(record)
+        self.ages = self.claim_ages()
+        self.is_continued = True
+
+    def elder(self, record: RunRecord) -> Compaction:
+        """Return what does the rest of a run that was killed, beside this one."""
+        elder = type(self)(self.store, self.options, self.environment)
+        elder.newest_timestamp = self.newest_timestamp
+        elder.continue_run(record)
+        return elder
+
+    # -- the steps of the operation ------------------------------------------------------------
+
+    def list_tables(self) -> None:
+        """Make the first list."""
+        self.known_standings()
         self.on_step("list-tables")
-        self.check_names(standings)
-        self.follow_schedule(standings)
-        self.journal.begin()
-        drop_horizon = self.collection().settle(low_watermark)
+
+    def known_standings(self) -> list[TableStanding]:
+        """Return the newest list, the first one where there is none here."""
+        if self.standings is None:
+            self.standings = self.survey()
+            self.follow_schedule(self.standings)
+        return self.standings
+
+    def settle(self, low_watermark: Timestamp) -> Timestamp:
+        """Publish a collection horizon, and return the one to act on."""
+        return self.collection().settle(low_watermark)
+
+    def pass_over_tables(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> None:
+        """Pass over every range of ours, list again, and pass over what was missed."""
         base_task = self.base_task(low_watermark, drop_horizon)
-        tasks = region_tasks(self.store, standings, self.options, base_task)
+        claimed = self.claimed(low_watermark) if self.is_continued else []
+        first = self.known_standings()
+        tasks = region_tasks(self.store, first, self.options, base_task)
         tasks = self.cutting().cut(self.store, tasks)
-        tasks = narrowed(tasks, self.past_passes(standings), self.options)
+        if claimed:
+            tasks = unclaimed(tasks, first, claimed)
+        tasks = narrowed(tasks, self.past_passes(first), self.options)
         results = self.pass_over(self.schedule.ordered(tasks))
         self.on_step("ranges-passed")
-        had_tables = bool(owned(standings))
-        standings = self.survey()
+        self.standings = self.survey()
         self.on_step("listed-again")
-        missed = self.pass_over(missed_tasks(standings, self.options, base_task, results))
-        results += missed
-        if not (had_tables or owned(standings)):
+        missed = missed_tasks(self.standings, self.options, base_task, results, claimed)
+        results += self.pass_over(missed)
+        if not (owned(first) or owned(self.standings)):
             results.append(self.claim_absence(base_task))
-        claims = self.known_claims(results)
-        has_waited = self.options.should_wait and self.await_claims(results)
-        if missed or has_waited:
-            standings = self.survey()
-            claims = self.known_claims(results)
-        limits = self.limits(standings, claims, base_task)
-        limits, held = self.hold_for_snapshots(limits, standings, claims)
+        self.results = results
+        self.is_list_old = bool(missed)
+
+    def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Found:
+        """Take the minimum of what is claimed, and ask for what is about to go."""
+        if self.results is None:
+            # Whoever passed was killed.  What he could not claim is tried again, so that it is
+            # known why.
+            self.pass_over_tables(low_watermark, drop_horizon)
+        assert self.results is not None, "they were just made"
+        assert self.standings is not None, "the passes have listed"
+        claims = self.known_claims(self.results)
+        has_waited = self.options.should_wait and self.await_claims(self.results)
+        if self.is_list_old or has_waited:
+            self.standings = self.survey()
+            claims = self.known_claims(self.results)
+        limits = self.limits(self.standings, claims)
+        limits, held = self.hold_for_snapshots(limits, self.standings, claims)
         self.on_step("minimum-known")
-        rehearsed = Rehearsed.of(results)
         ends = self.ends(limits)
-        ends.start_timestamps += rehearsed.old_enough(limits)
-        limits, refusals = self.ask(standings, limits, ends)
+        ends.start_timestamps += Rehearsed.of(self.results).old_enough(limits)
+        limits, forbidding = self.ask(self.standings, limits, ends)
         self.on_step("unvisited-asked")
-        pruned, horizon = self.prune(limits, ends)
-        pruned = rehearsed.corrected(pruned, limits)
+        self.has_just_asked = True
+        pruning = begun(limits, ends) if limits.horizon else Pruning(())
+        pruning = replace(pruning, obstacles=(*held, *forbidding))
+        is_news = limits.horizon > self.watermarks.prune_horizon() or bool(pruning.rests)
+        return Found(limits, pruning, is_news=is_news)
+
+    def raise_horizon(self, limits: PruneLimits) -> None:
+        """Raise the prune horizon, unless another run may by now."""
+        if self.lease is not None:
+            self.lease.raise_horizon(self.watermarks, limits.horizon)
+            self.on_step("horizon-raised")
+
+    def prune_round(self, limits: PruneLimits, before: Pruning) -> Pruning:
+        """Go on with every slice that is left; ask again before, unless that was done just now."""
+        if not self.has_just_asked and (forbidding := self.ask_again(limits)):
+            return replace(before, rests=(), obstacles=(*before.obstacles, *forbidding))
+        self.has_just_asked = False
+        after = prune_round(self.prune_task(limits), self.execute_slices, before)
+        tell(self.progress, after)
+        return after
+
+    def write_report(self, low_watermark: Timestamp, limits: PruneLimits, pruning: Pruning) -> None:
+        """Forget what is useless, and record what the run has done."""
         self.on_step("pruned")
-        if not self.options.is_dry_run:
+        standings = self.known_standings()
+        results = self.results or []
+        rehearsed = Rehearsed.of(results)
+        pruned = rehearsed.corrected(pruning.pruned(self.options.commit_table), limits)
+        claims = self.known_claims(results)
+        horizon = self.watermarks.prune_horizon()
+        if self.lease is None:
+            horizon = max(horizon, limits.horizon)
+        else:
+            self.lease.check()
             self.thin(standings, claims)
             forget_parts(self.store, low_watermark)
             self.on_step("claims-thinned")
         self.journal.foreign_cells = sum(result.foreign_cells for result in results)
         for note in (
-            *notes_on(standings, results, first_timestamp=base_task.first_timestamp),
+            *notes_on(standings, results, first_timestamp=limits.first_timestamp),
             *notes_on_malformed(self.watermarks.malformed),
         ):
             self.journal.note(note)
@@ -240,21 +350,25 @@ class Compaction:
             Outcome(
                 low_watermark,
                 horizon,
-                base_task.first_timestamp,
-                list(dict.fromkeys((*behind, *held, *refusals, *pruned.obstacles))),
+                limits.first_timestamp,
+                list(dict.fromkeys((*behind, *pruned.obstacles))),
             ),
             self.watermarks,
             self.clock,
             is_dry_run=self.options.is_dry_run,
-            began_s=started_s,
+            began_s=self.began_s,
         )
         asked = [AskedReport.of(question) for question in self.questions]
-        return self.counted(msgspec.structs.replace(report, asked=asked), limits, rehearsed)
+        report = msgspec.structs.replace(report, asked=asked)
+        self.journal.end(report=self.counted(report, limits, rehearsed))
 
     # -- steps 1 and 2: what is known ----------------------------------------------------------
 
     def check_system_tables(self) -> None:
-        """Refuse a store in which no oracle has ever run."""
+        """Refuse a store in which no oracle has ever run, and names of tables that do not exist.
+
+        A typo would leave a table out unnoticed.
+        """
         existing = {schema.name for schema in self.store.tables()}
         for table in (self.options.commit_table, CONTROL_TABLE):
             if table not in existing:
@@ -262,6 +376,10 @@ class Compaction:
                     f"{self.store.url} has no table {table}; run `omidpy init`, or start "
                     "tso-server on it, or check the address"
                 )
+        given = self.options.exclude | (self.options.tables or frozenset())
+        given |= self.options.table_options.keys()
+        if unknown := sorted(given - existing):
+            raise UsageError(unknown_tables(unknown, self.store.url))
 
     def highest_recorded(self) -> int:
         """Return the highest watermark that any run has relied on.
@@ -289,13 +407,9 @@ class Compaction:
         """Return what no timestamp can be above that was issued up to now."""
         return self.find_newest_timestamp(read_low_watermark(self.store))
 
-    def check_names(self, standings: Iterable[TableStanding]) -> None:
-        """Refuse names of tables that do not exist: a typo would leave a table out unnoticed."""
-        existing = {standing.name for standing in standings}
-        given = self.options.exclude | (self.options.tables or frozenset())
-        given |= self.options.table_options.keys()
-        if unknown := sorted(given - existing):
-            raise UsageError(unknown_tables(unknown, self.store.url))
+    def first_timestamp(self) -> Timestamp:
+        """Return below which timestamp nothing is ours."""
+        return self.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
 
     def follow_schedule(self, standings: Sequence[TableStanding]) -> None:
         """Do what the tables ask for: leave out those that are not due, and order the others."""
@@ -309,7 +423,7 @@ class Compaction:
         """Return into which ranges regions are cut."""
         return Cutting(
             self.options.ranges_per_region,
-            rows_read_lately(self.journal.earlier_runs),
+            rows_read_lately(self.journal.earlier_runs()),
             self.schedule.edges(),
         )
 
@@ -320,7 +434,7 @@ class Compaction:
             key_range=KeyRange(),
             families=frozenset(),
             low_watermark=low_watermark,
-            first_timestamp=self.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0),
+            first_timestamp=self.first_timestamp(),
             drop_horizon=drop_horizon,
             commit_table=self.options.commit_table,
             plain=presumed_plain(self.store, low_watermark),
@@ -364,6 +478,14 @@ class Compaction:
         """Return what passes may rest on: claims on the tables as they are, of any age."""
         return PastPasses(self.usable(standings, self.watermarks.claims()))
 
+    def claimed(self, low_watermark: Timestamp) -> list[Claim]:
+        """Return what this run has claimed before its driver was killed."""
+        return [
+            claim
+            for claim in self.watermarks.claims()
+            if claim.run == self.journal.run_id and claim.watermark == low_watermark
+        ]
+
     def pass_over(self, tasks: Sequence[RangeTask]) -> list[RangeResult]:
         """Have the ranges passed over, and wait for all of them."""
         if not tasks:
@@ -371,8 +493,12 @@ class Compaction:
         total = len(tasks)
         self.progress.update(0, total, Passed())
 
+        began_s = self.clock.monotonic_s()
+
         def on_progress(done: int, passed: Passed) -> None:
             self.progress.update(done, total, passed)
+            if self.context is not None and self.clock.monotonic_s() - began_s >= PROGRESS_S:
+                self.context.progress(f"{done} of {total} ranges, {passed.rows} rows")
 
         return list(self.execute_ranges(tasks, on_progress))
 
@@ -409,7 +535,7 @@ class Compaction:
 
     def await_claims(self, results: Iterable[RangeResult]) -> bool:
         """Sleep until this run's own claims are as old as the grace; say whether time passed."""
-        has_claimed = any(result.claim for result in results)
+        has_claimed = self.is_continued or any(result.claim for result in results)
         if self.options.is_dry_run or not (has_claimed and self.grace_s):
             return False
         self.progress.note(f"waiting until the claims are {self.grace_s:g} s old")
@@ -422,7 +548,6 @@ class Compaction:
         self,
         standings: Sequence[TableStanding],
         claims: Sequence[Claim],
-        base_task: RangeTask,
     ) -> PruneLimits:
         """Return what the claims that are old enough allow to forget."""
         horizon = self.minimum(standings, claims, grace_s=self.grace_s)
@@ -430,7 +555,7 @@ class Compaction:
         invalidation_horizon = (
             Timestamp(HOLE) if grace_s is None else self.minimum(standings, claims, grace_s=grace_s)
         )
-        return PruneLimits(Timestamp(base_task.first_timestamp), horizon, invalidation_horizon)
+        return PruneLimits(self.first_timestamp(), horizon, invalidation_horizon)
 
     def hold_for_snapshots(
         self, limits: PruneLimits, standings: Sequence[TableStanding], claims: Sequence[Claim]
@@ -504,17 +629,27 @@ class Compaction:
                 for one in questions
             )
 
-    def prune(self, limits: PruneLimits, ends: Ends) -> tuple[Pruned, Timestamp]:
-        """Raise the horizon, then delete; return what went and the horizon afterwards."""
-        if self.options.is_dry_run:
-            horizon = max(self.watermarks.prune_horizon(), limits.horizon)
-        elif limits.horizon:
-            horizon = self.watermarks.raise_prune_horizon(limits.horizon)
-            self.on_step("horizon-raised")
-        else:
-            return Pruned(), self.watermarks.prune_horizon()
-        task = self.prune_task(limits)
-        return prune(task, self.execute_slices, self.progress, ends=ends), horizon
+    def ask_again(self, limits: PruneLimits) -> list[Laggard]:
+        """Look whether anything has appeared since that forbids to go on with the slices.
+
+        Asked is for all that may go, as before: a copy of a table that holds a cell of one that is
+        gone already holds cells of others.
+        """
+        self.standings = self.survey()
+        claims = self.watermarks.claims()
+        held, snapshots = self.hold_for_snapshots(limits, self.standings, claims)
+        if held.horizon < limits.horizon:
+            return snapshots
+        horizon = self.minimum(self.standings, claims, grace_s=0.0)
+        if horizon < limits.horizon:
+            reason = (
+                f"what was to be forgotten up to {limits.horizon} is kept, because a table has "
+                f"appeared meanwhile that is only healed up to {horizon}"
+            )
+            return [
+                Laggard.of(self.options.commit_table, KeyRange(), watermark=horizon, reason=reason)
+            ]
+        return refusals(answers(self.store, self.standings, limits.asked))
 
     def prune_task(self, limits: PruneLimits) -> PruneTask:
         """Return what is the same for every slice."""
@@ -525,6 +660,7 @@ class Compaction:
             newest=self.newest_timestamp,
             is_dry_run=self.options.is_dry_run,
             pacing=self.pacing,
+            lease=None if self.lease is None else self.lease.guard,
         )
 
     def counted(self, report: Report, limits: PruneLimits, rehearsed: Rehearsed) -> Report:
@@ -545,7 +681,7 @@ class Compaction:
     # -- what stays behind ---------------------------------------------------------------------
 
     def thin(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> None:
-        """Forget claims that nothing needs, holds that expired long ago, and old run records."""
+        """Forget claims that nothing needs, and holds that expired long ago."""
         tables = [standing.name for standing in standings]
         partial = frozenset(relevant(claims, owned(standings))[1])
         rest = [claim for claim in claims if claim not in partial]
@@ -554,7 +690,6 @@ class Compaction:
         )
         self.ages.forget()
         self.watermarks.forget_expired_holds(self.watermarks.ages(self.clock))
-        self.journal.thin()
 
     def nap(self, until_s: float) -> None:
         """Sleep a little towards a moment of elapsed time."""

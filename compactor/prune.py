@@ -18,8 +18,9 @@ what lets an entry go is its transaction's number alone, which is settled before
     a commit that takes the place of an old invalidation was forbidden: it goes with it, in the
     same row mutation
 
-So a task may run twice, at once with itself, be killed anywhere, and come late; two runs that meet
-may both count an entry.  Rows below the oracle's first timestamp belong to someone else, and Omid's
+So a task may run twice, at once with itself, and be killed anywhere.  It deletes only while its run
+has the lease (`lease.py`), since whoever has taken that over may have found a place where a cell
+lies by now.  Rows below the oracle's first timestamp belong to someone else, and Omid's
 low watermark, whose row key has another length, is never seen as an entry.
 """
 
@@ -35,10 +36,10 @@ from compactor.range_pass import OnStep, ignore_step
 from omidpy.base.cells import commit_row
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
-from omidpy.errors import StorageError
+from omidpy.errors import ReservationLost, StorageError
 from omidpy.facts.commit_table import CommitTable, EntryRow
 from omidpy.model import MAX_VERSION, KeyRange, Timestamp
-from omidpy.storage.base import Store
+from omidpy.storage.base import Condition, Store
 
 MOST_NAMED: Final = 20
 """Malformed entries that are named; more are only counted."""
@@ -101,6 +102,8 @@ class PruneTask:
     most_entries: int = TASK_ENTRIES
     pacing: Pacing = UNPACED
     """How fast it may be read, and until when."""
+    lease: Condition | None = None
+    """What must hold for anything to go; None: nobody else prunes this table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ class PruneResult:
     """Why they could not."""
     is_over: bool = False
     """The run's window ended before it came to the rest."""
+    is_deposed: bool = False
+    """Whether another run has the lease by now, so that nothing more may go."""
 
 
 class SlicePruner:
@@ -141,7 +146,8 @@ class SlicePruner:
         What cannot be read is left: a malformed entry, or the rest of the slice where a region does
         not answer.
 
-        Cost: 1 read and at most 1 write for `PAGE_ENTRIES` entries.
+        Cost: 1 read and at most 1 write for `PAGE_ENTRIES` entries; before the write 1 get where
+        the store cannot look at the lease in it.
         """
         task = self.task
         next_row = task.rows.start
@@ -152,6 +158,7 @@ class SlicePruner:
         obstacle = ""
         is_over = False
         page_rows = task.pacing.page_rows(PAGE_ENTRIES)
+        is_deposed = False
         try:
             for page in self.commit_table.scan_bucket(task.rows, page_rows=page_rows):
                 if self.pacer.is_over():
@@ -178,6 +185,8 @@ class SlicePruner:
                     break
         except StorageError as error:
             kept, obstacle = KeyRange(next_row, task.rows.end), str(error)
+        except ReservationLost:
+            is_deposed = True
         return PruneResult(
             task,
             read,
@@ -189,11 +198,17 @@ class SlicePruner:
             kept,
             obstacle,
             is_over,
+            is_deposed,
         )
 
     def remove(self, rows: Sequence[EntryRow]) -> None:
-        """Remove entries that may go."""
-        self.commit_table.forget(rows)
+        """Remove entries that may go.
+
+        Raises:
+            ReservationLost: none of them may any more.
+        """
+        if not self.commit_table.forget(rows, only_if=self.task.lease):
+            raise ReservationLost("another run has taken the lease over")
 
 
 class SlicesHere:

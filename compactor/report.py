@@ -6,15 +6,17 @@ runs seen) is in its `RunRecord`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self
 
 import msgspec
 
-from omidpy.facts.control import ControlTable, encode_document
+from omidpy.errors import CorruptCell
+from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.questions import Question
 from omidpy.model import KeyRange
 
@@ -165,6 +167,12 @@ class RunRecord(msgspec.Struct, frozen=True):
     foreign_cells: int = 0
     """Cells older than the oracle's first timestamp: left alone."""
     notes: Sequence[str] = ()
+    operation: str = ""
+    """What it was carried out as; `omidpy fate list` shows it."""
+    resumed_count: int = 0
+    """How often another process went on with it."""
+    superseded_by: str = ""
+    """The run that took its place when it had been killed."""
 
     def row(self) -> bytes:
         """Return the control row of the run; rows sort by time."""
@@ -172,6 +180,8 @@ class RunRecord(msgspec.Struct, frozen=True):
 
     def state(self) -> str:
         """Say in a word how it went."""
+        if self.superseded_by:
+            return "superseded"
         if self.ended_ms is None:
             return "unfinished"
         if self.error is not None:
@@ -191,16 +201,45 @@ class RunLog:
     def __init__(self, control: ControlTable) -> None:
         self._control = control
 
-    def write(self, record: RunRecord) -> None:
-        """Record a run, or how it ended."""
-        self._control.write(record.row(), encode_document(record))
+    def write(self, record: RunRecord) -> bytes:
+        """Record a run; return what is written, for `replace`."""
+        written = encode_document(record)
+        self._control.write(record.row(), written)
+        return written
+
+    def replace(self, written: bytes, record: RunRecord) -> bytes | None:
+        """Record what became of a run; None if somebody else has recorded more of it since."""
+        encoded = encode_document(record)
+        return encoded if self._control.replace(record.row(), written, encoded) else None
+
+    def read(self, run_id: str) -> RunRecord | None:
+        """Return the record of a run; None if there is none that can be decoded."""
+        row = RUN_PREFIX + run_id.encode()
+        raw = self._control.read(row)
+        with contextlib.suppress(CorruptCell):
+            return None if raw is None else decode_document(raw, RunRecord, row=row)
+        return None
+
+    def supersede(self, run_id: str, *, by: str, now_ms: int) -> None:
+        """Record that another run has taken the place of one that was killed."""
+        if (record := self.read(run_id)) is not None:
+            self.write(msgspec.structs.replace(record, ended_ms=now_ms, superseded_by=by))
 
     def runs(self) -> list[RunRecord]:
         """Return the recorded runs, oldest first; one that cannot be decoded is left out."""
         return list(self._control.documents(RUN_PREFIX, RunRecord)[0].values())
 
-    def thin(self) -> None:
-        """Forget all but the newest `RUNS_KEPT`."""
-        rows = [row for row, _ in self._control.scan(RUN_PREFIX)]
-        if len(rows) > RUNS_KEPT:
-            self._control.forget(rows[:-RUNS_KEPT])
+    def old(self) -> dict[bytes, str]:
+        """Return the rows of all but the newest `RUNS_KEPT`, and what they were carried out as."""
+        rows = list(self._control.scan(RUN_PREFIX))
+        found = {}
+        for row, raw in rows[:-RUNS_KEPT]:
+            found[row] = ""
+            with contextlib.suppress(CorruptCell):
+                found[row] = decode_document(raw, RunRecord, row=row).operation
+        return found
+
+    def forget(self, rows: Iterable[bytes]) -> None:
+        """Forget runs."""
+        if old := list(rows):
+            self._control.forget(old)

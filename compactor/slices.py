@@ -6,14 +6,15 @@ these are found from its two ends, however many entries lie between.
 
 Then the table is pruned in slices: parts of a bucket, each a task of its own.  A task that has read
 enough leaves the rest of its slice, which is cut up for the next round.  So nothing needs to be
-known of how entries are spread: the next round begins where they are.
+known of how entries are spread: the next round begins where they are.  What is left between two
+rounds is all that a successor needs to go on.
 
 This module does not know who executes tasks; see `environment.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -30,7 +31,7 @@ from compactor.prune import (
 )
 from compactor.report import Laggard
 from omidpy.base.cells import LONG_BYTES
-from omidpy.errors import StorageError
+from omidpy.errors import ReservationLost, StorageError
 from omidpy.facts.commit_table import CommitTable, EntryRow, buckets
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
 
@@ -135,25 +136,88 @@ class Pruned:
     obstacles: Sequence[Laggard] = ()
 
 
-def prune(task: PruneTask, execute: ExecuteSlices, progress: Progress, *, ends: Ends) -> Pruned:
-    """Have every entry removed that may go, round after round.
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """How far the pruning has come between two rounds: all that whoever goes on needs to know."""
+
+    rests: tuple[KeyRange, ...]
+    """Rows of the commit table that are still to be gone through."""
+    read: int = 0
+    entries: int = 0
+    invalidations: int = 0
+    obstacles: tuple[Laggard, ...] = ()
+    malformed: tuple[tuple[int, str], ...] = ()
+    """Some entries that say nothing, and why."""
+    malformed_count: int = 0
+
+    def pruned(self, commit_table: str) -> Pruned:
+        """Return what it came to."""
+        malformed = _malformed(commit_table, self.malformed, self.malformed_count)
+        return Pruned(self.entries, self.invalidations, [*self.obstacles, *malformed])
+
+
+def begun(limits: PruneLimits, ends: Ends) -> Pruning:
+    """Return how far it has come before the first round.
+
+    Args:
+        limits: What may go.
+        ends: As `find_ends` came to them; what is malformed outside of the slices is reported too.
+    """
+    complaints: dict[int, str] = {
+        start_ts: complaint
+        for start_ts, complaint in ends.malformed.items()
+        if not any(start_ts in stretch for stretch in limits.asked)
+    }
+    return Pruning(
+        tuple(slices(limits)), malformed=_named(complaints), malformed_count=len(complaints)
+    )
+
+
+def prune_round(task: PruneTask, execute: ExecuteSlices, before: Pruning) -> Pruning:
+    """Go on with every slice that is left, once.
 
     Args:
         task: What is the same for every slice.
         execute: Carries out tasks, and says how many at once.
-        progress: Is told how many entries went.
-        ends: As `find_ends` came to them; what is malformed outside of the slices is reported too.
+        before: How far it has come.
+
+    Raises:
+        ReservationLost: another run may prune by now, and this one may not.
     """
-    results = _rounds(task, slices(task.limits), execute, progress)
-    return Pruned(
-        sum(result.entries for result in results),
-        sum(result.invalidations for result in results),
-        [
-            *_obstacles(task.commit_table, results),
-            *_malformed(task, results, ends),
-            *([out_of_time(task)] if any(result.is_over for result in results) else ()),
-        ],
+    results = _round(task, before.rests, execute)
+    if any(result.is_deposed for result in results):
+        raise ReservationLost("another run has taken the lease over, while slices were pruned")
+    complaints = dict(before.malformed)
+    for result in results:
+        complaints.update(result.malformed.items())
+    obstacles = list(_obstacles(task.commit_table, results))
+    rests = tuple(result.rest for result in results if result.rest is not None)
+    if any(result.is_over for result in results):
+        obstacles.append(out_of_time(task))
+        rests = ()
+    return Pruning(
+        rests,
+        before.read + sum(result.read for result in results),
+        before.entries + sum(result.entries for result in results),
+        before.invalidations + sum(result.invalidations for result in results),
+        (*before.obstacles, *obstacles),
+        _named(complaints),
+        before.malformed_count + sum(result.malformed_count for result in results),
     )
+
+
+def prune(task: PruneTask, execute: ExecuteSlices, *, ends: Ends) -> Pruned:
+    """Have every entry removed that may go, round after round, where nobody asks in between.
+
+    Args:
+        task: What is the same for every slice.
+        execute: Carries out tasks, and says how many at once.
+        ends: See `begun`.
+    """
+    pruning = begun(task.limits, ends)
+    while pruning.rests:
+        pruning = prune_round(task, execute, pruning)
+    return pruning.pruned(task.commit_table)
 
 
 def count(task: PruneTask, execute: ExecuteSlices, progress: Progress) -> int | None:
@@ -166,27 +230,26 @@ def count(task: PruneTask, execute: ExecuteSlices, progress: Progress) -> int | 
     """
     nothing = Timestamp(HOLE)
     task = replace(task, limits=PruneLimits(nothing, nothing, nothing), is_dry_run=True)
-    results = _rounds(task, buckets(MAX_VERSION), execute, progress)
-    if any(result.kept is not None or result.is_over for result in results):
-        return None
-    return sum(result.read for result in results)
+    counting = Pruning(tuple(buckets(MAX_VERSION)))
+    while counting.rests:
+        counting = prune_round(task, execute, counting)
+        tell(progress, counting)
+    return None if counting.obstacles else counting.read
 
 
-def _rounds(
-    task: PruneTask, todo: Sequence[KeyRange], execute: ExecuteSlices, progress: Progress
-) -> list[PruneResult]:
-    results: list[PruneResult] = []
-    while todo:
-        pieces = cut(todo, at_least=TASKS_A_WORKER * execute.workers)
-        done = execute.run([replace(task, rows=piece) for piece in pieces])
-        results += done
-        if any(result.is_over for result in done):
-            break
-        todo = [result.rest for result in done if result.rest is not None]
-        if todo:
-            read = sum(result.read for result in results)
-            progress.note(f"{read:,} entries read so far, {len(todo)} slices to go on with")
-    return results
+def tell(progress: Progress, pruning: Pruning) -> None:
+    """Say how far it has come, if it goes on."""
+    if pruning.rests:
+        progress.note(
+            f"{pruning.read:,} entries read so far, {len(pruning.rests)} slices to go on with"
+        )
+
+
+def _round(
+    task: PruneTask, todo: Sequence[KeyRange], execute: ExecuteSlices
+) -> Sequence[PruneResult]:
+    pieces = cut(todo, at_least=TASKS_A_WORKER * execute.workers)
+    return execute.run([replace(task, rows=piece) for piece in pieces])
 
 
 def out_of_time(task: PruneTask) -> Laggard:
@@ -207,19 +270,16 @@ def _obstacles(commit_table: str, results: Iterable[PruneResult]) -> Iterator[La
             yield kept(commit_table, result.kept, result.obstacle)
 
 
-def _malformed(task: PruneTask, results: Iterable[PruneResult], ends: Ends) -> Iterator[Laggard]:
-    complaints = {
-        start_ts: complaint
-        for start_ts, complaint in ends.malformed.items()
-        if not any(start_ts in stretch for stretch in task.limits.asked)
-    }
-    count = len(complaints)
-    for result in results:
-        complaints.update(result.malformed)
-        count += result.malformed_count
-    named = dict(sorted(complaints.items())[:MOST_NAMED])
-    for rows, reason in malformed_rows(named):
-        yield Laggard.of(task.commit_table, rows, watermark=HOLE, reason=reason)
+def _named(complaints: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
+    return tuple(sorted(complaints.items())[:MOST_NAMED])
+
+
+def _malformed(
+    commit_table: str, named: Sequence[tuple[int, str]], count: int
+) -> Iterator[Laggard]:
+    complaints = {Timestamp(start_ts): complaint for start_ts, complaint in named}
+    for rows, reason in malformed_rows(complaints):
+        yield Laggard.of(commit_table, rows, watermark=HOLE, reason=reason)
     if more := count - len(named):
         reason = f"{more} more entries are malformed; {MEND_ENTRY}"
-        yield Laggard.of(task.commit_table, KeyRange(), watermark=HOLE, reason=reason)
+        yield Laggard.of(commit_table, KeyRange(), watermark=HOLE, reason=reason)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compactor.horizon import claims_by_table, relevant, uncovered
+from compactor.horizon import claims_by_table, common, overlaps, relevant, uncovered
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned
 from compactor.range_pass import RangeResult, RangeTask
@@ -71,6 +71,7 @@ def missed_tasks(
     options: Options,
     base_task: RangeTask,
     results: Iterable[RangeResult],
+    claimed: Iterable[Claim] = (),
 ) -> list[RangeTask]:
     """Return tasks for rows and families that no result speaks of.
 
@@ -79,13 +80,34 @@ def missed_tasks(
         options: Which of them the run scans.
         base_task: What is the same for every task.
         results: What was tried; one with an obstacle is not tried again.
+        claimed: What this run has claimed already, before its driver was killed.
     """
-    attempts, _ = relevant((_attempt(result.task) for result in results), owned(standings))
+    tries = [_attempt(result.task) for result in results]
+    attempts, _ = relevant([*tries, *claimed], owned(standings))
     tried = claims_by_table(attempts)
     return [
         _task(base_task, standing, segment.key_range)
         for standing in scanned(standings, options)
         for segment in uncovered(tried.get(standing.name, ()), below=1)
+    ]
+
+
+def unclaimed(
+    tasks: Iterable[RangeTask], standings: Iterable[TableStanding], claimed: Iterable[Claim]
+) -> list[RangeTask]:
+    """Return what is left of tasks whose run has claimed some rows before its driver was killed.
+
+    Args:
+        tasks: Those of the whole run.
+        standings: The tables as they are.
+        claimed: What it has claimed, with its own L.
+    """
+    whole = claims_by_table(relevant(claimed, owned(standings))[0])
+    return [
+        replace(task, key_range=common(task.key_range, segment.key_range))
+        for task in tasks
+        for segment in uncovered(whole.get(task.table, ()), below=task.low_watermark)
+        if overlaps(task.key_range, segment.key_range)
     ]
 
 

@@ -15,7 +15,6 @@ from statistics import median
 from typing import Final
 
 from bench.measure import Result
-from compactor.environment import NoProgress
 from compactor.prune import PAGE_ENTRIES, PruneLimits, PruneTask, SlicesHere
 from compactor.slices import find_ends, prune
 from compactor.unvisited import stretches
@@ -106,6 +105,6 @@ def _prune(store: Store, batches: Sequence[range]) -> None:
     ends = find_ends(CommitTable(store), limits)
     limits = replace(limits, asked=stretches(ends.start_timestamps))
     task = PruneTask(KeyRange(), limits, COMMIT_TABLE)
-    pruned = prune(task, SlicesHere(store), NoProgress(), ends=ends)
+    pruned = prune(task, SlicesHere(store), ends=ends)
     if pruned.entries != sum(map(len, batches)):
         raise RuntimeError(f"only {pruned.entries} entries were pruned")

@@ -132,8 +132,13 @@ def run(
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
-    # Taken, since scripts give it, and named nowhere: every run finishes what a killed one began.
-    resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the run that was killed, from where it was; without one, a new run.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compact a store once, in this process: for stores that one process reads in minutes.
@@ -141,7 +146,6 @@ def run(
     An exit code of 3 says that it was done, and that commits are kept because of the laggards that
     the report names; 4 that one of them is older than --max-lag.
     """
-    del resume
     from compactor.command import (  # noqa: PLC0415 - application
         check_targets,
         compact_address,
@@ -168,6 +172,7 @@ def run(
         should_collect=collect,
         collect_every=collect_every,
         hbase_root=hbase_root,
+        should_resume=resume,
     )
     check_targets(report, options)
     done = compact_address(store, tso, options, executors_here)

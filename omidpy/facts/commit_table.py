@@ -211,7 +211,7 @@ class CommitTable:
         """Remove the entries of transactions all of whose shadow cells are acknowledged."""
         self._store.write({self.name: [_completion(start_ts) for start_ts in start_timestamps]})
 
-    def forget(self, rows: Iterable[EntryRow]) -> None:
+    def forget(self, rows: Iterable[EntryRow], *, only_if: Condition | None = None) -> bool:
         """Remove entries of transactions that no cell needs any more, unasked and in one batch.
 
         A commit is immutable once it was decided, and one that is gone by now is not missed, so
@@ -220,12 +220,31 @@ class CommitTable:
         both columns, in one row mutation: with `IT` gone, a commit that came meanwhile would stand
         alone, and commit what was forbidden.
 
+        Args:
+            rows: What was read.
+            only_if: Who may do this, still.  It is looked at in the same transaction where the
+                store has those; elsewhere right before, so that a caller who is stopped in between
+                goes on when he wakes up.
+
+        Returns:
+            False if `only_if` does not hold, and nothing was removed.
+
         Raises:
             StorageError: any of them may be gone.
 
-        Cost: 1 write.
+        Cost: 1 write; with `only_if`, where there are no guarded batches, 1 get before it.
         """
-        self._store.write({self.name: [_removal(row) for row in rows]})
+        removals = [_removal(row) for row in rows]
+        if only_if is not None and self._store.capabilities.guarded_batches:
+            guarded = [GuardedMutation(self.name, removal) for removal in removals]
+            return self._store.write_guarded(guarded, guard=only_if) is not None
+        if only_if is not None:
+            table, row, column, expected = only_if
+            (cells,) = self._store.get(table, (row,), columns=(column,), max_versions=1)
+            if (cells[0].value if cells else None) != expected:
+                return False
+        self._store.write({self.name: removals})
+        return True
 
     def scan(self, *, below: int = 2**63 - 1, page_rows: int = 1000) -> Iterator[list[EntryRow]]:
         """Yield pages of the entries with start_ts < `below`, bucket by bucket."""

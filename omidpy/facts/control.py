@@ -4,14 +4,16 @@ Apache Omid's tables keep their schema, because its clients delete whole rows th
 lives here, in a table that every store of ours has by the name `OMIDPY_COMPACTION`.  A fact is
 either a number that only rises, or a JSON document that is replaced by compare-and-set.  All of
 them are written at one fixed version, and none is deleted and written again, because on HBase a
-delete hides later writes at its version.  The rows of parts are of another kind, and described
-where they are written.
+delete hides later writes at its version.  A row can be checked only where it is changed, so one
+fact that not everybody may change says in a second column who may.  The rows of parts are of
+another kind, and described where they are written.
 
 The rows, by the module that owns them:
 
     low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
     adopted-ceiling                                              the oracle (tso), beside Omid's
     claim/...  prune-horizon  collection-...  hold/...           watermarks.py
+    prune-horizon, its column `lease`                            the compactor (lease.py)
     ignored/...  run/...                                        the compactor and the admin commands
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
@@ -36,7 +38,7 @@ from omidpy.base.tables import (
     transactional_families,
 )
 from omidpy.errors import CorruptCell, TableExists
-from omidpy.model import FamilySchema, KeyRange, TableSchema, Timestamp
+from omidpy.model import Column, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
 
 T = TypeVar("T")
@@ -88,6 +90,28 @@ class ControlTable:
         mutation = put_value(row, value)
         return self._store.check_and_mutate(
             CONTROL_TABLE, row, VALUE, expected, mutation, durable=True
+        )
+
+    # -- a second column: who may change the first ---------------------------------------------
+
+    def read_beside(self, row: bytes, column: Column) -> bytes | None:
+        """Return what stands beside a fact, None if nothing does.  Cost: 1 get."""
+        (cells,) = self._store.get(CONTROL_TABLE, (row,), columns=(column,), max_versions=1)
+        return cells[0].value if cells else None
+
+    def write_beside(
+        self, row: bytes, column: Column, expected: bytes | None, value: bytes
+    ) -> bool:
+        """Set what stands beside a fact if it still is `expected`; durable on return."""
+        mutation = RowMutation(row, puts=(Put(*column, FIXED_VERSION, value),))
+        return self._store.check_and_mutate(
+            CONTROL_TABLE, row, column, expected, mutation, durable=True
+        )
+
+    def replace_beside(self, row: bytes, column: Column, expected: bytes, value: bytes) -> bool:
+        """Set a fact if `expected` stands beside it, in `column`; durable on return."""
+        return self._store.check_and_mutate(
+            CONTROL_TABLE, row, column, expected, put_value(row, value), durable=True
         )
 
     def forget(self, rows: list[bytes]) -> None:

@@ -26,17 +26,19 @@ from typing import Final, TypeVar
 import msgspec
 
 from omidpy.base.ages import NO_SAMPLE, Ages, Sample, Stamp, stamped
-from omidpy.base.cells import decode_long
+from omidpy.base.cells import decode_long, encode_long
 from omidpy.base.clock import Clock
-from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import LOW_WATERMARK_FACT
 from omidpy.facts.control import ControlTable, decode_document, encode_document
-from omidpy.model import MAX_VERSION, KeyRange, Timestamp
+from omidpy.model import MAX_VERSION, Column, KeyRange, Timestamp
 
 T = TypeVar("T")
 
 PRUNE_HORIZON: Final = b"prune-horizon"
+PRUNE_LEASE: Final = Column(CONTROL_FAMILY, b"lease")
+"""In the row of the horizon: which run may raise it (`compactor/lease.py`)."""
 INTENDED_HORIZON: Final = b"collection-intent"
 COLLECTION_HORIZON: Final = b"collection-horizon"
 COLLECTION_LOG: Final = b"collection-log"
@@ -244,9 +246,23 @@ class Watermarks:
         """Return the horizon below which commit entries may be gone; 0 if none was pruned."""
         return self._control.read_number(PRUNE_HORIZON) or Timestamp(0)
 
-    def raise_prune_horizon(self, to: Timestamp) -> Timestamp:
-        """Announce, before deleting anything, that entries at or below `to` may go."""
-        return self._control.raise_number(PRUNE_HORIZON, to)
+    def raise_prune_horizon(self, to: Timestamp, *, holder: bytes) -> Timestamp | None:
+        """Announce, before deleting anything, that entries at or below `to` may go.
+
+        Args:
+            to: The new horizon; a lower one than there is leaves it alone.
+            holder: What `PRUNE_LEASE`, in the row of the horizon, must hold: who may.
+
+        Returns:
+            The horizon afterwards; None if another may by now, and nothing was changed.
+
+        Cost: 1 get, and 1 durable write that is checked where it lands.
+        """
+        # Nobody raises it but whoever may, so that what is read here is not overtaken.
+        horizon = max(self.prune_horizon(), to)
+        if self._control.replace_beside(PRUNE_HORIZON, PRUNE_LEASE, holder, encode_long(horizon)):
+            return horizon
+        return None
 
     # -- collection horizon --------------------------------------------------------------------
 

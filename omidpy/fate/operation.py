@@ -308,6 +308,16 @@ def failed(operation: Operation, failure: Failure) -> Operation:
     )
 
 
+def given_up(operation: Operation, failure: Failure, *, now_ms: int) -> Operation:
+    """End it in failure at once: for steps of which none has anything to undo.  One change.
+
+    Raises:
+        FateError: it is finished, or past its pivot.
+    """
+    turned = failed(operation, failure)
+    return replace(turned, status=Status.FAILED, stack=(), reservation=None, finished_ms=now_ms)
+
+
 def cancelled(operation: Operation) -> Operation:
     """Turn round before any step was called; nobody's reservation stands in the way.
 

@@ -5,8 +5,9 @@ the same content for a whole lease, by its own monotonic clock, takes the worker
 clocks are never compared.  Time in which the judge itself did not look does not count: a machine
 that wakes from a suspend must not bury everyone on it.
 
-A row that is gone says so at once: a worker removes its own when it ends.  And where the store has
-locks that die with their process, a worker holds one for life, so that its death shows at once
+A row that is gone says so at once: a worker removes its own when it ends.  So does a process that
+ran on the judge's own machine and is not there any more (`base/processes.py`).  And where the store
+has locks that die with their process, a worker holds one for life, so that its death shows at once
 too.  The locks are numbered, because each leaves a small file: whoever takes one removes the rows
 of those who had it before.
 
@@ -30,6 +31,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
+from omidpy.base.processes import Process, has_ended, this_process
 from omidpy.errors import NoSuchTable, StorageUnavailable
 from omidpy.fate.rows import FIXED_VERSION, TX
 from omidpy.model import Column, KeyRange
@@ -57,6 +59,8 @@ class SignOfLife(msgspec.Struct, frozen=True):
     pid: int
     slot: int | None = None
     """The number of the lock that it holds."""
+    process: Process | None = None
+    """Which process that is, for a judge on the same machine."""
 
 
 def here() -> str:
@@ -142,7 +146,9 @@ class TableWorker:
         self._lock: ProcessLock | None = None
         self._is_dead = False
         slot = self._take_slot()
-        self._sign = SignOfLife(0, round(lease_s * 1000), socket.gethostname(), os.getpid(), slot)
+        self._sign = SignOfLife(
+            0, round(lease_s * 1000), socket.gethostname(), os.getpid(), slot, this_process()
+        )
         self._raw: bytes | None = None
         self._seen_s = clock.monotonic_s()
         try:
@@ -246,7 +252,9 @@ class TableJudge:
         return frozenset(dead)
 
     def _has_ended(self, sign: SignOfLife) -> bool:
-        """Say whether the lock that a worker holds for life is free."""
+        """Say whether a worker's process is gone, or the lock free that it holds for life."""
+        if sign.process is not None and has_ended(sign.process):
+            return True
         if sign.slot is None:
             return False
         try:

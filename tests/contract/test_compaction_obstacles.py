@@ -439,7 +439,7 @@ def test_entries_stay_while_a_table_that_may_need_them_does_not_answer(world: Wo
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [("scan", 16 + 100 % 16 + 1), ("scan", 16 + 16 + 3 + 100 % 16 + 1), ("write", 1)],
+    [("scan", 16 + 100 % 16 + 1), ("scan", 16 + 16 + 3 + 100 % 16 + 1), ("write_guarded", 1)],
     ids=["asking", "pruning", "removing"],
 )
 def test_part_of_the_commit_table_that_does_not_answer_keeps_its_entries(

@@ -16,6 +16,7 @@ import pytest
 
 import omidpy.cli.compact
 from compactor.job import parser
+from compactor.report import RunLog, RunRecord
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.base.clock import SystemClock
 from omidpy.cli import main
@@ -112,14 +113,20 @@ def test_options_are_those_of_the_spark_job() -> None:
     assert here == (job - {"json"}) | {"as_json"}
 
 
-def test_resume_is_taken_and_not_advertised(cli: Cli) -> None:
-    """Every run finishes what a killed one began, so the option has nothing to say."""
+def test_resume_goes_on_with_a_killed_run_or_begins_one(cli: Cli, url: str) -> None:
+    """A script may always give it; the help of both commands says what it is."""
     assert document(cli, "compact", "--resume", code=3)["cells_healed"] == 1
+    assert "no run to resume" in reopened_runs(url)[-1].notes[0]
     code, out, _ = cli("compact", "run", "--help")
     # Without the dashes: where colours are forced on, they come between.
-    assert (code, "retention" in out, "resume" in out) == (0, True, False)
+    assert (code, "resume" in out) == (0, True)
     assert parser().parse_args(["--store", "s", "--resume"]).resume
-    assert "--resume" not in parser().format_help()
+    assert "--resume" in parser().format_help()
+
+
+def reopened_runs(url: str) -> list[RunRecord]:
+    """Return the recorded runs of a store."""
+    return RunLog(reopened(url).control).runs()
 
 
 def test_commit_table_stats(cli: Cli) -> None:

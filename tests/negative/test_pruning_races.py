@@ -6,6 +6,7 @@ passes it; the variant, which differs in the one thing its name says, must not.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -35,7 +36,7 @@ from omidpy.base.cells import commit_row, encode_commit, encode_long
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import OMID_ENABLED
-from omidpy.errors import OracleError
+from omidpy.errors import OracleError, ReservationLost
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
@@ -467,7 +468,8 @@ def older_run_claims_after_a_newer_one(stage: Stage) -> None:
         stage.world.set_low_watermark(2000)
         stage.compact()
 
-    stage.compact(on_step=at("before-claim", newer_run))
+    with contextlib.suppress(ReservationLost):
+        stage.compact(on_step=at("before-claim", newer_run))
     claims = Watermarks(stage.world.control).claims()
     assert max(claim.watermark for claim in claims) == 2000
 
@@ -504,14 +506,9 @@ def deposed_oracle_commits_after_the_pass(stage: Stage) -> None:
 class PrunesInvalidationsLikeCommits(Compaction):
     """Knows one grace."""
 
-    def limits(
-        self,
-        standings: Sequence[TableStanding],
-        claims: Sequence[Claim],
-        base_task: RangeTask,
-    ) -> PruneLimits:
+    def limits(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> PruneLimits:
         """Let invalidations go as soon as commits."""
-        limits = super().limits(standings, claims, base_task)
+        limits = super().limits(standings, claims)
         return replace(limits, invalidation_horizon=limits.horizon)
 
 
@@ -685,10 +682,8 @@ def another_run_collects_what_this_one_has_read(stage: Stage) -> None:
         world.clock.advance(MIN_COLLECTION_GRACE_S)
         assert world.compact().cells_dropped == 1
 
-    report = stage.compact(
-        NO_PRUNING_OF_INVALIDATIONS, on_step=at("page-read", complete_and_collect)
-    )
-    assert report.transactions_invalidated == 0
+    with contextlib.suppress(ReservationLost):
+        stage.compact(NO_PRUNING_OF_INVALIDATIONS, on_step=at("page-read", complete_and_collect))
     assert world.entries() == {}
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactor.environment import NoProgress
 from compactor.prune import (
     PAGE_ENTRIES,
     PruneLimits,
@@ -159,7 +158,7 @@ def test_every_round_goes_on_where_the_last_one_ended(
     limits = limits_of(10_000, asked=[range(15_000)])
     going = {50 * number: is_commit for number, is_commit in entries.items() if number <= 200}
     task = PruneTask(KeyRange(), limits, COMMIT_TABLE, most_entries=most_entries)
-    pruned = prune(task, Watched(world.store), NoProgress(), ends=Ends())
+    pruned = prune(task, Watched(world.store), ends=Ends())
     assert pruned == Pruned(sum(going.values()), len(going) - sum(going.values()), [])
     assert world.entries().keys() == {50 * number for number in entries if number > 200}
 
@@ -174,7 +173,7 @@ def test_dense_part_is_cut_up_for_all_workers() -> None:
     limits = limits_of(2 * recent, asked=[range(800, recent + 800 * 5000)])
     store = Watched(world.store)
     task = PruneTask(KeyRange(), limits, COMMIT_TABLE, most_entries=PAGE_ENTRIES)
-    assert prune(task, store, NoProgress(), ends=Ends()).entries == 5001
+    assert prune(task, store, ends=Ends()).entries == 5001
     assert store.rounds[0] >= 12
     assert all(size >= 12 for size in store.rounds), "no worker waits for another"
 
