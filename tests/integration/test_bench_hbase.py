@@ -7,8 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.hbase import passes
 from bench.hbase.__main__ import HBaseDocument, main
 from bench.hbase.rounds import ratio
+from bench.measure import Document
+from tests.machines.hbase import HBase
+from tests.machines.hbase_store import empty_hbase
 
 
 @pytest.mark.integration
@@ -29,6 +33,27 @@ def test_every_client_does_every_work(tmp_path: Path) -> None:
     assert all(result.count for result in document.results)
     assert [one.name for one in document.ratios if one.aim]
     assert "the client's own" in {step.name for step in document.profile}
+
+
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.hbase
+@pytest.mark.java
+def test_passes_are_measured_beside_row_counters(hbase: HBase, tmp_path: Path) -> None:
+    """On the same table, and each of them counts the same cells."""
+    with empty_hbase(hbase):
+        words = ["--hbase", str(hbase.directory), "--quick", "--output", str(tmp_path)]
+        assert passes.main(words) == 0
+    (path,) = tmp_path.glob("*-hbase-passes.json")
+    document = msgspec.json.decode(path.read_bytes(), type=Document)
+    names = {result.name for result in document.results}
+    assert {
+        "cells, HBase's RowCounter",
+        "pass, every cell healed before over bare scan",
+        "two processes over one",
+        "MiB of a task at its peak, rows of 100,000 cells of 10 bytes",
+    } <= names
+    assert all(one.per_second for one in document.results if "MiB" not in one.name)
 
 
 def test_a_ratio_is_of_two_rates_of_one_round() -> None:

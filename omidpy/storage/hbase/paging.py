@@ -5,7 +5,7 @@ two.
 
 **Bytes.**  HBase's gateways know no limit in bytes, so a page asks for as many rows as should fit
 `PAGE_BYTES`, judged by the rows of the page before it; a scan's first page is judged by the last
-reads of its table.  Where nothing is known the first page is short, and each later one at most
+reads of its table.  Where nothing is known the first page is a row, and each later one at most
 `PAGE_GROWTH` times the one before it.  Rows that suddenly become a thousand times longer make one
 page too large.
 
@@ -34,8 +34,9 @@ from omidpy.model import KeyRange
 from omidpy.storage import rules
 from omidpy.storage.hbase.rpc.gateway import Unanswered
 
-FIRST_PAGE_ROWS: Final = 16
-"""A table's first page: nobody knows yet how long its rows are."""
+FIRST_PAGE_ROWS: Final = 1
+"""A table's first page: nobody knows yet how long its rows are, and two of 200,000 cells each are
+what a gateway of half a gigabyte can hold."""
 FIRST_KNOWN_PAGE_ROWS: Final = 128
 """A scan's first page at most, of a table whose rows were read before."""
 PAGE_GROWTH: Final = 4

@@ -271,8 +271,8 @@ def page_counts(values: list[bytes], sizes: paging.RowSizes, page_rows: int = 20
 def test_pages_grow_slowly_and_shrink_at_once() -> None:
     """Ten thousand rows of a megabyte in one answer would be the end of the gateway."""
     counts = page_counts([b"v"] * 4352 + [bytes(100_000)] * 3000, paging.RowSizes())
-    assert counts[:8] == [16, 64, 256, 1024, 2000, 2000, 82, 41]
-    assert set(counts[8:]) == {paging.PAGE_BYTES // (100_000 + paging.CELL_OVERHEAD_BYTES)}
+    assert counts[:10] == [1, 4, 16, 64, 256, 1024, 2000, 2000, 82, 41]
+    assert set(counts[10:]) == {paging.PAGE_BYTES // (100_000 + paging.CELL_OVERHEAD_BYTES)}
 
 
 def test_no_page_of_long_rows_is_large_from_the_first_on() -> None:
@@ -285,7 +285,8 @@ def test_no_page_of_long_rows_is_large_from_the_first_on() -> None:
 def test_a_few_long_rows_among_short_ones_are_taken_for_a_warning() -> None:
     """Each row of the next page may be as long as the longest of this one."""
     values = [b"v"] * 15 + [bytes(8_000_000)] + [b"v"] * 300
-    assert page_counts(values, paging.RowSizes())[:2] == [16, paging.PAGE_BYTES // 500_000]
+    counts = page_counts(values, paging.RowSizes())
+    assert counts[:4] == [1, 4, 16, paging.PAGE_BYTES // 500_000]
     sizes = paging.RowSizes()
     rows = [row(b"%03d" % number) for number in range(63)] + [row(b"last", bytes(200_000))]
     assert sizes.next_count("t", rows, 64, 10_000) == 64 * paging.PAGE_GROWTH

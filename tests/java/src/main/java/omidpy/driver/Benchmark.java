@@ -12,11 +12,16 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
+import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Get;
 import org.apache.hadoop.hbase.client.Put;
 import org.apache.hadoop.hbase.client.Result;
 import org.apache.hadoop.hbase.client.ResultScanner;
 import org.apache.hadoop.hbase.client.Scan;
+import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.filter.FilterList;
+import org.apache.hadoop.hbase.filter.FirstKeyOnlyFilter;
+import org.apache.hadoop.hbase.filter.KeyOnlyFilter;
 import org.apache.omid.transaction.HBaseOmidClientConfiguration;
 import org.apache.omid.transaction.HBaseTransactionManager;
 import org.apache.omid.transaction.RollbackException;
@@ -49,6 +54,7 @@ final class Benchmark {
     commands.put("bench.fill", this::fill);
     commands.put("bench.run", this::run);
     commands.put("bench.scan", this::scan);
+    commands.put("bench.count", this::count);
   }
 
   private Object open(Request request) throws Exception {
@@ -174,6 +180,32 @@ final class Benchmark {
           };
       default -> throw new IllegalArgumentException("no such kind of work: " + request);
     };
+  }
+
+  /**
+   * How long it takes to count a table without transactions, in ns, and how many rows and cells came:
+   * every version of every cell, or with {@code keys} what HBase's RowCounter asks for, which is the
+   * first key of each row.
+   */
+  private Object count(Request request) throws IOException {
+    Scan scan = new Scan().setCaching(request.number("caching", 1000)).setCacheBlocks(false);
+    if (request.flag("keys")) {
+      scan.setFilter(new FilterList(new FirstKeyOnlyFilter(), new KeyOnlyFilter()));
+    } else {
+      scan.readAllVersions();
+    }
+    try (Table table = hbase.connection().getTable(TableName.valueOf(request.text("table")))) {
+      long began = System.nanoTime();
+      long rows = 0;
+      long cells = 0;
+      try (ResultScanner scanner = table.getScanner(scan)) {
+        for (Result result = scanner.next(); result != null; result = scanner.next()) {
+          rows++;
+          cells += result.size();
+        }
+      }
+      return List.of(System.nanoTime() - began, rows, cells);
+    }
   }
 
   /** How long a scan of the table takes in a transaction, in ns, and how many rows it saw. */
