@@ -110,6 +110,7 @@ class TransactionManager:
             store, oracle, clock=clock, catalog=catalog, post_commit=post_commit, on_step=on_step
         )
         self.session.open_queue = self._open_queue
+        self._queues: dict[str, Openable] = {}
         self._is_oracle_here = is_oracle_here
         self._is_closed = False
         self._closed: list[Store | Oracle | PostCommitter] = []
@@ -446,7 +447,10 @@ class TransactionManager:
     def _open_queue(self, queue_id: str) -> Openable:
         from omidpy.recipes.export_queue import ExportQueue  # noqa: PLC0415 - it needs managers
 
-        return ExportQueue.known(self, queue_id)
+        queue = self._queues.get(queue_id)
+        if queue is None or not queue.exists():
+            queue = self._queues[queue_id] = ExportQueue.open(self, queue_id)
+        return queue
 
     def _check_usable(self) -> None:
         if self._is_closed:

@@ -54,6 +54,11 @@ class Openable(Protocol):
 
     def within(self, writer: Any) -> Adding:
         """Return it for one transaction, or one worker of it."""
+        ...
+
+    def exists(self) -> bool:
+        """Say whether it has not been dropped, or only a moment ago."""
+        ...
 
 
 class Session:

@@ -88,7 +88,7 @@ class Scene:
 
         def end() -> None:
             crew._is_over.set()
-            worker: Any = crew._worker
+            worker: Any = crew.worker
             worker._give_back()
 
         crew.leave = end  # type: ignore[method-assign]  # a process that dies gives nothing back

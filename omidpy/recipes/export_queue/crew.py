@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -117,7 +118,7 @@ class Crew:
         self._lease_s = lease_s
         self._store = TableFateStore(tm.store)
         self._judge = self._store.new_judge(self._clock)
-        self._worker: Worker | None = None
+        self.worker: Worker | None = None
         self._heart: threading.Thread | None = None
         self._is_over = threading.Event()
         self._takes_all = False
@@ -131,11 +132,16 @@ class Crew:
             with_heart: By a thread of its own; else only `look` shows it.
         """
         self._takes_all = takes_all
-        self._worker = self._store.new_worker(lease_s=self._lease_s, clock=self._clock)
+        self.worker = self._store.new_worker(lease_s=self._lease_s, clock=self._clock)
         if not takes_all:
-            self._control.write(self._prefix + self._worker.id.encode(), b"{}")
+            self._control.write(self._prefix + self.worker.id.encode(), b"{}")
         if with_heart and self._heart is None:
-            self._heart = threading.Thread(target=self._beat, name="export-heart", daemon=True)
+            self._heart = threading.Thread(
+                target=_beat,
+                args=(weakref.ref(self), self._is_over, self._lease_s / BEATS_PER_LEASE),
+                name="export-heart",
+                daemon=True,
+            )
             self._heart.start()
 
     def look(self) -> Sight:
@@ -167,9 +173,9 @@ class Crew:
     def leave(self) -> None:
         """Give everything back."""
         self._is_over.set()
-        if self._heart is not None:
+        if self._heart is not None and self._heart.ident is not None:
             self._heart.join()
-        worker, self._worker = self._worker, None
+        worker, self.worker = self.worker, None
         if worker is None:
             return
         try:
@@ -185,7 +191,7 @@ class Crew:
 
     def _living(self) -> Worker:
         """Return our worker, or a new one in place of one that was taken for dead."""
-        worker = self._worker
+        worker = self.worker
         assert worker is not None, "joined before"
         if self._heart is None:
             worker.beat()
@@ -196,7 +202,7 @@ class Crew:
             log.warning("this process was taken for dead, and joins anew")
             worker.retire()
             self.join(takes_all=self._takes_all, with_heart=False)
-            worker = self._worker
+            worker = self.worker
             assert worker is not None, "joined just now"
         return worker
 
@@ -221,13 +227,21 @@ class Crew:
             ):
                 del self.leases[raw.bucket]
 
-    def _beat(self) -> None:
-        while not self._is_over.wait(self._lease_s / BEATS_PER_LEASE):
-            worker = self._worker
-            try:
-                if worker is not None:
-                    worker.beat()
-            except StorageUnavailable as error:
-                log.warning("cannot show that this process lives: %s", error)
-            except OmidError:
-                log.exception("the heart of this process stumbles")
+
+def _beat(crew: weakref.ref[Crew], is_over: threading.Event, pause_s: float) -> None:
+    """Show life until that is over, or nobody has the crew any more.
+
+    An interrupt may come before `leave` is through: the leases must end then all the same.
+    """
+    while not is_over.wait(pause_s):
+        living = crew()
+        worker = None if living is None else living.worker
+        if worker is None:
+            return
+        del living
+        try:
+            worker.beat()
+        except StorageUnavailable as error:
+            log.warning("cannot show that this process lives: %s", error)
+        except OmidError:
+            log.exception("the heart of this process stumbles")

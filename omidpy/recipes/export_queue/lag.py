@@ -78,6 +78,31 @@ def measure(tm: TransactionManager, places: Places, definition: Definition) -> L
     return Lag(entries, oldest_ts, age_s, sum(one.dead_letters for one in buckets), buckets)
 
 
+def measure_roughly(tm: TransactionManager, places: Places, definition: Definition) -> None:
+    """Note what those who add must know, and count no further than that.
+
+    An entry committed after its transaction began: once one was read that began later than the
+    oldest commit so far, that is the oldest of all.
+    """
+    most = definition.max_entries or 0
+    view = View(tm, table_name(places.queue_id, definition.number))
+    entries, oldest_ts = 0, None
+    for raw in BucketRows(tm.session.control, places, definition).read():
+        oldest_here: int | None = None
+        for found in view.log(raw.bucket, from_ts=raw.state.scan_from):
+            if found.position <= raw.state.cursor:
+                continue
+            if entries >= most and oldest_here is not None and found.start_ts > oldest_here:
+                break
+            entries += 1
+            commit_ts = found.position.commit_ts
+            oldest_here = commit_ts if oldest_here is None else min(oldest_here, commit_ts)
+        if oldest_here is not None:
+            oldest_ts = oldest_here if oldest_ts is None else min(oldest_ts, oldest_here)
+    gauge = Gauge(entries, oldest_ts, view.start_ts)
+    tm.session.control.write(places.gauge(definition.number), encode_document(gauge))
+
+
 def _of_bucket(view: View, raw: Raw) -> BucketLag:
     state, entries, oldest_ts = raw.state, 0, None
     for found in view.log(raw.bucket, from_ts=state.scan_from):

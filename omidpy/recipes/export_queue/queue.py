@@ -13,7 +13,6 @@ of transactions that aborted never.
 from __future__ import annotations
 
 import heapq
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +25,7 @@ from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.crew import LEASE_S
 from omidpy.recipes.export_queue.delivery import BUFFER_BYTES, POLICIES, Options
 from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
-from omidpy.recipes.export_queue.lag import Lag, measure
+from omidpy.recipes.export_queue.lag import Lag, measure, measure_roughly
 from omidpy.recipes.export_queue.layout import MAX_BUCKETS, decode_content
 from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
@@ -37,13 +36,8 @@ from omidpy.recipes.export_queue.view import View
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.ordering import Found
-    from omidpy.tx.session import Session
 
 DEFAULT_BUCKETS: Final = 16
-
-_known: weakref.WeakKeyDictionary[Session, dict[str, ExportQueue]] = weakref.WeakKeyDictionary()
-"""Queues that transactions have asked for by id.  A definition never changes; one that was dropped
-names a table that is not there."""
 
 
 class ExportQueue:
@@ -132,19 +126,6 @@ class ExportQueue:
         places = Places.of(tm.session.catalog, queue_id)
         return cls(tm, places, making.find(tm, places))
 
-    @classmethod
-    def known(cls, tm: TransactionManager, queue_id: str) -> ExportQueue:
-        """Return a queue as it was when a transaction of this manager first asked for it.
-
-        Raises:
-            NoSuchQueue: there is none of this id.
-        """
-        queues = _known.setdefault(tm.session, {})
-        queue = queues.get(queue_id)
-        if queue is None or not queue.exists():
-            queue = queues[queue_id] = cls.open(tm, queue_id)
-        return queue
-
     @staticmethod
     def names(tm: TransactionManager) -> list[str]:
         """Return the ids of the queues that there are, sorted."""
@@ -167,7 +148,6 @@ class ExportQueue:
             NoSuchQueue: it was dropped before.
         """
         making.drop(self._tm, self._places)
-        _known.get(self._tm.session, {}).pop(self.id, None)
 
     @property
     def _table(self) -> str:
@@ -292,7 +272,7 @@ class ExportQueue:
             max_poll_s=max_poll_s,
             lease_s=lease_s,
             on_step=on_step,
-            on_look=self._look_after(),
+            look_after=self._look_after(),
         )
 
     def _look_after(self) -> Callable[[], None]:
@@ -303,7 +283,7 @@ class ExportQueue:
 
         def look() -> None:
             if has_limit:
-                measure(self._tm, self._places, definition)
+                measure_roughly(self._tm, self._places, definition)
             purge.run_if_due()
 
         return look

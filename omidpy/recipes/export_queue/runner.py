@@ -36,6 +36,8 @@ TROUBLE_S: Final = 1.0
 """How long a bucket rests when the store or the oracle cannot be reached."""
 
 
+KEEP_EVERY_S: Final = 5.0
+
 MOST_PAUSES: Final = 24
 """After how many failures in a row `run_once` gives up on a bucket."""
 
@@ -55,7 +57,7 @@ class Runner:
         max_poll_s: float = MAX_POLL_S,
         lease_s: float = LEASE_S,
         on_step: Callable[[str], None] = lambda _: None,
-        on_look: Callable[[], None] = lambda: None,
+        look_after: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; nothing is written.
 
@@ -69,7 +71,7 @@ class Runner:
             max_poll_s: How long an idle bucket rests at most.
             lease_s: How long others wait before they take what a dead process had.
             on_step: Called with the name of each step, for fault injection.
-            on_look: Called now and then, by the thread that shares buckets out.
+            look_after: Called now and then, by a thread of its own.
         """
         self.tally = Tally()
         self._tm = tm
@@ -84,7 +86,7 @@ class Runner:
         self._lease_s = lease_s
         self._worker_count = workers
         self._max_poll_s = max_poll_s
-        self._on_look = on_look
+        self._look_after = look_after
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._wake = threading.Event()
@@ -111,6 +113,7 @@ class Runner:
             threading.Thread(target=self._work, name=f"export-{number}", daemon=True)
             for number in range(self._worker_count)
         ]
+        threads.append(threading.Thread(target=self._keep, name="export-keeper", daemon=True))
         try:
             self._exporter.open()
             self._crew.join()
@@ -135,12 +138,19 @@ class Runner:
         if self._ended is not None:
             raise self._ended
 
+    def _keep(self) -> None:
+        while not self._stopping.wait(KEEP_EVERY_S):
+            try:
+                if 0 in self._crew.leases:  # one of all processes is enough
+                    self._look_after()
+            except OmidError as error:
+                log.warning("cannot look after the queue: %s", error)
+
     def _share_out(self) -> None:
         sight = self._crew.look()
         for lease in within(self._lock, self._given_up, sight.excess):
             lease.give_back()
         self._wake.set()
-        self._on_look()
 
     def _given_up(self, excess: int) -> list[BucketLease]:
         """Take buckets that nobody is busy with out of our hands."""

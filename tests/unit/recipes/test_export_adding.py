@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from omidpy.base.tables import is_system_table
@@ -22,6 +23,7 @@ from omidpy.errors import (
 from omidpy.facts.catalog import LAYOUT_AGE_S
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue.adding import GAUGE_AGE_S
+from omidpy.recipes.export_queue.state import Gauge, Places
 from omidpy.tx import ordinals
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import QUEUE, TABLE, Scene
@@ -245,6 +247,23 @@ def test_a_queue_that_is_too_far_behind_takes_no_more() -> None:
         scene.tm.begin()
     with pytest.raises(QueueFull, match="its oldest entry has waited"):
         scene.add("new")
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_an_exporter_counts_no_further_than_it_must(most: int) -> None:
+    """What it notes is enough to refuse, and its oldest entry is the oldest of all."""
+    scene = Scene(buckets=2, max_entries=most)
+    late = scene.tm.begin()
+    scene.queue.add(late, b"a", "late")
+    scene.add("first", key=b"a")
+    scene.add(*range(5), key=b"b")
+    late.commit()
+    oldest_ts = scene.queue.lag().oldest_commit_ts
+    scene.queue._look_after()()
+    raw = scene.tm.session.control.read(Places.of(scene.tm.session.catalog, QUEUE).gauge(1))
+    gauge = msgspec.json.decode(raw or b"", type=Gauge)
+    assert gauge.oldest_ts == oldest_ts
+    assert gauge.entries == 7 if most == 100 else most <= gauge.entries <= 7
 
 
 # -- life of a queue -------------------------------------------------------------------------------
