@@ -53,6 +53,7 @@ T = TypeVar("T")
 
 PROGRESS_EVERY_S: Final = 0.2
 LOOPBACK: Final = "127.0.0.1"
+WORKER_DIED: Final = "Python worker exited unexpectedly"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -406,5 +407,10 @@ def result_of(collect: Callable[[], list[T]]) -> list[T]:
 def cause(error: Exception) -> str:
     """Return the line of a worker's traceback that says what happened."""
     lines = [line.strip() for line in str(error).splitlines()]
+    if any(WORKER_DIED in line for line in lines):
+        return (
+            "a worker process ended without a word, so it was killed, or ran out of memory; run "
+            "again, on one machine with --master 'local[*,4]' to have its task tried again"
+        )
     of_errors = [line for line in lines if line.startswith("omidpy.errors.")]
     return of_errors[-1].removeprefix("omidpy.errors.") if of_errors else lines[0] if lines else ""

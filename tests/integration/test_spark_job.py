@@ -190,6 +190,17 @@ def test_cause_of_a_failed_task_is_our_own_error() -> None:
     assert cause(RuntimeError()) == ""
 
 
+def test_cause_of_a_failed_task_is_that_its_process_was_killed() -> None:
+    """Spark's first line names a method of its own."""
+    text = (
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 "
+        "failed 1 times, most recent failure: org.apache.spark.SparkException: Python worker "
+        "exited unexpectedly (crashed).\n\tat java.lang"
+    )
+    assert "killed, or ran out of memory" in cause(RuntimeError(text))
+
+
 def test_store_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with every verb of the command line."""
     monkeypatch.setenv("OMIDPY_STORE", "sqlite:///s.db")

@@ -130,7 +130,7 @@ def submitted(*words: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=2 * DEADLINE_S,
+        timeout=10 * DEADLINE_S,
         check=False,
     )
 

@@ -50,7 +50,7 @@ def allowed(state: State, world: World) -> int:
 def _is_snapshot_under_way(state: State, world: World) -> bool:
     """Say whether one is being taken that is not listed yet.
 
-    Only the search knows; a real pruner waits for a grace that is longer than one takes.
+    A real pruner looks for it where HBase keeps what is not finished.
     """
     if world.does(Mutation.SNAPSHOT_UNDER_WAY_IGNORED):
         return False
