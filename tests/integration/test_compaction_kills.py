@@ -17,8 +17,11 @@ import pytest
 import omidpy
 from compactor.local import compact
 from compactor.plan import STEPS
+from omidpy.base.cells import is_shadow_qualifier
+from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
+from omidpy.model import Timestamp
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver, JavaError
@@ -45,13 +48,16 @@ DEATHS: Final = {1: "after_commit", 2: "before_commit", 3: "before_completion"}
 class Writer:
     """A client of Omid's that writes a row at either end of the table, and dies now and then."""
 
-    def __init__(self, driver: JavaDriver, address: str) -> None:
+    def __init__(self, driver: JavaDriver, address: str, store: Store) -> None:
+        self._store = store
         self._java = JavaManager(driver, address)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work)
         self.committed: dict[bytes, dict[bytes, bytes]] = {}
         self.errors: list[BaseException] = []
         self.count = 0
+        self.unread = 0
+        """How many commits it was seen to leave to others."""
         self._thread.start()
 
     def _work(self) -> None:
@@ -71,14 +77,14 @@ class Writer:
         if number % 7 == 6:
             rows.append(b"a%06d" % (number - 5))
             tx.delete(TABLE, rows[-1], [COLUMN])
-        if not self._has_committed(tx, number % 5):
+        if not self._has_committed(tx, number % 5, rows[0]):
             return
         for row in rows[:2]:
             self.committed[row] = {COLUMN: b"%d" % number}
         for row in rows[2:]:
             self.committed.pop(row, None)
 
-    def _has_committed(self, tx: JavaTransaction, fate: int) -> bool:
+    def _has_committed(self, tx: JavaTransaction, fate: int, row: bytes) -> bool:
         if fate in DEATHS:
             self._java.ends_at(DEATHS[fate])
         try:
@@ -89,8 +95,23 @@ class Writer:
                 return False
             if "abandoned" not in str(error):
                 raise
-            return DEATHS[fate] == "after_commit"
+            return DEATHS[fate] == "after_commit" and self._is_there(tx.start_ts, row)
         return True
+
+    def _is_there(self, start_ts: int, row: bytes) -> bool:
+        """Look whether a client that ended with its answer unread was told of a commit.
+
+        Its entry, or the shadow cell that was there before the entry went.
+        """
+        version = Timestamp(start_ts)
+        entry = CommitTable(self._store).read([version])[version]
+        if entry is not None and entry is not INVALID:
+            self.unread += 1
+            return True
+        (cells,) = self._store.get(TABLE, [row])
+        return any(
+            cell.version == start_ts and is_shadow_qualifier(cell.qualifier) for cell in cells
+        )
 
     def goes_on(self) -> None:
         """Wait until it has written more, of every kind."""
@@ -178,6 +199,7 @@ def await_low_watermark(tm: TransactionManager, above: int) -> None:
 def finish(tm: TransactionManager, writer: Writer) -> None:
     """Let the writer end, compact all that it wrote, and hold everybody to what it was told."""
     writer.stop()
+    assert writer.unread
     end_ts = writer.newest()
     await_low_watermark(tm, end_ts)
     report = compact(tm.store, NO_GRACES)
@@ -197,7 +219,7 @@ def run_kills(steps: Sequence[str], hbase: HBase, driver: JavaDriver) -> set[str
         omidpy.connect(hbase.thrift2_url, tso=server.address) as tm,
     ):
         tm.create_table(TABLE, ["cf"])
-        writer = Writer(of_writer, server.address)
+        writer = Writer(of_writer, server.address, tm.store)
         try:
             died_at = kill_at(steps, tm, driver, writer)
             finish(tm, writer)
