@@ -186,3 +186,19 @@ def test_bad_settings_change_nothing(cli: Cli, words: tuple[str, ...], said: str
     shown = {one["table"]: one["settings"] for one in json.loads(cli("list", "--json")[1])}
     assert not any(shown.values())
     assert "u" not in shown
+
+
+def test_nothing_is_in_doubt_about_a_table_that_no_one_restores_alone(cli: Cli) -> None:
+    """A file is restored as a whole."""
+    assert cli("accept", "t", "--apply") == (0, "nothing is in doubt about t\n", "")
+    code, out, _ = cli("accept", "t", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "table": "t",
+        "doubtful": 0,
+        "cells": 0,
+        "applied": False,
+        "doubtful_after": 0,
+    }
+    code, _, error = cli("accept", "nix")
+    assert (code, "there is no table nix" in error) == (2, True)

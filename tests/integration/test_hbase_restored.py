@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import pytest
 
-from compactor.acceptance import accept
 from compactor.ownership import survey
 from compactor.snapshots import Folder, TableSnapshot, list_snapshots, local_folder
 from omidpy.base.cells import commit_row
+from omidpy.cli import main
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
 from omidpy.facts.watermarks import Watermarks
 from omidpy.storage.base import DeleteVersion, RestoresTables, RowMutation
@@ -75,7 +75,12 @@ def rewrite(world: World, driver: JavaDriver) -> None:
     [(move, restore), pytest.param(rewrite, clone, marks=pytest.mark.nightly)],
 )
 def test_committed_cells_that_come_back_without_a_proof_stay(
-    hbase: HBase, world: World, driver: JavaDriver, change: Change, turn_back: Change
+    hbase: HBase,
+    world: World,
+    driver: JavaDriver,
+    change: Change,
+    turn_back: Change,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One lost its entry to its client, another to the compaction; both were committed.
 
@@ -112,7 +117,12 @@ def test_committed_cells_that_come_back_without_a_proof_stay(
     assert [one.table for one in report.laggards] == [TABLE]
     assert "2 cells have neither" in report.laggards[0].reason
 
-    accept(world.store, TABLE, COMMIT_TABLE)
+    words = ("table", "accept", TABLE, "--store", hbase.thrift2_url)
+    for more, said in (((), "nothing was changed"), (("--apply",), f"accepted {TABLE}: 2 cells")):
+        with pytest.raises(SystemExit) as ended:
+            main((*words, *more))
+        assert not ended.value.code
+        assert said in capsys.readouterr().out
     assert world.compact().cells_dropped == 2
 
 
