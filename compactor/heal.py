@@ -9,6 +9,11 @@ only, never ranges of them, so that a writer who was faster loses nothing.
     the first timestamp       a cell below it was not written under this oracle: foreign, left alone
     the plain versions        a cell of one, without a commit, is no transaction's: left alone, too
 
+Two kinds of cells below the first timestamp are committed versions like any others.  Plain data
+that was adopted: its version is no transaction's, and its shadow cell, which adopting wrote, says
+so.  And, where an operator asked for it, whatever has a shadow cell that every reader looks up:
+what it says is what they see.  A cell without one is never judged: nobody knows who wrote it.
+
 A cell whose shadow cell is malformed, and one whose transaction nobody can say anything about, are
 left as they are; they may be visible, so that what hides them, or what they hide, stays as well.
 
@@ -76,6 +81,8 @@ class Scope(NamedTuple):
     """No commit timestamp can be above it."""
     sees_whole_rows: bool = True
     """Else a row has the versions of a span alone, and nothing is said of its old ones."""
+    collects_foreign: bool = False
+    """Cells below the first timestamp are judged by their shadow cells, if they have some."""
 
     def max_version(self) -> int:
         """Return the exclusive bound of versions with base(version) <= L, checkpoints included."""
@@ -94,7 +101,8 @@ class ExaminedRow(NamedTuple):
     """Cells whose shadow cell has the form that every reader looks up; None were looked at if
     there is no legacy one."""
     foreign: Sequence[Cell]
-    """Cells of marked families below the first timestamp, shadow cells left out."""
+    """Cells of marked families below the first timestamp that are left alone, shadow cells left
+    out."""
     bare_foreign: Sequence[Cell]
     """Those of them without a shadow cell."""
     malformed: Sequence[Cell] = ()
@@ -121,6 +129,14 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
             and cell.version < first
             and not is_shadow_qualifier(cell.qualifier)
         ]
+    if foreign and (known := _committed_foreign(foreign, cells, scope)):
+        foreign = [cell for cell in foreign if cell[1:4] not in known]
+        ours = [
+            cell
+            for cell in cells
+            if cell.family in families
+            and (first <= cell.version < end or _spoken_for(cell) in known)
+        ]
     legacy: dict[tuple[bytes, bytes, int], bytes] = {}
     prefixed: set[tuple[bytes, bytes, int]] = set()
     malformed: list[Cell] = []
@@ -145,6 +161,29 @@ def examine(cells: Sequence[Cell], scope: Scope) -> ExaminedRow:
         present = {cell[1:4] for cell in cells}
         bare = [cell for cell in foreign if (*shadow_column(cell), cell.version) not in present]
     return ExaminedRow(cells[0].row, sort_row(ours), legacy, frozenset(prefixed), foreign, bare)
+
+
+def _committed_foreign(
+    foreign: Sequence[Cell], cells: Sequence[Cell], scope: Scope
+) -> frozenset[tuple[bytes, bytes, int]]:
+    """Return those cells below the first timestamp that are committed versions like any others."""
+    values = {cell[1:4]: cell.value for cell in cells if is_shadow_qualifier(cell.qualifier)}
+    found = set()
+    for cell in foreign:
+        value = values.get((*shadow_column(cell), cell.version), b"")
+        if len(value) != LONG_BYTES or not cell.version <= int.from_bytes(value) <= scope.newest:
+            continue
+        is_adopted = value == encode_long(cell.version) and scope.plain.contains(cell.version)
+        if is_adopted or scope.collects_foreign:
+            found.add(cell[1:4])
+    return frozenset(found)
+
+
+def _spoken_for(cell: Cell) -> tuple[bytes, bytes, int]:
+    """Return family, qualifier and version of a data cell, its own or the one it speaks for."""
+    if is_shadow_qualifier(cell.qualifier):
+        return cell.family, data_qualifier(cell.qualifier), cell.version
+    return cell.family, cell.qualifier, cell.version
 
 
 def _set_aside(malformed: list[Cell], cells: Sequence[Cell], scope: Scope) -> ExaminedRow:

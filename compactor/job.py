@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ranges_per_region=words.ranges_per_region,
             table_options=words.table_option,
             should_collect=words.collect,
+            should_collect_foreign=words.collect_foreign,
             collect_every=words.collect_every,
             hbase_root=words.hbase_root,
             should_resume=words.resume,
@@ -145,6 +146,11 @@ def parser() -> argparse.ArgumentParser:
         "--collect",
         action="store_true",
         help="read every version, not only those behind the last claims",
+    )
+    made.add_argument(
+        "--collect-foreign",
+        action="store_true",
+        help="the same, and judge cells from before the oracle by their shadow cells",
     )
     made.add_argument(
         "--collect-every",

@@ -40,7 +40,8 @@ def notes_on(
     if foreign:
         yield (
             f"{foreign} foreign cells, older than the oracle's first timestamp {first_timestamp}, "
-            "were left alone"
+            "were left alone; `omidpy compact --collect-foreign` drops old versions among those "
+            "that have a shadow cell"
         )
     for table, count in sorted(unseen.items()):
         if count:

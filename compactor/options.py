@@ -66,6 +66,8 @@ class Options:
     """Tables of ours that are not due, and why."""
     should_collect: bool = False
     """Read every range whole, whatever earlier passes have claimed."""
+    should_collect_foreign: bool = False
+    """The same, and judge cells from before the oracle by their shadow cells."""
     collect_every: int = DEFAULT_COLLECT_EVERY
     """Each how many-th pass over a range reads it whole; 0 is none for this reason alone."""
     hbase_root: str | None = None
@@ -211,6 +213,7 @@ def options_from_words(
     table_options: Iterable[str] = (),
     ranges_per_region: str = AUTO,
     should_collect: bool = False,
+    should_collect_foreign: bool = False,
     collect_every: int = DEFAULT_COLLECT_EVERY,
     hbase_root: str | None = None,
     should_resume: bool = False,
@@ -240,6 +243,7 @@ def options_from_words(
         ranges_per_region=parse_ranges(ranges_per_region),
         table_options=parse_table_options(table_options),
         should_collect=should_collect,
+        should_collect_foreign=should_collect_foreign,
         collect_every=collect_every,
         hbase_root=hbase_root or None,
         should_resume=should_resume,

@@ -441,6 +441,7 @@ class Compaction(Work):
             is_dry_run=self.options.is_dry_run,
             run=self.journal.run_id,
             newest=self.newest_timestamp,
+            collects_foreign=self.options.should_collect_foreign,
             pacing=self.pacing,
         )
 

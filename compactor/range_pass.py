@@ -109,6 +109,8 @@ class RangeTask:
     """How fast it may be read, and until when."""
     span: Span = WHOLE
     """Which of its versions are read."""
+    collects_foreign: bool = False
+    """Cells from before the oracle are judged by their shadow cells."""
 
     def scope(self) -> Scope:
         """Return which cells may be judged."""
@@ -120,6 +122,7 @@ class RangeTask:
             self.plain,
             self.newest,
             self.span.is_collecting,
+            self.collects_foreign,
         )
 
 

@@ -137,9 +137,9 @@ class Report(msgspec.Struct, frozen=True):
     """Rows of the commit table after the run; None if they were not counted."""
     entries_growth_a_day: float | None = None
     """How many more there are than after the last run that counted them, a day between them."""
-    laggards: Sequence[Laggard] = ()
     asked: Sequence[AskedReport] = ()
     """The tables that are not ours, and what they said of the commits about to be forgotten."""
+    laggards: Sequence[Laggard] = ()
     dry_run: bool = False
     seconds: float = 0.0
 

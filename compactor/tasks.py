@@ -50,7 +50,7 @@ def narrowed(tasks: Sequence[RangeTask], past: PastPasses, options: Options) -> 
         past: What earlier passes have claimed of these very tables.
         options: Whether everything shall be read, and how often.
     """
-    if options.should_collect:
+    if options.should_collect or options.should_collect_foreign:
         return list(tasks)
     return [
         replace(

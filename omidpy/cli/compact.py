@@ -72,6 +72,13 @@ def run(
             "--collect", help="Read every version, not only those behind the last claims."
         ),
     ] = False,
+    collect_foreign: Annotated[
+        bool,
+        typer.Option(
+            "--collect-foreign",
+            help="The same, and judge cells from before the oracle by their shadow cells.",
+        ),
+    ] = False,
     collect_every: Annotated[
         int,
         typer.Option(
@@ -170,6 +177,7 @@ def run(
         ranges_per_region=ranges_per_region,
         table_options=table_option or (),
         should_collect=collect,
+        should_collect_foreign=collect_foreign,
         collect_every=collect_every,
         hbase_root=hbase_root,
         should_resume=resume,

@@ -258,3 +258,37 @@ def test_a_dry_run_reads_and_tells_what_a_run_does(world: World) -> None:
         done.ranges_whole,
     )
     assert done.cells_dropped == ROWS // 100
+
+
+def test_adopted_plain_data_goes_once_it_is_overwritten(world: World) -> None:
+    """By a run that reads a span: the row is found by its new version."""
+    world.control.raise_number(b"first-timestamp", 100)
+    old = world.put(b"a", 20, b"plain")
+    world.heal(old, 20)
+    later(world, 1000)
+    later(world, 1001)
+    world.healed(b"a", 1100, 1150, b"new")
+    for low_watermark in (2000, 3000):
+        assert later(world, low_watermark).ranges_whole == 0
+    assert [cell[3] for cell in world.data()] == [b"new"]
+
+
+def test_foreign_versions_go_if_an_operator_asks(world: World) -> None:
+    """Those that a newer commit hides, and of which a shadow cell speaks; no others."""
+    world.control.raise_number(b"first-timestamp", 100)
+    world.store.write({"t": [RowMutation(b"d", (Put(FAMILY, b"q", 30, b"bare"),))]})
+    for row in (b"a", b"b"):
+        world.healed(row, 20, 30, b"old")
+    world.healed(b"a", 200, 250, b"new")
+    for low_watermark in (1000, 2000):
+        later(world, low_watermark, COLLECTING)
+    assert len(world.data()) == 4
+    told = later(world, 3000, replace(ALL_AT_ONCE, should_collect_foreign=True, is_dry_run=True))
+    done = world.compact(replace(ALL_AT_ONCE, should_collect_foreign=True))
+    assert (told.cells_dropped, done.cells_dropped, done.ranges_whole) == (1, 1, 1)
+    assert [(cell[0], cell[3]) for cell in world.data()] == [
+        (b"a", b"new"),
+        (b"b", b"old"),
+        (b"d", b"bare"),
+    ]
+    assert world.visible(b"b", 5000) == {b"q": b"old"}

@@ -201,6 +201,51 @@ def test_cell_of_a_plain_version_stays_unless_it_committed() -> None:
     assert [put.version for put in made.heals] == [150]
 
 
+ADOPTED: Final = Scope(frozenset({CF}), L, 100, L, PlainVersions(0, 100))
+ASKED: Final = ADOPTED._replace(plain=PlainVersions(0, 0), collects_foreign=True)
+
+
+def test_adopted_plain_version_goes_as_any_other() -> None:
+    """Adopting gave it a shadow cell of its own version: it is the oldest commit of its column."""
+    old, new = data(20), data(200)
+    made = plan(healed((old, 20), (new, 250)), within=ADOPTED)
+    assert list(made.superseded) == [old]
+    assert list(examine(healed((old, 20)), ADOPTED).foreign) == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "within"),
+    [
+        (row_of(data(20)), ADOPTED),
+        (row_of(data(20)), ASKED),
+        (row_of(data(20), shadow(data(20), 30)), ADOPTED),
+        (row_of(data(20), shadow(data(20), 20)), ADOPTED._replace(plain=PlainVersions(0, 20))),
+        (row_of(data(20), shadow(data(20), 20, is_legacy=True)), ADOPTED),
+        (row_of(data(20), shadow(data(20), 20, is_legacy=True)), ASKED),
+        (row_of(data(20), shadow(data(20), 19)), ASKED),
+        (row_of(data(20), shadow(data(20), L)), ASKED._replace(newest=L - 1)),
+        (row_of(data(20), shadow(data(20), 20)._replace(value=b"short")), ASKED),
+    ],
+)
+def test_a_foreign_cell_that_says_nothing_certain_stays(cells: list[Cell], within: Scope) -> None:
+    """Neither an operator's word nor an adoption speaks for it; what hides it stays as well."""
+    tombstone = data(200, b"")
+    made = plan(row_of(*cells, tombstone, shadow(tombstone, 250)), within=within)
+    assert made.is_empty()
+    assert list(examine(cells, within).foreign) == [data(20)]
+
+
+def test_an_operator_has_foreign_versions_judged_by_their_shadow_cells() -> None:
+    """Each with every form of its shadow cell; what no newer one hides stays."""
+    old, older, new = data(60), data(20), data(200)
+    cells = row_of(*healed((old, 70), (older, 30), (new, 250)), shadow(older, 30, is_legacy=True))
+    made = plan(cells, within=ASKED)
+    assert set(made.superseded) == {old, older}
+    deleted = [one.deletes for one in made.phases() if one is not None]
+    assert len(deleted[0]) == 5
+    assert plan(healed((old, 70)), within=ASKED).is_empty()
+
+
 def test_only_foreign_cells_without_a_shadow_cell_are_unseen() -> None:
     """A converted cell is in everybody's sight, and needs no remedy."""
     mixed = scope(first_timestamp=500)._replace(plain=PlainVersions(100, 500))
