@@ -17,12 +17,13 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -31,15 +32,19 @@ from bench.hbase import work
 from bench.measure import Document, Result, commit_id, describe_machine, today
 from bench.processes import tso_server
 from bench.run import print_results
+from compactor.heal import ExaminedRow, RowPlan, Scope, examine, plan_row, unresolved
+from compactor.pacing import page_bytes
 from compactor.range_pass import RangePass, RangeTask
 from omidpy.base.clock import SystemClock
 from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
-from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
-from omidpy.storage.base import WHOLE_TABLE, Put, RowMutation, Store
+from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, KeyRange
+from omidpy.storage.base import WHOLE_TABLE, Put, Row, RowMutation, Store
 from omidpy.storage.hbase.idl import thrift2 as idl
 from tests.machines.hbase import HBase
 from tests.machines.java import FULL_SPEED, JavaDriver
+
+T = TypeVar("T")
 
 COLUMNS: Final = 5
 PAGE_ROWS: Final = 500
@@ -114,6 +119,7 @@ def measure(
     ):
         found = [_round(url, java, names[0], table) for table in names[1:]]
         results = _rates(found[1:] or found, rows)
+        results += _profile(url, names[0])
         results += _scaled(url, names[0], rows, rounds)
         results += _memory(url, less)
         with closing(open_store(url)) as store:
@@ -165,6 +171,52 @@ def _rates(rounds: Sequence[dict[str, float]], rows: int) -> list[Result]:
         ratio = median(one[mine] / one[theirs] for one in rounds)
         results.append(Result(f"{mine} over {theirs}", load, per_second=round(ratio, 3)))
     return results
+
+
+def _profile(url: str, table: str) -> list[Result]:
+    """Return what each step of a pass over healed rows takes of its processor, in ms a cell."""
+    spent: dict[str, float] = {}
+    cells = 0
+
+    def timed(name: str, step: Callable[[], T]) -> T:
+        began_s = time.process_time()
+        found = step()
+        spent[name] = spent.get(name, 0.0) + time.process_time() - began_s
+        return found
+
+    with closing(open_store(url)) as store:
+        task = task_of(store, table, WHOLE_TABLE)
+        scope = task.scope()
+        pages = store.scan(
+            table, columns=[(work.FAMILY, None)], max_version=scope.max_version(), page_rows=500
+        )
+        while (page := timed("reading a page", lambda: next(pages, None))) is not None:
+            cells += sum(map(len, page))
+            rows = timed("examining", partial(_examined, page, scope))
+            timed("what is unresolved", partial(_unresolved, rows))
+            timed("planning", partial(_planned, rows, scope))
+            timed("size of a page", partial(page_bytes, page))
+    return [
+        Result(
+            f"pass over healed rows, of its processor: {name}",
+            f"{seconds / sum(spent.values()):.0%} of these steps",
+            p50_ms=round(seconds / cells * 1000, 6),
+            count=cells,
+        )
+        for name, seconds in spent.items()
+    ]
+
+
+def _examined(page: Sequence[Row], scope: Scope) -> list[ExaminedRow]:
+    return [examine(row, scope) for row in page]
+
+
+def _unresolved(rows: Sequence[ExaminedRow]) -> list[Cell]:
+    return [cell for row in rows for cell in unresolved(row)]
+
+
+def _planned(rows: Sequence[ExaminedRow], scope: Scope) -> list[RowPlan]:
+    return [plan_row(row, {}, scope) for row in rows]
 
 
 def _scaled(url: str, table: str, rows: int, rounds: int) -> list[Result]:
