@@ -1,17 +1,23 @@
-"""Compactors as processes: killed with SIGKILL at every named step, and two of them at once."""
+"""Compactors as processes: killed with SIGKILL at every named step, stopped, and two at once."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from compactor.local import compact
+from compactor.options import Options
 from compactor.plan import STEPS
+from compactor.report import RunLog
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
@@ -33,6 +39,33 @@ def kill(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
 World(SqliteStore(path)).compact(replace(ALL_AT_ONCE, should_wait=True), on_step=kill)
+"""
+
+STANDING_AT: Final = """
+import sys, time
+from compactor.environment import Environment, NoProgress
+from compactor.local import ranges_here
+from compactor.plan import run
+from omidpy.base.clock import SystemClock
+from omidpy.storage.sqlite import SqliteStore
+from tests.machines.cells import ALL_AT_ONCE
+
+path, step, lease_s = sys.argv[1:]
+
+def stand(name):
+    if name == step:
+        print("standing", flush=True)
+        sys.stdin.readline()
+
+store, clock = SqliteStore(path), SystemClock()
+executor = ranges_here(store, clock, on_step=stand)
+environment = Environment(
+    clock, executor, time.sleep, NoProgress(), stand, lease_s=float(lease_s)
+)
+try:
+    print("done", run(store, ALL_AT_ONCE, environment).entries_pruned, flush=True)
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
 """
 
 AT_FULL_SPEED: Final = """
@@ -82,7 +115,7 @@ def test_killed_compactor_is_finished_by_a_plain_rerun(tmp_path: Path, step: str
 
 @pytest.mark.integration
 def test_two_compactors_at_once_lose_nothing(tmp_path: Path) -> None:
-    """They share no lock: claims only add up, and every write is true whoever makes it."""
+    """Each waits for the other one, and both come to their end."""
     path = tmp_path / "s.db"
     world = World(SqliteStore(str(path)), low_watermark=50_000)
     world.table(splits=[b"%04d" % number for number in range(100, 800, 100)])
@@ -118,4 +151,91 @@ def test_two_compactors_at_once_lose_nothing(tmp_path: Path) -> None:
         (b"%04d" % number, 50 * (number + 1)): 50 * (number + 1) + 60_000 for number in committed
     }
     assert world.entries() == {}
+    world.store.close()
+
+
+@contextmanager
+def standing(path: Path, step: str, *, lease_s: float) -> Iterator[subprocess.Popen[str]]:
+    """Start a compactor, and yield it once it stands at a step."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", STANDING_AT, str(path), step, str(lease_s)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "standing\n"
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def world_at(path: Path) -> World:
+    """Return a store with one entry that may go."""
+    world = World(SqliteStore(str(path)))
+    world.table()
+    world.put(b"a", 100)
+    world.enter(100, 150)
+    return world
+
+
+def compacted(world: World, options: Options = ALL_AT_ONCE) -> list[str]:
+    """Compact a store by real clocks; return what the run had to say."""
+    compact(world.store, options)
+    return list(RunLog(world.control).runs()[-1].notes)
+
+
+@pytest.mark.integration
+def test_a_compactor_that_was_killed_is_not_waited_for(tmp_path: Path) -> None:
+    """Its lease would last for an hour."""
+    world = world_at(tmp_path / "s.db")
+    with standing(tmp_path / "s.db", "page-judged", lease_s=3600) as child:
+        child.kill()
+        child.wait()
+        notes = compacted(world)
+    assert not any("waiting" in note for note in notes)
+    assert any("finishing run" in note for note in notes)
+    assert world.entries() == {}
+    world.store.close()
+
+
+@pytest.mark.integration
+def test_a_compactor_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
+    """Its lease is shorter than the time for which it stands, but it shows that it lives."""
+    world = world_at(tmp_path / "s.db")
+    with (
+        standing(tmp_path / "s.db", "page-judged", lease_s=1) as child,
+        ThreadPoolExecutor() as pool,
+    ):
+        waiting = pool.submit(compacted, world)
+        with pytest.raises(TimeoutError):
+            waiting.result(2)
+        answer, _ = child.communicate("go on\n", timeout=DEADLINE_S)
+        assert answer == "done 1\n"
+        notes = waiting.result(DEADLINE_S)
+    assert [note for note in notes if f"process {child.pid}" in note] == notes[:1]
+    world.store.close()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("step", ["page-read", "unvisited-asked", "page-judged"])
+def test_a_compactor_that_was_stopped_does_no_harm_when_it_goes_on(
+    tmp_path: Path, step: str
+) -> None:
+    """Another one took its place meanwhile, and found a table that needs the entry."""
+    world = world_at(tmp_path / "s.db")
+    with standing(tmp_path / "s.db", step, lease_s=2) as child:
+        child.send_signal(signal.SIGSTOP)
+        world.table("restored", families=(), plain_families=(b"cf",), owner=None)
+        world.put(b"a", 100, table="restored")
+        notes = compacted(world)
+        assert any(f"process {child.pid}" in note for note in notes)
+        assert world.entries() == {100: 150}
+        child.send_signal(signal.SIGCONT)
+        answer, _ = child.communicate("go on\n", timeout=DEADLINE_S)
+    assert answer.startswith("ReservationLost run ")
+    assert world.entries() == {100: 150}
     world.store.close()

@@ -206,6 +206,14 @@ def malformed_entry(start_ts: int) -> RowMutation:
     return RowMutation(commit_row(start_ts), (Put(*COMMIT, start_ts, b"\xff" * 11),))
 
 
+def test_what_another_run_has_claimed_is_read_all_the_same(stage: Stage) -> None:
+    """Its horizon of old versions was another one."""
+    stage.compact(ALL_AT_ONCE)
+    stage.kill("list-tables")
+    stage.compact(RESUMING)
+    assert outcome(stage.world) == unharmed()
+
+
 def test_without_a_killed_run_there_is_nothing_to_resume(stage: Stage) -> None:
     """A script may always give the option."""
     report = stage.compact(RESUMING)
@@ -384,6 +392,27 @@ def test_a_run_does_not_wait_for_the_dead(stage: Stage) -> None:
     assert Lease(stage.world.store, stage.world.clock, judge=Nobody()).look().token == token + 1
 
 
+class NoLocks(MemoryStore):
+    """A store whose locks are not of this process, as HBase has none."""
+
+    @property
+    def capabilities(self) -> Any:
+        """Everything else."""
+        return replace(super().capabilities, process_locks=False)
+
+
+def test_what_is_left_of_a_dead_driver_goes_with_its_lease() -> None:
+    """One row for each that is killed, for ever, where no other executor sweeps."""
+    stage = Stage(NoLocks())
+    fates = TableFateStore(stage.world.store)
+    worker = fates.new_worker(lease_s=15.0, clock=stage.world.clock)
+    lease = Lease(stage.world.store, stage.world.clock, judge=Nobody())
+    assert lease.try_take(lease.look(), worker=worker.id, run="dead", operation="")
+    assert len(fates.worker_names()) == 1
+    stage.compact(ALL_AT_ONCE)
+    assert fates.worker_names() == {}
+
+
 class Nobody:
     """Takes nobody for dead."""
 
@@ -406,20 +435,34 @@ FENCED: Final = [
 ]
 
 
+PASSING: Final = STEPS[STEPS.index("operation-kept") : STEPS.index("listed-again")]
+
+
 @pytest.mark.parametrize("step", FENCED)
 def test_a_run_that_was_taken_for_dead_records_and_prunes_nothing(stage: Stage, step: str) -> None:
     """It stands at a step for a lease's time; the next one keeps all entries, and so must it."""
     careful = replace(ALL_AT_ONCE, grace_s=1e6, invalidation_grace_s=1e6)
-    seen: list[tuple[object, int, list[RunRecord]]] = []
+    watermarks = Watermarks(stage.world.control)
+    seen: list[tuple[object, ...]] = []
+    claimed: set[bytes] = set()
+
+    def state() -> tuple[object, ...]:
+        return stage.world.entries(), stage.horizon(), stage.runs()
 
     def other() -> None:
+        stage.world.table("unknown-to-the-first")
         stage.compact(careful)
-        stage.said.notes.clear()
-        seen.append((stage.world.entries(), stage.horizon(), stage.runs()))
+        seen.append(state())
+        claimed.update(claim.row() for claim in watermarks.claims())
 
     with pytest.raises(ReservationLost, match="was taken for dead"):
         stage.compact(on_step=at(step, other))
-    assert seen == [(stage.world.entries(), stage.horizon(), stage.runs())]
+    if step in PASSING:
+        # What it claims is true all the same.
+        assert {one.row() for one in watermarks.claims()} >= claimed
+    else:
+        assert {one.row() for one in watermarks.claims()} == claimed
+    assert seen == [state()]
     assert all(one.is_finished for one in stage.operations())
 
 

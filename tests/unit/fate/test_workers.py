@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from omidpy.base.clock import ManualClock
+from omidpy.base.processes import this_process
 from omidpy.errors import StorageUnavailable
+from omidpy.fate import workers
 from omidpy.fate.table_store import FATE_TABLE, TableFateStore
 from omidpy.fate.workers import BEAT, WORKER_PREFIX, TableWorker
 from omidpy.storage.base import Put, RowMutation
@@ -46,6 +49,20 @@ def test_a_worker_is_dead_after_its_own_lease_and_no_sooner() -> None:
     judge = fates.new_judge(clock)
     assert not look(judge, worker.id, clock, every_s=LEASE_S / 4, times=5)
     assert look(judge, worker.id, clock, every_s=LEASE_S / 4, times=1)
+
+
+def test_a_worker_of_this_machine_is_dead_as_soon_as_its_process_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever starts it again after a kill need not wait for the lease of the killed one."""
+    clock = ManualClock()
+    fates = TableFateStore(NoLocks())
+    alive = fates.new_worker(lease_s=LEASE_S, clock=clock)
+    me = this_process()
+    gone = msgspec.structs.replace(me, begun=me.begun - 1)
+    monkeypatch.setattr(workers, "this_process", lambda: gone)
+    killed = fates.new_worker(lease_s=LEASE_S, clock=clock)
+    assert fates.new_judge(clock).dead([alive.id, killed.id]) == {killed.id}
 
 
 def test_the_date_is_no_evidence() -> None:
