@@ -166,6 +166,7 @@ class Compaction(Work):
         self.standings: list[TableStanding] | None = None
         self.is_list_old = False
         self.results: list[RangeResult] | None = None
+        self.claims: list[Claim] | None = None
         self.has_just_asked = False
 
     def claim_ages(self) -> ClaimAges:
@@ -286,6 +287,7 @@ class Compaction(Work):
         if self.is_list_old or has_waited:
             self.standings = self.survey()
             claims = self.known_claims(self.results)
+        self.claims = claims
         limits = self.limits(self.standings, claims)
         limits, held = self.hold_for_snapshots(limits, self.standings, claims)
         self.on_step("minimum-known")
@@ -321,7 +323,7 @@ class Compaction(Work):
         results = self.results or []
         rehearsed = Rehearsed.of(results)
         pruned = rehearsed.corrected(pruning.pruned(self.options.commit_table), limits)
-        claims = self.known_claims(results)
+        claims = self.known_claims(results) if self.claims is None else self.claims
         horizon = self.watermarks.prune_horizon()
         if self.lease is None:
             horizon = max(horizon, limits.horizon)

@@ -2,7 +2,9 @@
 
 A holder writes its hold and then looks whether that was in time.  Every pair of moments in a run is
 tried for the two, with the real holder and the real run; a moment is before one of the run's calls
-of the control table, or behind the last.  Afterwards the snapshot of a granted hold is read.
+of the control table, or behind them.  Once the passes are over a run publishes no horizon and drops
+no version, so that all later calls are one moment.  Afterwards the snapshot of a granted hold is
+read.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from compactor.collection import Collection
 from compactor.environment import Environment, NoProgress
 from compactor.local import ranges_here
 from compactor.plan import Compaction
+from compactor.range_pass import OnStep, ignore_step
 from omidpy.base.clock import Clock, ManualClock
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import SnapshotTooOld
@@ -50,14 +53,19 @@ class Stage:
     def run(self, write_at: int, confirm_at: int) -> int:
         """Compact, with the holder's steps before two of the run's calls; return their number."""
         count = 0
+        is_over = False
 
         def before(method: str, table: str) -> None:
             nonlocal count
-            if table == CONTROL_TABLE:
+            if table == CONTROL_TABLE and not is_over:
                 self.act(count, write_at, confirm_at)
                 count += 1
 
-        compact(self.world, self._collection, before)
+        def on_step(name: str) -> None:
+            nonlocal is_over
+            is_over |= name == "ranges-passed"
+
+        compact(self.world, self._collection, before, on_step)
         self.act(count, write_at, confirm_at)
         return count + 1
 
@@ -80,7 +88,10 @@ class Stage:
 
 
 def compact(
-    world: World, collection: type[Collection], before: object = lambda method, table: None
+    world: World,
+    collection: type[Collection],
+    before: object = lambda method, table: None,
+    on_step: OnStep = ignore_step,
 ) -> None:
     """Run a compaction that waits for its graces, with a part of it replaced."""
 
@@ -91,7 +102,7 @@ def compact(
 
     store = interleaved(world.store, before)  # type: ignore[arg-type]  # a function of two words
     executor = ranges_here(store, world.clock)
-    environment = Environment(world.clock, executor, world.clock.advance, NoProgress())
+    environment = Environment(world.clock, executor, world.clock.advance, NoProgress(), on_step)
     Replaced(store, replace(ALL_AT_ONCE, should_wait=True), environment).run()
 
 
