@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -17,7 +17,7 @@ from omidpy.aio.lanes import Lane, Threads, awaited, iterated
 from omidpy.errors import OmidError, TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.tx import batch, retry, savepoint, table, transaction, worker
+from omidpy.tx import batch, ordinals, retry, savepoint, table, transaction, worker
 
 
 class Owner(Protocol):
@@ -108,6 +108,30 @@ class TransactionalTable:
         return Batch(self, functools.partial(table.TransactionalTable.batch, *args, **kwargs))
 
 
+class Queue:
+    """Twin of what `Transaction.queue` returns."""
+
+    def __init__(self, owner: Transaction | Worker, queue_id: str) -> None:
+        self.lane: Lane = owner.lane
+        self.queue_id = queue_id
+        self._owner = owner
+
+    @functools.cached_property
+    def blocking(self) -> ordinals.Adding:
+        """The blocking queue."""
+        return self._owner.blocking.queue(self.queue_id)
+
+    async def add(
+        self, key: bytes, value: object, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Add an entry, which is in the queue if and only if the transaction commits."""
+        await self.lane.run(lambda: self.blocking.add(key, value, headers=headers))
+
+    async def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:
+        """Add an entry for each (key, value), in this order."""
+        await self.lane.run(lambda: self.blocking.add_all(pairs))
+
+
 class Savepoint:
     """Twin of `omidpy.tx.savepoint.Savepoint`."""
 
@@ -170,6 +194,10 @@ class Transaction:
         """Return a table to read and write; whether it exists is said when it is used."""
         return TransactionalTable(self, name, conflict_free=conflict_free)
 
+    def queue(self, queue_id: str) -> Queue:
+        """Return an export queue to add entries to; whether it exists is said when it is used."""
+        return Queue(self, queue_id)
+
     def savepoint(self) -> Savepoint:
         """Return a context manager for `async with`, whose block is undone alone if it raises."""
         return Savepoint(self)
@@ -222,6 +250,10 @@ class Worker:
     def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
         """Return a table to read and write in the owner's transaction."""
         return TransactionalTable(self, name, conflict_free=conflict_free)
+
+    def queue(self, queue_id: str) -> Queue:
+        """Return an export queue to add entries to in the owner's transaction."""
+        return Queue(self, queue_id)
 
 
 class HeldSnapshot:

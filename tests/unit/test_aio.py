@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from omidpy.errors import (
 )
 from omidpy.facts import holds
 from omidpy.model import Aborted, Committed
+from omidpy.recipes.export_queue import Entry, Exporter, ExportQueue
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx import batch, savepoint, table, transaction, worker
@@ -87,6 +88,26 @@ def test_every_public_name_has_its_twin(twin: type, blocking: type, missing: set
     """A method added to the blocking client must not be forgotten here."""
     names = {name for name, _ in inspect.getmembers(blocking) if not name.startswith("_")}
     assert {name for name in names if not hasattr(twin, name)} == missing
+
+
+def test_entries_of_a_queue_go_with_their_transaction() -> None:
+    """Added in order, by the names of the blocking client."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        queue = ExportQueue.create(client.tm, "orders", buckets=1, codec="bytes")
+        async with tm.begin() as tx:
+            await tx.queue("orders").add(b"a", b"1", headers={"kind": "new"})
+            await tx.queue("orders").add_all([(b"b", b"2"), (b"a", b"3")])
+        given: list[tuple[bytes, object]] = []
+
+        class Sink(Exporter):
+            def export(self, batch: Iterable[Entry]) -> None:
+                given.extend((entry.key, entry.value) for entry in batch)
+
+        await asyncio.to_thread(queue.run_once, Sink())
+        assert sorted(given) == [(b"a", b"1"), (b"a", b"3"), (b"b", b"2")]
+
+    run(main)
 
 
 def test_a_twin_has_the_arguments_and_the_documentation_of_its_namesake() -> None:

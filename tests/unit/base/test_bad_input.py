@@ -492,8 +492,11 @@ def test_every_error_is_drawn_in_the_tree() -> None:
             assert value is errors.OmidError or issubclass(value, errors.OmidError)
 
 
-def test_only_certain_aborts_and_an_absent_oracle_are_retryable() -> None:
-    """Everything else run again blindly could apply a transaction twice."""
+def test_only_certain_aborts_full_queues_and_an_absent_oracle_are_retryable() -> None:
+    """Everything else run again blindly could apply a transaction twice.
+
+    A full queue is said before the commit, to a transaction that rolls back.
+    """
     classes = [
         value
         for value in vars(errors).values()
@@ -501,4 +504,4 @@ def test_only_certain_aborts_and_an_absent_oracle_are_retryable() -> None:
     ]
     retryable = {value.__name__ for value in classes if value.retryable}
     aborts = {value.__name__ for value in classes if issubclass(value, errors.TransactionAborted)}
-    assert retryable == aborts | {"OracleUnavailable"}
+    assert retryable == aborts | {"OracleUnavailable", "QueueFull"}
