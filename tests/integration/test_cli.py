@@ -432,6 +432,19 @@ def test_history_says_which_runs_kept_commits(cli: Cli) -> None:
     assert [line.split("  ")[2] for line in out.splitlines()[1:]] == ["held back", "done"]
 
 
+def test_a_run_is_limited_and_told_what_tables_want(cli: Cli) -> None:
+    """What is written on the command line arrives at the run."""
+    words = ["--max-rows-per-s", "100000", "--max-bytes-per-s", "50MB", "--until", "06:00"]
+    words += ["--table-option", "t:priority=5,every=1d", "--ranges-per-region", "2"]
+    first = document(cli, "compact", *words, code=3)
+    assert [laggard["table"] for laggard in first["laggards"]] == ["java"]
+    assert (first["tables"][0]["table"], first["tables"][0]["ranges"]) == ("t", 2 * 2)
+    code, _, err = cli("compact", "--table-option", "u:priority=5")
+    assert (code, "u" in err) == (2, True)
+    code, _, err = cli("compact", "--until", "soon")
+    assert (code, "--until is 'soon'" in err) == (2, True)
+
+
 def test_dry_run_tells_a_person_which_tables_become_smaller(cli: Cli) -> None:
     """By cells and bytes; the run itself says the sum."""
     code, out, _ = cli("compact", "--dry-run")

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 import typer.main
 
+from compactor.job import parser
 from omidpy.cli.app import app
 from omidpy.cli.verify import duration_s
 from omidpy.errors import UsageError
@@ -55,6 +56,16 @@ def test_an_oracle_is_offered_where_one_is_asked() -> None:
                     offered.add(name)
     assert offered == ASK_AN_ORACLE
     assert taken == {name for name, _ in verbs(typer.main.get_command(app))}
+
+
+def test_a_compaction_takes_the_same_options_here_and_on_spark() -> None:
+    """The same nightly line runs either way."""
+    (command,) = [
+        command for name, command in verbs(typer.main.get_command(app)) if name == "compact run"
+    ]
+    here = {name for option in command.params for name in option.opts}
+    on_spark = {name for action in parser()._actions for name in action.option_strings}
+    assert here - {"--help"} == on_spark - {"-h", "--help"}
 
 
 @pytest.mark.parametrize(
