@@ -290,6 +290,8 @@ class Compaction(Work):
         self.claims = claims
         limits = self.limits(self.standings, claims)
         limits, held = self.hold_for_snapshots(limits, self.standings, claims)
+        if self.snapshot_root is None and limits.horizon and isinstance(self.store, RestoresTables):
+            self.journal.note(NO_ROOT)
         self.on_step("minimum-known")
         ends = self.ends(limits)
         ends.start_timestamps += Rehearsed.of(self.results).old_enough(limits)
@@ -565,8 +567,6 @@ class Compaction(Work):
     ) -> tuple[PruneLimits, list[Laggard]]:
         """Keep what tables would need that are restored; say which snapshots hold something."""
         if self.snapshot_root is None:
-            if isinstance(self.store, RestoresTables) and limits.horizon:
-                self.journal.note(NO_ROOT)
             return limits, []
         holds = SnapshotHolds(
             self.control,
