@@ -1,0 +1,80 @@
+"""An export queue on a real HBase: exact removal under its delete markers, regions and leases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from omidpy.connect import connect
+from omidpy.manager import TransactionManager
+from omidpy.recipes.export_queue import Batch, ExportQueue
+from tests.machines.export_queues import Collector
+from tests.machines.hbase import HBase
+from tests.machines.hbase_store import empty_hbase
+from tests.machines.processes import tso_server
+
+pytestmark = pytest.mark.integration
+
+TABLE = "OMIDPY_EXPORT_q"
+
+
+@pytest.fixture
+def tm(hbase: HBase) -> Iterator[TransactionManager]:
+    """Return a manager over an HBase without tables."""
+    with (
+        empty_hbase(hbase) as url,
+        tso_server(url, "--timestamps", "world") as server,
+        connect(url, server.address) as manager,
+    ):
+        yield manager
+
+
+def test_entries_of_many_adders_leave_in_the_order_of_commits(tm: TransactionManager) -> None:
+    """Some begin early and commit late; poison parks its key; nothing is left but what waits."""
+    queue = ExportQueue.create(tm, "q", buckets=10)
+    assert len(tm.store.regions(TABLE)) == 2
+    late = tm.begin()
+    queue.add(late, b"0", "late")
+    late.flush()
+
+    def add(adder: int) -> None:
+        for number in range(10):
+            with tm.begin() as tx:
+                queue.add(tx, b"%d" % (number % 5), adder * 100 + number)
+
+    threads = [threading.Thread(target=add, args=(adder,)) for adder in range(4)]
+    for thread in threads:
+        thread.start()
+    sink = Collector()
+    queue.run_once(sink, wait_s=0)
+    for thread in threads:
+        thread.join()
+    queue.run_once(sink, wait_s=0)
+    assert queue.lag().entries == 0
+    late.commit()
+    assert queue.run_once(sink, wait_s=0) == 1
+    assert len(sink.entries) == 41
+    assert {entry.value for entry in sink.entries} >= {"late", 0, 309}
+    for key in {entry.key for entry in sink.entries}:
+        seqs = [entry.seq for entry in sink.entries if entry.key == key]
+        assert seqs == sorted(set(seqs))
+
+    def refuse(batch: Batch) -> None:
+        raise ValueError(batch)
+
+    with tm.begin() as tx:
+        queue.add_all(tx, [(b"k", "poison"), (b"k", "behind")])
+    sink.on_batch = refuse
+    queue.run_once(sink, wait_s=0, max_attempts=1)
+    assert [letter.value for letter in queue.dead_letters()] == ["poison", "behind"]
+    sink.on_batch = lambda _: None
+    assert queue.dead_letters().retry(b"k") == 1
+    queue.run_once(sink, wait_s=0)
+    assert [entry.value for entry in sink.entries[-2:]] == ["poison", "behind"]
+    assert list(queue.dead_letters()) == []
+    with tm.begin(read_only=True) as tx:
+        assert list(tx.table(TABLE).scan()) == []
+    queue.drop()
+    assert TABLE not in tm.tables()
