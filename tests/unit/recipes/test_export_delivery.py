@@ -13,12 +13,14 @@ import pytest
 from omidpy.errors import ExportError, NoSuchQueue, OracleUnavailable, UsageError
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
 from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.dead import Note, bury
 from omidpy.recipes.export_queue.delivery import BucketLost
 from omidpy.recipes.export_queue.layout import COLUMN, dead_row, decode_content, decode_dead
 from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.state import BucketRows, Places
+from omidpy.recipes.export_queue.view import View
 from tests.machines.export_checks import CHECKS, CountsInATable
-from tests.machines.export_queues import QUEUE, Scene
+from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.waiting import wait_for
 
 
@@ -447,6 +449,19 @@ def test_an_owner_that_was_paused_notices_before_the_next_batch(scene: Scene) ->
     crew.leave()
 
 
+def test_an_owner_in_doubt_of_itself_hands_nothing_over(scene: Scene) -> None:
+    """Paused between reading a batch and delivering it, for most of its lease."""
+    scene.add(1)
+
+    def pause(step: str) -> None:
+        if step == "taken":
+            scene.clock.advance(9.0)
+
+    assert scene.export(on_step=pause) == []
+    assert scene.sink.seen == []
+    assert scene.export() == [1]
+
+
 def test_owners_share_the_buckets() -> None:
     """One who comes later gets half of them, and gets the rest when the first one leaves."""
     scene = Scene(buckets=5)
@@ -467,6 +482,42 @@ def test_owners_share_the_buckets() -> None:
     second._share_out()
     assert len(second._crew.leases) == 5
     second._crew.leave()
+
+
+def test_who_leaves_is_no_longer_counted(scene: Scene) -> None:
+    """Or the others would leave its share to nobody until they have judged it."""
+    crew = scene.runner()._crew
+    crew.join(with_heart=False)
+    crew.look()
+    assert len(crew._runners()) == 1
+    crew.leave()
+    assert crew._runners() == []
+
+
+def test_of_two_owners_one_delivers_into_the_same_store(scene: Scene) -> None:
+    """The other one was paused behind its read, and finds in its transaction that they are gone."""
+    scene.add(*range(3))
+    sink: Any = CountsInATable()
+    others = scene.runner(sink)
+    judge: Any = others._crew._judge
+    judge.dead = frozenset
+    waiting = [others]
+
+    def overtake(step: str) -> None:
+        if step == "before-export" and waiting:
+            assert waiting.pop().run_once(wait_s=0) == 3
+
+    scene.runner(sink, on_step=overtake).run_once(wait_s=0)
+    assert scene.client.read(b"count") == {b"cf:n": b"3"}
+
+
+def test_what_is_gone_is_not_set_aside(scene: Scene) -> None:
+    """Two owners may find the same poison; it becomes one dead letter."""
+    scene.add("bad")
+    (found,) = View(scene.tm, TABLE).log(0)
+    for reason in ("of one owner", "of the other"):
+        bury(scene.tm, TABLE, 0, [(found, Note(state="poison", reason=reason, parks=True))])
+    assert [letter.reason for letter in scene.queue.dead_letters()] == ["of one owner"]
 
 
 def test_a_state_is_changed_only_by_who_has_seen_it(scene: Scene) -> None:
