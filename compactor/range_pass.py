@@ -279,18 +279,14 @@ class RangePass:
     def pages(self) -> Iterator[list[Row]]:
         """Read the range: the families of ours, every version up to the last checkpoint of L.
 
-        Of a span, those from its first one on.
+        Of a span, those from its first one on: none, where another run claimed with a higher L.
         """
-        first, end = self.task.span.min_version, self.scope.max_version()
-        if first >= end:
-            # Another run has claimed as much with a higher L.
-            return iter(())
         return self.store.scan(
             self.task.table,
             self.task.key_range,
             columns=self._columns(),
-            min_version=first,
-            max_version=end,
+            min_version=self.task.span.min_version,
+            max_version=self.scope.max_version(),
             page_rows=self.task.pacing.page_rows(PAGE_ROWS),
         )
 

@@ -229,6 +229,8 @@ def test_an_early_version_s_claim_is_relied_on_for_what_it_says(world: World) ->
     assert later(world, 2000, Options()).cells_read == 0
     report = later(world, 2000, WAITING)
     assert (report.cells_read, report.cells_dropped) == (4, 1)
+    newest = max(Watermarks(world.control).claims(), key=lambda claim: claim.watermark)
+    assert newest.passes == 0, "a pass that reads everything counts as one that does"
 
 
 def test_a_run_behind_a_faster_one_reads_nothing_and_claims_what_is_so(world: World) -> None:
