@@ -70,6 +70,14 @@ def test_the_pages_that_code_cites_exist() -> None:
     assert missing == []
 
 
+def test_a_decision_has_a_number_of_its_own() -> None:
+    """It is cited by it, and its heading says it."""
+    records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+    assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
+    for path in records:
+        assert path.read_text("utf-8").startswith(f"# {int(path.name[:4])}. "), path.name
+
+
 def test_every_invariant_has_its_lines() -> None:
     """Claim, keeper, second assertion and broken variant: a gap would be invisible otherwise."""
     text = INVARIANTS.read_text("utf-8")
