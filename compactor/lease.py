@@ -145,15 +145,6 @@ class Lease:
         if watermarks.raise_prune_horizon(to, holder=self.holder) is None:
             raise self.lost()
 
-    def check(self) -> None:
-        """Make sure that the lease is ours.  Cost: 1 get.
-
-        Raises:
-            ReservationLost: it is another's.
-        """
-        if self._control.read_beside(PRUNE_HORIZON, PRUNE_LEASE) != self._raw:
-            raise self.lost()
-
     def lost(self) -> ReservationLost:
         """Return the error that says who has the lease now."""
         found = self.look()

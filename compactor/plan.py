@@ -321,16 +321,19 @@ class Compaction(Work):
     def write_report(self, low_watermark: Timestamp, limits: PruneLimits, pruning: Pruning) -> None:
         """Forget what is useless, and record what the run has done."""
         self.on_step("pruned")
-        standings = self.known_standings()
         results = self.results or []
+        claims = self.claims
+        if claims is None:
+            # In this order: a claim of a table that is not on the list would be forgotten.
+            claims = self.known_claims(results)
+            self.standings = None
+        standings = self.known_standings()
         rehearsed = Rehearsed.of(results)
         pruned = rehearsed.corrected(pruning.pruned(self.options.commit_table), limits)
-        claims = self.known_claims(results) if self.claims is None else self.claims
         horizon = self.watermarks.prune_horizon()
         if self.lease is None:
             horizon = max(horizon, limits.horizon)
         else:
-            self.lease.check()
             self.thin(standings, claims)
             forget_parts(self.store, low_watermark)
             self.on_step("claims-thinned")
