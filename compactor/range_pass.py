@@ -35,7 +35,7 @@ from compactor.heal import (
 )
 from compactor.obstacles import Doubts, Obstacles, malformed_shadow, undecided_cell
 from compactor.pacing import UNPACED, Pacer, Pacing, page_bytes
-from compactor.spans import WHOLE, Span
+from compactor.spans import SMALL_CELLS, WHOLE, Span
 from omidpy.base.cells import LONG_BYTES
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
@@ -397,6 +397,7 @@ class RangePass:
             settled,
             collected,
             task.span.passes,
+            task.span.is_whole and self._tally.cells_read <= SMALL_CELLS,
         )
         if not self.task.is_dry_run:
             self.on_step("before-claim")

@@ -28,6 +28,8 @@ has versions above W, and commits above W.  A run whose drop horizon is at or be
 reads the span alone.  Else the span begins at `settled`, if that is lower, and each row that
 has a version in it is read whole.  Rows that are not found have nothing to drop.
 
+A range that held next to nothing is read whole each time: it costs one short call either way.
+
 What neither finds is what W2 speaks of: garbage and orphans that came late.  They are invisible and
 harmless, and go when the range is read whole again: each n-th time, or where an operator asks.
 
@@ -42,6 +44,9 @@ from typing import Final, NamedTuple
 from compactor.horizon import HOLE, coverage, overlaps
 from omidpy.facts.watermarks import Claim
 from omidpy.model import TIMESTAMP_STEP, KeyRange, base
+
+SMALL_CELLS: Final = 100
+"""So many cells are read as soon as none."""
 
 
 class Span(NamedTuple):
@@ -97,7 +102,7 @@ class PastPasses:
             collect_every: Each how many-th pass reads the range whole; 0 is none, for this reason.
         """
         claims = self._resting_on(table, key_range)
-        if not claims:
+        if all(claim.is_small for claim in claims):
             return WHOLE
         passes = max(claim.passes for claim in claims) + 1
         if 0 < collect_every <= passes:

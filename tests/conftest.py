@@ -6,10 +6,13 @@ Of those, `dev` takes seconds and `nightly` hours; OMIDPY_HYPOTHESIS_PROFILE cho
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from compactor import range_pass
 
 pytest_plugins = ["tests.machines.hbase_fixtures"]
 
@@ -21,6 +24,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile(os.environ.get("OMIDPY_HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="module")
+def spans_however_small() -> Iterator[None]:
+    """Let passes read spans of ranges of few cells, too, which are read whole otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(range_pass, "SMALL_CELLS", -1)
+        yield
 
 
 @pytest.hookimpl(optionalhook=True)

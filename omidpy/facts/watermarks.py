@@ -83,6 +83,8 @@ class Claim(msgspec.Struct, frozen=True):
     """No row has anything to drop at a collection horizon up to this one."""
     passes: int = 0
     """How many passes in a row, up to this claim, did not read the range whole."""
+    is_small: bool = False
+    """The range was read whole, and held little."""
 
     @property
     def key_range(self) -> KeyRange:

@@ -116,6 +116,17 @@ def test_cells_that_never_committed_are_invalidated_and_dropped(world: World) ->
     assert (later.invalidations_pruned, later.transactions_invalidated) == (1, 0)
 
 
+def test_next_to_nothing_is_read_whole_each_time(world: World) -> None:
+    """What came late, below a claim, goes with the next run: to look costs no call more."""
+    world.put(b"a", 500)
+    world.enter(500, 550)
+    world.compact()
+    world.put(b"b", 100)
+    world.set_low_watermark(2000)
+    assert world.compact().ranges_whole > 0
+    assert {row for row, *_ in world.data()} == {b"a"}
+
+
 def test_invalidation_that_stood_before_is_not_counted_again(world: World) -> None:
     """The report counts what this run created."""
     world.put(b"a", 100)

@@ -25,6 +25,8 @@ from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World, outcome, troubled
 from tests.machines.hbase_store import one_region_store
 
+pytestmark = pytest.mark.usefixtures("spans_however_small")
+
 ROWS: Final = 200
 WAITING: Final = replace(ALL_AT_ONCE, should_wait=True)
 COLLECTING: Final = replace(ALL_AT_ONCE, should_collect=True)

@@ -24,6 +24,8 @@ from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.savepoint import Savepoint
 from tests.property.test_interleaved_clients import InterleavedClients, InterleavedClientsByRow
 
+pytestmark = pytest.mark.usefixtures("spans_however_small")
+
 Break = Callable[[pytest.MonkeyPatch], None]
 
 

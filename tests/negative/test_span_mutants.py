@@ -23,6 +23,8 @@ from omidpy.model import TIMESTAMP_STEP, KeyRange, base
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
 
+pytestmark = pytest.mark.usefixtures("spans_however_small")
+
 Break = Callable[[pytest.MonkeyPatch], None]
 NIGHTLY: Final = Options(grace_s=0.0, invalidation_grace_s=0.0)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from omidpy.model import Cell, base
 from omidpy.reading.visibility import sort_row
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
+
+pytestmark = pytest.mark.usefixtures("spans_however_small")
 
 ROW: Final = b"r"
 SNAPSHOTS: Final = range(50, 1100, 50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from omidpy.base.cells import shadow_qualifier
 from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
+
+pytestmark = pytest.mark.usefixtures("spans_however_small")
 
 OPTIONS: Final = st.sampled_from(
     [

@@ -45,6 +45,8 @@ from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.workers import rows_of_parts
 
+pytestmark = pytest.mark.usefixtures("spans_however_small")
+
 TABLES = ("t", "u")
 ROWS = (b"a", b"b", b"c")
 COLUMNS = (b"f:", b"f:x", b"g:y")
