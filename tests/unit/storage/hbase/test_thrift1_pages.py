@@ -9,6 +9,7 @@ import pytest
 
 from omidpy.errors import StorageUnavailable
 from omidpy.model import Cell
+from omidpy.storage.hbase import paging
 from omidpy.storage.hbase.address import parse_address
 from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.rpc.pool import GatewayPool
@@ -87,8 +88,11 @@ class ScriptedClient:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[tuple[Thrift1Store, Scripted]]:
-    """Return a store on scripted gateways that break some pages."""
+def store(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Thrift1Store, Scripted]]:
+    """Return a store on scripted gateways that break some pages, the first as long as others."""
+    monkeypatch.setattr(paging, "FIRST_PAGE_ROWS", 16)
     gateways = Scripted(breaking=request.param)
     address = parse_address(URL)
     pool = GatewayPool(address, gateways.open, pause=lambda _: None)
