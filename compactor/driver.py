@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from compactor.heart import Heart
@@ -112,9 +113,9 @@ class Driver:
         self._on_step = on_step
         self._runs = RunLog(ControlTable(store))
         self._fates = TableFateStore(store)
-        self._heart = Heart(self._fates, clock, lease_s)
         self._judge = self._fates.new_judge(clock)
         self._lease = Lease(store, clock, judge=self._judge)
+        self._heart = Heart(self._fates, clock, lease_s, at_end=self._lease.release)
         self._operation_id = new_id()
 
     def run(self, *, should_resume: bool = False) -> None:
@@ -129,23 +130,21 @@ class Driver:
             OmidError: the run has failed, or the store is refused.
         """
         low_watermark = self._work.begin()
-        try:
-            self._heart.begin()
-            left, has_waited = self._take_lease()
-            if has_waited:
-                low_watermark = self._work.begin()
-            if left is not None and should_resume:
-                self._resume(left, low_watermark)
-            else:
-                if left is not None:
-                    self._clear_away(left)
-                elif should_resume:
-                    self._work.journal.note("there is no run to resume: this is a new one")
-                self._run_anew(low_watermark)
-            self._thin()
-        finally:
-            self._lease.release()
-            self._heart.retire()
+        self._heart.beat_while(partial(self._run, low_watermark, should_resume=should_resume))
+
+    def _run(self, low_watermark: Timestamp, *, should_resume: bool) -> None:
+        left, has_waited = self._take_lease()
+        if has_waited:
+            low_watermark = self._work.begin()
+        if left is not None and should_resume:
+            self._resume(left, low_watermark)
+        else:
+            if left is not None:
+                self._clear_away(left)
+            elif should_resume:
+                self._work.journal.note("there is no run to resume: this is a new one")
+            self._run_anew(low_watermark)
+        self._thin()
 
     # -- the lease -----------------------------------------------------------------------------
 
@@ -207,7 +206,7 @@ class Driver:
             )
         self._work.continue_run(self._record(run, left))
         self._work.journal.note(f"going on with run {run}, which was killed")
-        self._carry_out(left, self._work)
+        self._carry_on(left, self._work)
 
     def _clear_away(self, left: Operation) -> None:
         """Finish what is past its pivot, end what is not, and name our own operation."""
@@ -215,7 +214,7 @@ class Driver:
         if left.is_past_pivot:
             journal.note(f"finishing run {run} first, which was killed while it pruned")
             try:
-                self._carry_out(left, self._work.elder(self._record(run, left)))
+                self._carry_on(left, self._work.elder(self._record(run, left)))
             except ReservationLost:
                 raise
             except OmidError as error:
@@ -243,9 +242,9 @@ class Driver:
         new = _new_operation(self._operation_id, low_watermark, worker, self._clock)
         operation = self._fates.create(new)
         self._on_step("operation-kept")
-        self._carry_out(operation, self._work)
+        self._carry_on(operation, self._work)
 
-    def _carry_out(self, operation: Operation, work: Work) -> None:
+    def _carry_on(self, operation: Operation, work: Work) -> None:
         """Carry an operation out, and record of the run how it ended if that is not well."""
         work.lease = self._lease
         try:

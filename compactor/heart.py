@@ -2,12 +2,19 @@
 
 Beats from a thread of its own.  A thread goes on while its process is at work on something else,
 and stands still when the process is stopped, which is what the others want to know.
+
+It lives exactly as long as the run, at whatever line that is interrupted: the run holds a lock,
+which is given back on the line that took it (`omidpy/base/within.py`), and the thread waits for
+that lock between two beats.  What must be done at both ends, registering and giving back, is done
+in the thread, where no foreign exception comes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from omidpy.base.clock import Clock
@@ -15,26 +22,47 @@ from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageError
 from omidpy.fate.store import FateStore, Worker
 
+log = logging.getLogger(__name__)
+
 BEATS_A_LEASE: Final = 4
 
 
 class Heart:
     """A worker that shows that it lives from a thread of its own, and when it is asked."""
 
-    def __init__(self, fates: FateStore, clock: Clock, lease_s: float) -> None:
-        """Begin nothing yet."""
+    def __init__(
+        self, fates: FateStore, clock: Clock, lease_s: float, *, at_end: Callable[[], object]
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            fates: Where it is registered.
+            clock: Measures its lease.
+            lease_s: How long it may show no life.
+            at_end: Called once the run is over, before nobody can see the worker any more.
+        """
         self._fates = fates
         self._clock = clock
         self._lease_s = lease_s
+        self._at_end = at_end
         self._worker: Worker | None = None
+        self._error: BaseException | None = None
         self._mutex = threading.Lock()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._beat_on, name="compaction", daemon=True)
+        self._at_work = threading.Lock()
+        self._has_begun = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="compaction", daemon=True)
 
-    def begin(self) -> None:
-        """Register, and beat from now on."""
-        self._worker = self._fates.new_worker(lease_s=self._lease_s, clock=self._clock)
-        self._thread.start()
+    def beat_while(self, work: Callable[[], object]) -> None:
+        """Register, and beat until `work` is done or interrupted; once only.
+
+        Raises:
+            OmidError: it could not be registered, or what `work` has raised.
+        """
+        try:
+            within(self._at_work, self._work, work)
+        finally:
+            if self._thread.ident is not None:
+                self._thread.join()
 
     @property
     def worker(self) -> Worker:
@@ -59,16 +87,42 @@ class Heart:
         return self.worker.is_trusted() or self.beat()
 
     def retire(self) -> None:
-        """Beat no more, and show that it ends."""
-        self._is_over.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        if self._worker is not None:
+        """Give back what was taken, and show that it ends; see `Worker`."""
+        try:
+            self._at_end()
+        finally:
             with contextlib.suppress(StorageError):
-                self._worker.retire()
+                self.worker.retire()
 
-    def _beat_on(self) -> None:
-        while not self._is_over.wait(self._lease_s / BEATS_A_LEASE):
-            with contextlib.suppress(OmidError):
-                if not self.beat():
-                    return
+    def _work(self, work: Callable[[], object]) -> None:
+        self._thread.start()
+        self._has_begun.wait()
+        if self._error is not None:
+            raise self._error
+        work()
+
+    # -- in the thread -------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            self._worker = self._fates.new_worker(lease_s=self._lease_s, clock=self._clock)
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._error = error
+            return
+        finally:
+            self._has_begun.set()
+        try:
+            self._beat_on(self._worker)
+        finally:
+            self.retire()
+
+    def _beat_on(self, worker: Worker) -> None:
+        """Beat until the run gives its lock back, and not a moment less."""
+        is_alive = True
+        while not self._at_work.acquire(timeout=self._lease_s / BEATS_A_LEASE):
+            try:
+                is_alive = is_alive and within(self._mutex, worker.beat)
+            except OmidError as error:
+                log.warning("cannot show that a compaction lives: %s", error)
+            except Exception:
+                log.exception("the heart of a compaction stumbles")

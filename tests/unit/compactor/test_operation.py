@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -14,8 +15,7 @@ from compactor import prune as prune_module
 from compactor import report as report_module
 from compactor.driver import RESUMABLE_S
 from compactor.environment import Environment, NoProgress, OnProgress
-from compactor.heart import Heart
-from compactor.lease import Lease
+from compactor.lease import Lease, LeaseRecord
 from compactor.local import ranges_here
 from compactor.operation import KIND
 from compactor.options import Options
@@ -27,7 +27,7 @@ from omidpy.base.cells import commit_row
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ReservationLost, StorageUnavailable, UsageError
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
-from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Watermarks
+from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Claim, Watermarks
 from omidpy.fate import Fate
 from omidpy.fate.operation import Operation, Status
 from omidpy.fate.table_store import FATE_TABLE, TableFateStore
@@ -341,6 +341,28 @@ def test_other_executors_leave_a_run_to_the_next_compaction(stage: Stage) -> Non
     assert stage.compact(RESUMING).entries_pruned == 1
 
 
+def test_a_claim_that_is_made_while_a_run_ends_is_not_forgotten() -> None:
+    """A run that was taken for dead makes it, on a table that was made just before."""
+    claim = Claim("late", b"", b"", 1000, 0, (b"cf",), "another")
+    numbers = itertools.count(1)
+    is_over = False
+    while not is_over:
+        stage = Stage()
+        troubled(stage.world)
+        stage.kill("pruned")
+        left = [next(numbers)]
+
+        def before(_method: str, _table: str, stage: Stage = stage, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                stage.world.table("late")
+                Watermarks(stage.world.control).record_claim(claim)
+
+        stage.compact(RESUMING, store=interleaved(stage.world.store, before))
+        is_over = left[0] > 0
+        assert is_over or claim in Watermarks(stage.world.control).claims()
+
+
 # -- two at once -----------------------------------------------------------------------------------
 
 
@@ -348,15 +370,14 @@ def test_other_executors_leave_a_run_to_the_next_compaction(stage: Stage) -> Non
 def at_work(world: World, **names: str) -> Iterator[Lease]:
     """Hold the lease, as a run on another machine does."""
     fates = TableFateStore(world.store)
-    heart = Heart(fates, world.clock, 15.0)
-    heart.begin()
+    worker = fates.new_worker(lease_s=15.0, clock=world.clock)
     lease = Lease(world.store, world.clock, judge=fates.new_judge(world.clock))
     named = {"run": "the other", "operation": "", **names}
-    assert lease.try_take(lease.look(), worker=heart.id, **named)
+    assert lease.try_take(lease.look(), worker=worker.id, **named)
     try:
         yield lease
     finally:
-        heart.retire()
+        worker.retire()
 
 
 def test_a_run_waits_for_one_that_lives_and_says_so_once(stage: Stage) -> None:
@@ -390,6 +411,16 @@ def test_a_run_does_not_wait_for_the_dead(stage: Stage) -> None:
     stage.compact(ALL_AT_ONCE)
     assert stage.said.notes == []
     assert Lease(stage.world.store, stage.world.clock, judge=Nobody()).look().token == token + 1
+
+
+def test_a_run_that_is_over_has_given_its_lease_back(stage: Stage) -> None:
+    """Its row as a worker goes too; but that may fail, and then the next run would wait for it."""
+    lease = Lease(stage.world.store, stage.world.clock, judge=Nobody())
+    held: list[LeaseRecord] = []
+    stage.compact(ALL_AT_ONCE, on_step=at("run-ended", lambda: held.append(lease.look())))
+    assert [one.is_held for one in (*held, lease.look())] == [True, False]
+    stage.kill("ranges-passed")
+    assert not lease.look().is_held
 
 
 class NoLocks(MemoryStore):
