@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from compactor import range_pass
 
-pytest_plugins = ["tests.machines.hbase_fixtures"]
+pytest_plugins = ["tests.machines.hbase_fixtures", "tests.machines.server_fixtures"]
 
 settings.register_profile("dev", max_examples=60, deadline=None)
 settings.register_profile(

@@ -30,8 +30,8 @@ To: TypeAlias = Annotated[
     typer.Option(
         "--to",
         metavar="WHERE",
-        help="sqlite:FILE, jsonl:FOLDER, table:NAME (of the same store, exactly once), or the "
-        "http(s):// URL of a webhook.",
+        help="sqlite:FILE, jsonl:FOLDER, table:NAME (of the same store, exactly once), the "
+        "http(s):// URL of a webhook, or postgresql://USER@HOST/DATABASE#TABLE.",
     ),
 ]
 ExporterName: TypeAlias = Annotated[
@@ -150,21 +150,11 @@ def _chosen(to: str | None, exporter: str | None) -> Exporter:
         raise UsageError("give --to WHERE or --exporter MODULE:NAME, and one of them alone")
     if exporter is not None:
         return _of_user(exporter)
-    from omidpy.recipes.export_queue import sinks  # noqa: PLC0415 - HTTP and TLS, for these verbs
-
-    scheme, colon, rest = (to or "").partition(":")
-    if colon and rest:
-        if scheme == "sqlite":
-            return sinks.SqliteSink(rest)
-        if scheme == "jsonl":
-            return sinks.JsonLinesSink(rest)
-        if scheme == "table":
-            return sinks.TableSink(rest)
-        if scheme in ("http", "https"):
-            return sinks.WebhookSink(to or "")
-    raise UsageError(
-        f"--to {to!r} is none of sqlite:FILE, jsonl:FOLDER, table:NAME and http(s)://..."
+    from omidpy.recipes.export_queue.sinks.address import (  # noqa: PLC0415 - HTTP and TLS
+        sink_at,
     )
+
+    return sink_at(to or "")
 
 
 def _of_user(name: str) -> Exporter:

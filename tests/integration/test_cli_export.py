@@ -113,6 +113,8 @@ def test_an_exporter_of_the_users_is_named_by_its_module(cli: Cli, url: str) -> 
         (("once", "q", "--to", "sqlite:x", "--exporter", "a:b"), "one of them alone"),
         (("once", "q", "--to", "oracle:x"), "is none of sqlite:FILE"),
         (("once", "q", "--to", "sqlite:"), "is none of sqlite:FILE"),
+        (("once", "q", "--to", "postgresql://h/d?nonsense=1"), "write postgresql://user@host"),
+        (("once", "q", "--to", "postgresql://h/d#a b"), "letters, digits"),
         (("once", "q", "--exporter", "nowhere_at_all:b"), "there is no module"),
         (("once", "q", "--exporter", "exporters_of_a_test:none"), "names nothing"),
         (("once", "q", "--exporter", "exporters_of_a_test"), "names nothing"),

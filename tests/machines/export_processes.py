@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from omidpy.connect import connect
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue
+from omidpy.recipes.export_queue.sinks.address import sink_at
 
 QUEUE: Final = "q"
 LONGEST_S: Final = 120.0
@@ -31,6 +32,8 @@ class Work:
     """At the step of this number it is killed, from 1."""
     stops: bool = False
     """Whether it is stopped before it writes its first batch."""
+    to: str | None = None
+    """Where it delivers to, as the command line has it; None: lines into `file`."""
     buffer_bytes: int = 200
     lease_s: float = 10.0
 
@@ -67,9 +70,10 @@ def export(work: Work) -> None:
         if count == work.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    sink = Lines(work) if work.to is None else sink_at(work.to)
     with connect(work.url, work.tso) as tm:
         ExportQueue.open(tm, QUEUE).run_once(
-            Lines(work), buffer_bytes=work.buffer_bytes, lease_s=work.lease_s, on_step=on_step
+            sink, buffer_bytes=work.buffer_bytes, lease_s=work.lease_s, on_step=on_step
         )
 
 

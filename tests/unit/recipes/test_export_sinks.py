@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from omidpy.errors import UsageError
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.prometheus import register_export
-from omidpy.recipes.export_queue import Batch, Entry, Exporter, Retry
+from omidpy.recipes.export_queue import Batch, Exporter, Retry
 from omidpy.recipes.export_queue import patience as patience_module
 from omidpy.recipes.export_queue.sinks import (
     JsonLinesSink,
@@ -29,6 +29,7 @@ from omidpy.recipes.export_queue.sinks import (
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import STEPS, Scene
+from tests.machines.sink_contract import NEWER, Newest, Place, SinkContract, batch, from_json
 
 
 @pytest.fixture(autouse=True)
@@ -37,43 +38,90 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
 
 
-def batch(*entries: tuple[bytes, Any, int, int], fence: int = 1) -> Batch:
-    """Return a batch of (key, value, commit_ts, ordinal)."""
-    made = [
-        Entry(key, value, commit_ts, ordinal, commit_ts - 50, {})
-        for key, value, commit_ts, ordinal in entries
-    ]
-    return Batch(made, queue="q", bucket=3, fence=fence)
+# -- what all promise ------------------------------------------------------------------------------
 
 
-NEWER = batch((b"k", {"n": 3}, 300, 0), (b"other", "x", 300, 2**100))
-OLDER = batch((b"k", {"n": 1}, 100, 0), (b"k", {"n": 2}, 300, 0), (b"other", "y", 300, 2**99))
+class SqliteTable(Place):
+    """A table of a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.sink = SqliteSink(file)
+
+    def newest(self) -> Newest:
+        """Read it over another connection."""
+        with closing(sqlite3.connect(self._file)) as connection:
+            found = connection.execute("SELECT key, value, commit_ts, ordinal FROM entries")
+            return {
+                key: (from_json(value), (commit_ts, int.from_bytes(ordinal)))
+                for key, value, commit_ts, ordinal in found
+            }
+
+
+class SameStore(Place):
+    """A table of the same store."""
+
+    def __init__(self) -> None:
+        self._scene = Scene()
+        self._sink = TableSink(USERS_TABLE)
+
+    def deliver(self, one: Batch) -> None:
+        """Do it within a transaction."""
+        with self._scene.tm.begin() as tx:
+            self._sink.export_within(tx, one)
+
+    def newest(self) -> Newest:
+        """Read it in another one."""
+        with self._scene.tm.begin(read_only=True) as tx:
+            rows = dict(tx.table(USERS_TABLE).scan())
+        return {
+            key: (
+                from_json(row.get(b"cf:value")),
+                (int.from_bytes(row[b"cf:seq"][:8]), int.from_bytes(row[b"cf:seq"][8:])),
+            )
+            for key, row in rows.items()
+        }
+
+
+@pytest.fixture
+def sqlite_table(tmp_path: Path) -> Iterator[SqliteTable]:
+    """Return a file."""
+    place = SqliteTable(tmp_path / "s.db")
+    place.sink.open()
+    yield place
+    place.sink.close()
+
+
+class TestSqlite(SinkContract):
+    """A table of a file."""
+
+    @pytest.fixture
+    def place(self, sqlite_table: SqliteTable) -> Place:
+        """Return it."""
+        return sqlite_table
+
+
+class TestSameStore(SinkContract):
+    """A table of the same store, whose rows have keys."""
+
+    empty_keys = False
+
+    @pytest.fixture
+    def place(self) -> Place:
+        """Return it."""
+        return SameStore()
 
 
 # -- SQLite ----------------------------------------------------------------------------------------
 
 
-def test_a_file_keeps_the_newest_value_of_each_key(tmp_path: Path) -> None:
-    """What is older, or equal, changes nothing, though it comes later: ordinals count, too."""
-    sink = SqliteSink(tmp_path / "s.db")
-    sink.open()
-    sink.export(NEWER)
-    sink.export(OLDER)
-    sink.close()
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        found = connection.execute("SELECT key, value, commit_ts FROM entries ORDER BY key")
-        assert found.fetchall() == [(b"k", '{"n":3}', 300), (b"other", '"x"', 300)]
-
-
-def test_a_deletion_leaves_its_sequence_behind(tmp_path: Path) -> None:
-    """Or an old value that comes again would rise from the dead."""
+def test_bytes_are_kept_as_they_are(tmp_path: Path) -> None:
+    """In a table of another name."""
     sink = SqliteSink(tmp_path / "s.db", "t")
     sink.open()
     sink.export(batch((b"k", b"\xff", 100, 0)))
-    sink.export(batch((b"k", None, 200, 0)))
-    sink.export(batch((b"k", b"\xff", 100, 0)))
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        assert connection.execute("SELECT value, commit_ts FROM t").fetchall() == [(None, 200)]
+        assert connection.execute("SELECT value, commit_ts FROM t").fetchall() == [(b"\xff", 100)]
     sink.close()
 
 
@@ -146,17 +194,6 @@ def test_a_table_of_the_same_store_is_written_exactly_once(step: str) -> None:
     assert scene.client.read(b"a")[b"cf:value"] == b'{"n":2}'
     assert set(scene.client.read(b"b")) == {b"cf:seq"}
     assert scene.queue.lag().entries == 0
-
-
-def test_a_table_of_the_same_store_refuses_what_is_older() -> None:
-    """A dead letter that was skipped, and is tried again later, comes out of order."""
-    scene = Scene()
-    sink = TableSink(USERS_TABLE)
-    for entries in (NEWER, OLDER):
-        with scene.tm.begin() as tx:
-            sink.export_within(tx, entries)
-    assert scene.client.read(b"k")[b"cf:value"] == b'{"n":3}'
-    assert scene.client.read(b"other")[b"cf:value"] == b'"x"'
 
 
 def test_a_plain_table_shows_the_newest() -> None:

@@ -8,8 +8,16 @@ queue.run(SqliteSink("index.db"))
 from __future__ import annotations
 
 from omidpy.recipes.export_queue.sinks.files import JsonLinesSink
+from omidpy.recipes.export_queue.sinks.postgresql import PostgresqlSink
 from omidpy.recipes.export_queue.sinks.sqlite import SqliteSink
 from omidpy.recipes.export_queue.sinks.tables import PlainTableSink, TableSink
 from omidpy.recipes.export_queue.sinks.webhook import WebhookSink
 
-__all__ = ["JsonLinesSink", "PlainTableSink", "SqliteSink", "TableSink", "WebhookSink"]
+__all__ = [
+    "JsonLinesSink",
+    "PlainTableSink",
+    "PostgresqlSink",
+    "SqliteSink",
+    "TableSink",
+    "WebhookSink",
+]

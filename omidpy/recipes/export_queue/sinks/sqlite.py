@@ -9,21 +9,17 @@ nothing.  A batch is one transaction, synced before it counts as delivered.
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from omidpy.base.within import within
-from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.exporter import Exporter, Retry
-from omidpy.recipes.export_queue.sinks.documents import encoded_value, sortable_ordinal
+from omidpy.recipes.export_queue.sinks.sql import checked_name, newest, row, upsert
 
 if TYPE_CHECKING:
-    from omidpy.recipes.export_queue.exporter import Batch, Entry
-
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+    from omidpy.recipes.export_queue.exporter import Batch
 
 
 class SqliteSink(Exporter):
@@ -37,19 +33,11 @@ class SqliteSink(Exporter):
             table: Letters, digits and `_`.  A value is text (JSON), or a blob where the queue's
                 codec gives bytes; an entry whose value is None leaves NULL, and its `seq`.
         """
-        if not _NAME.fullmatch(table):
-            raise UsageError(f"the table {table!r} must be letters, digits and '_'")
+        self._table = checked_name(table)
         self._file = Path(file)
-        self._table = table
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._upsert = (
-            f"INSERT INTO {table} (key, value, commit_ts, ordinal, start_ts) "  # noqa: S608 - checked
-            "VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, "
-            "commit_ts = excluded.commit_ts, ordinal = excluded.ordinal, "
-            "start_ts = excluded.start_ts "
-            f"WHERE ({table}.commit_ts, {table}.ordinal) < (excluded.commit_ts, excluded.ordinal)"
-        )
+        self._upsert = upsert(table, "?")
 
     def open(self) -> None:
         """Open the file, and make the table."""
@@ -64,7 +52,7 @@ class SqliteSink(Exporter):
     def export(self, batch: Batch) -> None:
         """Write a batch, whole."""
         try:
-            within(self._lock, self._write, [_row(entry) for entry in batch])
+            within(self._lock, self._write, [row(entry) for entry in newest(batch)])
         except sqlite3.OperationalError as error:  # locked, full, gone: no entry is at fault
             raise Retry(f"{self._file}: {error}") from error
 
@@ -85,10 +73,3 @@ class SqliteSink(Exporter):
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-
-
-def _row(entry: Entry) -> tuple[Any, ...]:
-    value: Any = entry.value
-    if value is not None and not isinstance(value, bytes):
-        value = encoded_value(value).decode()
-    return entry.key, value, entry.commit_ts, sortable_ordinal(entry), entry.start_ts

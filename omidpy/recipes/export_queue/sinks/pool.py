@@ -1,0 +1,55 @@
+"""Connections that threads use one at a time: as many as are used at once, and none that failed.
+
+    pool.use(work)    work(connection), with an idle connection or a new one
+
+A connection whose work has failed is closed, whatever the failure was: what it would do next is
+unknown.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+class Pool(Generic[C]):
+    """Idle connections to one server.  Safe to share among threads."""
+
+    def __init__(self, connect: Callable[[], C], close: Callable[[C], object]) -> None:
+        """Open nothing yet."""
+        self._connect = connect
+        self._close = close
+        self._idle: list[C] = []
+        self._lock = threading.Lock()
+        self._is_open = True
+
+    def use(self, work: Callable[[C], T]) -> T:
+        """Return what `work` returns, called with a connection that nobody else has."""
+        try:
+            connection = self._idle.pop()  # atomic
+        except IndexError:
+            connection = self._connect()
+        is_good = False
+        try:
+            found = work(connection)
+            is_good = True
+            return found
+        finally:
+            with self._lock:
+                keeps = is_good and self._is_open
+                if keeps:
+                    self._idle.append(connection)
+            if not keeps:
+                self._close(connection)
+
+    def close(self) -> None:
+        """Close what is idle, and later what is in use."""
+        with self._lock:
+            self._is_open = False
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            self._close(connection)

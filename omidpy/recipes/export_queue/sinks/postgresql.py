@@ -1,0 +1,172 @@
+"""Keeps the newest value of each key in a table of PostgreSQL.
+
+    key bytea PRIMARY KEY, value, commit_ts bigint, ordinal bytea, start_ts bigint
+
+`value` is jsonb in a table that the sink makes, and whatever one that is there has: json, jsonb or
+text, or bytea, which queues of bytes need.  Such a table may have more columns.
+
+A row is replaced only by what is newer; the server locks it while it compares.  A batch is one
+transaction, and durable once that has committed, also where the server is set to answer earlier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from omidpy.errors import ConfigError, ExportError
+from omidpy.recipes.export_queue.exporter import Exporter, Retry
+from omidpy.recipes.export_queue.sinks.pool import Pool
+from omidpy.recipes.export_queue.sinks.sql import checked_name, newest, row, upsert
+
+if TYPE_CHECKING:
+    from omidpy.recipes.export_queue.exporter import Batch
+
+BYTES: Final = "bytea"
+VALUES: Final = ("jsonb", "json", "text", BYTES)
+"""What the column `value` may be."""
+
+CONNECT_S: Final = 10
+
+NEEDED: Final = {"key": BYTES, "commit_ts": "bigint", "ordinal": BYTES, "start_ts": "bigint"}
+
+_COLUMNS: Final = """
+SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
+
+_DURABLE: Final = """
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off'
+"""
+
+
+class PostgresqlSink(Exporter):
+    """One row for each key: its newest value, and the `seq` of that.
+
+    Needs `omidpy[postgresql]`.
+    """
+
+    def __init__(self, server: str, table: str = "entries", *, value: str = "jsonb") -> None:
+        """Write to a table, which is made if it is not there.
+
+        Args:
+            server: As libpq takes it: `postgresql://user@host:5432/database`, or `host=... dbname=
+                ...`.  A password is best left to a password file, or to `PGPASSWORD`.
+            table: Letters, digits and `_`, perhaps behind a schema and a dot.
+            value: What the column `value` is in a table that is made: `jsonb`, `json`, `text` or
+                `bytea`.  An entry whose value is None leaves NULL, and its `seq`.
+
+        Raises:
+            UsageError: the name is none that may go into a statement.
+            ConfigError: the driver is not installed, or `value` or `server` is unknown.
+        """
+        self._driver = _psycopg()
+        self._table = ".".join(checked_name(part) for part in table.split(".", 1))
+        if value not in VALUES:
+            raise ConfigError(f"value={value!r} is none of {', '.join(VALUES)}")
+        try:
+            found = self._driver.conninfo.conninfo_to_dict(server)
+        except self._driver.ProgrammingError as error:
+            raise ConfigError(f"{error!s:.200}; write postgresql://user@host/database") from error
+        self._server = self._driver.conninfo.make_conninfo(
+            server, connect_timeout=found.get("connect_timeout", CONNECT_S)
+        )
+        self._name = f"{found.get('host', 'PostgreSQL')}: table {self._table}"
+        self._make = (
+            f"CREATE TABLE IF NOT EXISTS {self._table} (key bytea PRIMARY KEY, value {value}, "
+            "commit_ts bigint NOT NULL, ordinal bytea NOT NULL, start_ts bigint NOT NULL)"
+        )
+        self._upsert = upsert(self._table, "%s")
+        self._value = value
+        self._pool = self._new_pool()
+
+    def open(self) -> None:
+        """Make the table if it is not there, and see that entries could be written.
+
+        Raises:
+            ConfigError: the table has other columns, or this user may not write to it.
+            ExportError: the server cannot be reached.
+        """
+        self._pool = self._new_pool()
+        try:
+            self._value = self._pool.use(self._prepare)
+        except self._driver.OperationalError as error:
+            raise ExportError(f"{self._name}: {error}") from error
+        except self._driver.Error as error:
+            raise ConfigError(f"{self._name}: {error}; it needs {self._make}") from error
+
+    def export(self, batch: Batch) -> None:
+        """Write a batch, whole."""
+        driver = self._driver
+        rows = [self._row(*row(entry)) for entry in newest(batch)]
+        try:
+            self._pool.use(lambda connection: self._write(connection, rows))
+        except (driver.DataError, driver.IntegrityError):
+            raise  # of what is in an entry: one that is alone with it is poison
+        except (
+            driver.Error
+        ) as error:  # gone, full, locked, dropped, forbidden: no entry is at fault
+            raise Retry(f"{self._name}: {error}") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+    def _new_pool(self) -> Pool[Any]:
+        return Pool(self._connect, lambda connection: connection.close())
+
+    def _connect(self) -> Any:
+        connection = self._driver.connect(self._server, autocommit=True)
+        connection.execute(_DURABLE)
+        return connection
+
+    def _prepare(self, connection: Any) -> str:
+        """Return what the column `value` is."""
+        columns = self._columns(connection)
+        if not columns:
+            # Another process may be making it; the one that comes second is told so.
+            with contextlib.suppress(self._driver.errors.UniqueViolation):
+                connection.execute(self._make)
+            columns = self._columns(connection)
+        wrong = [
+            f"{name} {columns.get(name, 'missing')}"
+            for name, kind in NEEDED.items()
+            if columns.get(name) != kind
+        ]
+        if columns.get("value") not in VALUES:
+            wrong.append(f"value {columns.get('value', 'missing')}")
+        if wrong:
+            raise ConfigError(f"{self._name} has {', '.join(wrong)}; it needs {self._make}")
+        # The server judges the rest: the unique key, and what this user may do.
+        connection.execute(f"EXPLAIN {self._upsert}", (b"", None, 2**62, b"", 2**62))
+        return columns["value"]
+
+    def _columns(self, connection: Any) -> dict[str, str]:
+        return dict(connection.execute(_COLUMNS, [self._table]).fetchall())
+
+    def _row(self, key: bytes, value: Any, *rest: Any) -> tuple[Any, ...]:
+        if self._value == BYTES and isinstance(value, str):
+            value = value.encode()
+        elif self._value != BYTES and isinstance(value, bytes):
+            raise Retry(
+                f"{self._name}: values of this queue are bytes, and the column value is "
+                f"{self._value}; let it be bytea"
+            )
+        return key, value, *rest
+
+    def _write(self, connection: Any, rows: list[tuple[Any, ...]]) -> None:
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.executemany(self._upsert, rows)
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg  # noqa: PLC0415 - an extra
+        import psycopg.conninfo  # noqa: PLC0415 - see above
+        import psycopg.errors  # noqa: PLC0415 - see above
+    except ImportError as error:
+        raise ConfigError(
+            "exports to PostgreSQL need its driver: pip install 'omidpy[postgresql]'"
+        ) from error
+    return psycopg

@@ -1,0 +1,224 @@
+"""The sink for PostgreSQL, on a real one: its contract, exporters that die, and what goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from omidpy.connect import connect
+from omidpy.errors import ConfigError, ExportError, UsageError
+from omidpy.recipes.export_queue import ExportQueue, Retry
+from omidpy.recipes.export_queue.sinks import PostgresqlSink
+from tests.machines.export_processes import QUEUE, Work, run
+from tests.machines.export_queues import Scene
+from tests.machines.postgresql import Postgresql
+from tests.machines.processes import tso_server
+from tests.machines.sink_contract import NEWER, Newest, Place, SinkContract, batch
+
+pytestmark = pytest.mark.integration
+
+ALL: Final = "commit_ts bigint, ordinal bytea, start_ts bigint"
+
+
+class Table(Place):
+    """A table that the sink makes."""
+
+    def __init__(self, server: Postgresql, *, value: str = "jsonb") -> None:
+        self._server = server
+        self.sink = PostgresqlSink(server.url, value=value)
+
+    def newest(self) -> Newest:
+        """Read it over another connection."""
+        with self._server.connect() as connection:
+            found = connection.execute("SELECT key, value, commit_ts, ordinal FROM entries")
+            return {
+                key: (value, (commit_ts, int.from_bytes(ordinal)))
+                for key, value, commit_ts, ordinal in found
+            }
+
+
+@pytest.fixture
+def place(postgresql: Postgresql) -> Iterator[Table]:
+    """Return an empty database."""
+    place = Table(postgresql)
+    place.sink.open()
+    yield place
+    place.sink.close()
+
+
+class TestContract(SinkContract):
+    """What all sinks promise."""
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "bytea"])
+def test_values_are_what_the_column_is(postgresql: Postgresql, kind: str) -> None:
+    """JSON as text or bytes; bytes as they are, where the column can hold them."""
+    place = Table(postgresql, value=kind)
+    place.sink.open()
+    place.deliver(batch((b"k", {"n": 1}, 100, 0)))
+    value, _ = place.newest()[b"k"]
+    assert value == {"text": '{"n":1}', "json": {"n": 1}, "bytea": b'{"n":1}'}[kind]
+    unreadable = batch((b"k", b"\xff", 200, 0))
+    if kind == "bytea":
+        place.deliver(unreadable)
+        assert place.newest()[b"k"] == (b"\xff", (200, 0))
+    else:
+        with pytest.raises(Retry, match="let it be bytea"):
+            place.deliver(unreadable)
+    place.sink.close()
+
+
+def test_a_batch_is_durable_where_the_server_would_answer_earlier(postgresql: Postgresql) -> None:
+    """The server's `synchronous_commit` may be off; a table may have columns of its own."""
+    with postgresql.connect() as connection:
+        connection.execute(
+            "CREATE TABLE entries (key bytea PRIMARY KEY, value text, commit_ts bigint, ordinal "
+            "bytea, start_ts bigint, how text DEFAULT current_setting('synchronous_commit'))"
+        )
+    sink = PostgresqlSink(f"{postgresql.url}?options=-c%20synchronous_commit%3Doff")
+    sink.open()
+    sink.export(NEWER)
+    sink.close()
+    with postgresql.connect() as connection:
+        assert connection.execute("SELECT DISTINCT how FROM entries").fetchall() == [("on",)]
+
+
+# -- deaths ----------------------------------------------------------------------------------------
+
+
+def test_an_exporter_killed_before_its_acknowledgement_changes_nothing_twice(
+    postgresql: Postgresql, tmp_path: Path
+) -> None:
+    """SIGKILL behind the commit in PostgreSQL: the batch comes again, and each row is written once.
+
+    A trigger counts: a repetition that was refused is no update.
+    """
+    with postgresql.connect() as connection:
+        connection.execute("CREATE TABLE writes (key bytea, commit_ts bigint)")
+        connection.execute(
+            "CREATE FUNCTION note() RETURNS trigger AS $$ BEGIN INSERT INTO writes VALUES "
+            "(NEW.key, NEW.commit_ts); RETURN NEW; END $$ LANGUAGE plpgsql"
+        )
+    sink = PostgresqlSink(postgresql.url)
+    sink.open()
+    sink.close()
+    with postgresql.connect() as connection:
+        connection.execute(
+            "CREATE TRIGGER note AFTER INSERT OR UPDATE ON entries FOR EACH ROW "
+            "EXECUTE FUNCTION note()"
+        )
+    url = f"sqlite:///{tmp_path / 'queue.db'}"
+    with tso_server(url) as server, connect(url, server.address) as tm:
+        queue = ExportQueue.create(tm, QUEUE, buckets=1)
+        for number in range(3):
+            with tm.begin() as tx:
+                queue.add_all(tx, [(b"%d" % key, number) for key in range(5)])
+        work = Work(url, server.address, tmp_path, to=postgresql.url, buffer_bytes=1 << 20)
+        exported = 3  # "taken", "before-export", and this one
+        assert run(replace(work, dies_at=exported))
+        assert queue.lag().entries == 15, "nothing was acknowledged"
+        first = Table(postgresql).newest()
+        assert {key: value for key, (value, _) in first.items()} == {
+            b"%d" % key: 2 for key in range(5)
+        }
+        assert not run(work)
+        assert queue.lag().entries == 0
+    assert Table(postgresql).newest() == first
+    with postgresql.connect() as connection:
+        written = connection.execute("SELECT count(*), count(DISTINCT key) FROM writes").fetchone()
+    assert written == (5, 5)
+
+
+def test_a_server_that_goes_away_blames_no_entry(postgresql: Postgresql, place: Table) -> None:
+    """The batch comes again until it is back."""
+    place.deliver(NEWER)
+    postgresql.stop()
+    with pytest.raises(Retry, match=r"127\.0\.0\.1"):
+        place.deliver(NEWER)
+    with pytest.raises(ExportError, match=r"127\.0\.0\.1"):
+        PostgresqlSink(postgresql.url).open()
+    postgresql.start()
+    place.deliver(batch((b"k", 4, 400, 0)))
+    assert place.newest()[b"k"] == (4, (400, 0))
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rest", "message"),
+    [
+        ("bytea PRIMARY KEY", "json", "start_ts int", "commit_ts missing, ordinal missing"),
+        ("text PRIMARY KEY", "json", ALL, "key text"),
+        ("bytea PRIMARY KEY", "int", ALL, "value integer"),
+        ("bytea PRIMARY KEY", "json", ALL.replace("start_ts bigint", "start_ts int"), "start_ts i"),
+        ("bytea", "json", ALL, "unique"),
+    ],
+)
+def test_a_table_with_other_columns_is_refused_before_anything_is_delivered(
+    postgresql: Postgresql, key: str, value: str, rest: str, message: str
+) -> None:
+    """With what it would need: no entry is to be blamed for it later."""
+    with postgresql.connect() as connection:
+        connection.execute(f"CREATE TABLE entries (key {key}, value {value}, {rest})")
+    with pytest.raises(ConfigError, match=f"(?s){message}.*CREATE TABLE") as refused:
+        PostgresqlSink(postgresql.url).open()
+    assert "ordinal bytea NOT NULL" in str(refused.value)
+
+
+def test_a_user_without_rights_is_told_so(postgresql: Postgresql) -> None:
+    """Before the first batch where it can be, and without blame where rights are taken later."""
+    with postgresql.connect() as connection:
+        connection.execute("DROP ROLE IF EXISTS weak")
+        connection.execute("CREATE ROLE weak LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA public TO weak")
+    weak = PostgresqlSink(postgresql.url_of("weak"))
+    with pytest.raises(ConfigError, match="permission denied for schema public"):
+        weak.open()
+    strong = PostgresqlSink(postgresql.url)
+    strong.open()
+    strong.close()
+    with pytest.raises(ConfigError, match="permission denied for table entries"):
+        weak.open()
+    with postgresql.connect() as connection:
+        connection.execute("GRANT SELECT, INSERT, UPDATE ON entries TO weak")
+        weak.open()
+        weak.export(NEWER)
+        connection.execute("REVOKE UPDATE ON entries FROM weak")
+        with pytest.raises(Retry, match="permission denied"):
+            weak.export(NEWER)
+        connection.execute("DROP TABLE entries")
+        with pytest.raises(Retry, match="does not exist"):
+            weak.export(NEWER)
+    weak.close()
+
+
+def test_an_entry_that_the_table_cannot_hold_is_set_aside_alone(postgresql: Postgresql) -> None:
+    """JSON knows NUL, and jsonb does not."""
+    scene = Scene()
+    scene.add("good", key=b"a")
+    scene.add("bad\x00", key=b"b")
+    scene.add("good", key=b"c")
+    sink: Any = PostgresqlSink(postgresql.url)
+    scene.runner(sink, max_attempts=1).run_once(wait_s=0)
+    (letter,) = scene.queue.dead_letters()
+    assert (letter.key, letter.value) == (b"b", "bad\x00")
+    assert set(Table(postgresql).newest()) == {b"a", b"c"}
+
+
+def test_mistakes_are_named(postgresql: Postgresql, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a connection is opened."""
+    with pytest.raises(UsageError, match="letters, digits"):
+        PostgresqlSink(postgresql.url, "a; DROP TABLE b")
+    with pytest.raises(ConfigError, match="none of jsonb"):
+        PostgresqlSink(postgresql.url, value="xml")
+    with pytest.raises(ConfigError, match="postgresql://user@host"):
+        PostgresqlSink(f"{postgresql.url}?nonsense=1")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigError, match=r"pip install 'omidpy\[postgresql\]'"):
+        PostgresqlSink(postgresql.url)

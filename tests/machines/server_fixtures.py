@@ -1,0 +1,26 @@
+"""Pytest's side of the servers that sinks write to: one of each, started when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.machines.postgresql import Postgresql, running_postgresql
+
+
+@pytest.fixture(scope="session")
+def _postgresql() -> Iterator[Postgresql]:
+    pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+    with running_postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql(_postgresql: Postgresql) -> Postgresql:
+    """Give the server of this session, running, and without tables."""
+    _postgresql.start()
+    with _postgresql.connect() as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return _postgresql
