@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Document, Result, commit_id, describe_machine, today
-from bench.workloads import compaction, latency, micro, pruning, scans, throughput
+from bench.workloads import compaction, exports, latency, micro, pruning, scans, throughput
 
 WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     "micro": lambda directory, quick: micro.measure(directory, quick=quick),
@@ -37,6 +37,9 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     ),
     "pruning": lambda directory, quick: pruning.measure(
         directory, entries=100 if quick else 100_000, rounds=1 if quick else 5
+    ),
+    "exports": lambda directory, quick: exports.measure(
+        directory, transactions=2 if quick else 300, lone=1 if quick else 20
     ),
 }
 

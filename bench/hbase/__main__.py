@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import omidpy
-from bench.hbase import compaction, omid, rounds, work
+from bench.hbase import compaction, exports, omid, rounds, work
 from bench.hbase.fleet import Fleet, Job
 from bench.hbase.profile import Step, profile
 from bench.hbase.rounds import BARE, OURS, THREADS, Ratio, Rounds, ratio
@@ -35,6 +35,8 @@ from tests.machines.hbase import HBase
 SCAN_ROWS: Final = 10_000
 COMPACTED_ROWS: Final = 10_000
 PRUNED_ENTRIES: Final = 100_000
+EXPORTED_TRANSACTIONS: Final = 300
+EXPORTING_THREADS: Final = 4
 PROFILED: Final = 1000
 WARM_UP_ROUNDS: Final = 3
 _QUICKLY: Final = 50
@@ -225,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
-    parser.add_argument("--only", choices=["pruning"], help="one thing alone")
+    parser.add_argument("--only", choices=["pruning", "exports"], help="one thing alone")
     options = parser.parse_args(arguments)
     with contextlib.ExitStack() as resources:
         directory = Path(resources.enter_context(tempfile.TemporaryDirectory()))
@@ -235,7 +237,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             hbase = resources.enter_context(HBase.start(directory / "hbase"))
         if options.only:
-            return _measure_pruning(hbase, directory, options.output, quick=options.quick)
+            return _measure_only(
+                options.only, hbase, directory, options.output, quick=options.quick
+            )
         document = measure(
             hbase,
             directory,
@@ -249,13 +253,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure_pruning(hbase: HBase, directory: Path, output: Path, *, quick: bool) -> int:
+def _measure_only(only: str, hbase: HBase, directory: Path, output: Path, *, quick: bool) -> int:
     before = os.getloadavg()[0]
-    results = pruned(hbase, quick=quick)
+    if only == "pruning":
+        results = pruned(hbase, quick=quick)
+    else:
+        results = exports.measure(
+            hbase,
+            directory,
+            transactions=2 if quick else EXPORTED_TRANSACTIONS,
+            lone=1 if quick else 20,
+            threads=EXPORTING_THREADS,
+        )
     machine = describe_machine(directory)
     document = Document(today(), commit_id(), machine, before, os.getloadavg()[0], results)
     print_results(Console(), document)
-    _keep(document, output, "hbase-pruning")
+    _keep(document, output, f"hbase-{only}")
     return 0
 
 

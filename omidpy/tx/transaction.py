@@ -136,6 +136,14 @@ class Transaction:
             self._tables[name, conflict_free] = table
         return table
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """What it reads, for those who must know the versions of cells.
+
+        It knows nothing of what the transaction has buffered.
+        """
+        return self._snapshot
+
     def queue(self, queue_id: str) -> Adding:
         """Return an export queue, to add entries to it in this transaction.
 

@@ -25,6 +25,8 @@ def test_every_workload_runs_and_leaves_a_result_file(tmp_path: Path) -> None:
         "transactions, bare SQLite",
         "compaction, every cell to heal",
         "entries, pruned over bare deletes",
+        "entries drained, embedded",
+        "entry of another process on its way, tso-server",
     ):
         assert what in names
     assert all(result.count for result in document.results)

@@ -31,7 +31,8 @@ Variant = Callable[[pytest.MonkeyPatch], None]
 def removes_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X5: all rows between the first and the last one that was delivered."""
 
-    def remove(store: Store, table: str, rows: Sequence[bytes]) -> None:
+    def remove(store: Store, table: str, found: Sequence[Found]) -> None:
+        rows = [one.row for one in found]
         for page in store.scan(table, KeyRange(min(rows), max(rows) + b"\0")):
             for cells in page:
                 deletes = [DeleteVersion(*cell[1:4]) for cell in cells]
@@ -42,12 +43,14 @@ def removes_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def snapshot_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X4: the watermark is read once the snapshot has been begun."""
+    begin = View.__init__
 
     def look(self: View, tm: TransactionManager, table: str) -> None:
-        self._tx = tm.begin(read_only=True)
-        self.start_ts = self._tx.start_ts
-        self.low_ts = tm.low_watermark()
-        self._table = table
+        low_watermark = tm.low_watermark
+        tm.low_watermark = lambda: 0  # type: ignore[method-assign]  # it is read below
+        begin(self, tm, table)
+        tm.low_watermark = low_watermark  # type: ignore[method-assign]
+        self.low_ts = low_watermark()
 
     monkeypatch.setattr(View, "__init__", look)
 
@@ -74,7 +77,7 @@ def removes_before_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def taken_out(self: Delivery, batch: Sequence[Found], view: View) -> list[Found]:
         found = whole(self, batch, view)
-        acknowledgement.remove(self._tm.store, self._in_store, [one.row for one in found])
+        acknowledgement.remove(self._tm.store, self._in_store, found)
         return found
 
     monkeypatch.setattr(Delivery, "_with_contents", taken_out)
@@ -84,10 +87,10 @@ def moves_the_cursor_before_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None
     """Break X6 for what is kept."""
     send = Delivery._send
 
-    def moved(self: Delivery, lease: Any, patience: Any, good: Any, memory: Any) -> None:
+    def moved(self: Delivery, lease: Any, patience: Any, good: Any, *more: Any) -> None:
         position = good[-1][0].position
         lease.update(cursor_ts=position.commit_ts, cursor_ordinal=position.ordinal.hex())
-        send(self, lease, patience, good, memory)
+        send(self, lease, patience, good, *more)
 
     monkeypatch.setattr(Delivery, "_send", moved)
 

@@ -73,6 +73,7 @@ async def _with_manager(
                 "is_inherited",
                 "is_running",
                 "learn",
+                "snapshot",
                 "witness",
                 "wrote",
             },

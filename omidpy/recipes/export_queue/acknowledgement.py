@@ -17,6 +17,7 @@ from omidpy.recipes.export_queue.layout import FAMILY, QUALIFIER
 from omidpy.storage.base import DeleteVersion, RowMutation
 
 if TYPE_CHECKING:
+    from omidpy.recipes.export_queue.ordering import Found
     from omidpy.storage.base import Store
 
 ROWS_AT_ONCE: Final = 1000
@@ -24,21 +25,37 @@ ROWS_AT_ONCE: Final = 1000
 _SHADOW: Final = shadow_qualifier(QUALIFIER)
 
 
-def remove(store: Store, table: str, rows: Sequence[bytes]) -> None:
-    """Remove rows that were delivered, durably.
+def remove(store: Store, table: str, found: Sequence[Found]) -> None:
+    """Remove the cells of entries as a snapshot has shown them, durably.
 
-    The shadow cell goes with its cell, whether it has been written yet or not: on HBase its marker
-    then hides one that comes late.
+    The row of an entry has one version, unless its entry was moved or taken in a transaction.  The
+    shadow cell goes with its cell, whether it has been written yet or not: on HBase its marker then
+    hides one that comes late.
+
+    Cost: 1 write.
+    """
+    if found:
+        store.write({table: [_removal(one.row, {one.version}) for one in found]}, durable=True)
+
+
+def remove_deleted(store: Store, table: str, rows: Sequence[bytes]) -> None:
+    """Remove what is left of rows whose entries a transaction has deleted, durably.
 
     Cost: 1 get and 1 write for each `ROWS_AT_ONCE` rows.
     """
     for at in range(0, len(rows), ROWS_AT_ONCE):
-        mutations = []
-        for cells in store.get(table, rows[at : at + ROWS_AT_ONCE]):
-            versions = {(cell.family, cell.qualifier, cell.version) for cell in cells}
-            versions |= {(FAMILY, _SHADOW, cell.version) for cell in cells}
-            deletes = tuple(DeleteVersion(*version) for version in sorted(versions))
-            if cells:
-                mutations.append(RowMutation(cells[0].row, deletes=deletes))
+        found = store.get(table, rows[at : at + ROWS_AT_ONCE])
+        mutations = [
+            _removal(cells[0].row, {cell.version for cell in cells}) for cells in found if cells
+        ]
         if mutations:
             store.write({table: mutations}, durable=True)
+
+
+def _removal(row: bytes, versions: set[int]) -> RowMutation:
+    deletes = [
+        DeleteVersion(FAMILY, qualifier, version)
+        for version in sorted(versions)
+        for qualifier in (QUALIFIER, _SHADOW)
+    ]
+    return RowMutation(row, deletes=deletes)

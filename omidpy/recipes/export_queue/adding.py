@@ -12,11 +12,12 @@ seconds: no adder ever counts entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from omidpy.errors import QueueFull
 from omidpy.facts.control import decode_document
+from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.layout import COLUMN, bucket_of, encode_content, log_row
 from omidpy.recipes.export_queue.state import GENERATION, Gauge, table_name
@@ -48,6 +49,15 @@ class Writer(Protocol):
 
     def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
         """Return a table to write."""
+        ...
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """A writer that knows when it has committed, which no worker does."""
+
+    def after_commit(self, callback: Callable[[Any], object]) -> None:
+        """Call `callback` once, after the commit."""
         ...
 
 
@@ -104,8 +114,20 @@ class Limit:
 class QueueWriter:
     """A queue in one transaction, or in one worker of it.  Belongs to one thread."""
 
-    def __init__(self, writer: Writer, queue_id: str, definition: Definition, limit: Limit) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        queue_id: str,
+        definition: Definition,
+        limit: Limit,
+        *,
+        heard_as: Callable[[], Queue],
+    ) -> None:
+        """Add to a queue; `heard_as` says what exporters of this process know it by."""
         self._writer = writer
+        self._heard_as = heard_as
+        self._buckets: set[int] = set()
+        """Those that exporters of this process are to look into."""
         self._definition = definition
         self._limit = limit
         self._codec = codec_named(definition.codec)
@@ -131,6 +153,13 @@ class QueueWriter:
         ordinal = self._writer.ordinals.take()
         row = log_row(GENERATION, bucket, self._writer.start_ts, ordinal)
         self._table.put(row, {COLUMN: content})
+        if BELL.is_heard:
+            self._tell_of(bucket)
+
+    def _tell_of(self, bucket: int) -> None:
+        if not self._buckets and isinstance(self._writer, Committing):
+            self._writer.after_commit(lambda _: BELL.ring(self._heard_as(), self._buckets))
+        self._buckets.add(bucket)
 
     def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:
         """Add an entry for each (key, value), in this order."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omidpy.errors import CorruptCell
-from omidpy.recipes.export_queue.acknowledgement import remove
+from omidpy.recipes.export_queue.acknowledgement import remove_deleted
 from omidpy.recipes.export_queue.layout import (
     COLUMN,
     dead_row,
@@ -161,7 +161,7 @@ def bury(
                 cell = encode_dead(msgspec.json.encode(note), there[found.row])
                 log.put(_row_of(bucket, found), {COLUMN: cell})
                 log.delete(found.row, [COLUMN])
-    remove(tm.store, table_in_store(tm, table), rows)
+    remove_deleted(tm.store, table_in_store(tm, table), rows)
 
 
 def rewrite(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.errors import CommitOutcomeUnknown, CorruptCell, ExportError, OmidError
-from omidpy.recipes.export_queue.acknowledgement import remove
+from omidpy.recipes.export_queue.acknowledgement import remove, remove_deleted
 from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.dead import (
     POISON,
@@ -242,7 +242,7 @@ class Delivery:
                 dying.append((found, Note(state=WAITS, reason=why, parks=True)))
             elif entry is not None:
                 good.append((found, entry))
-        self._send(lease, memory.patience, good, memory)
+        self._send(lease, memory.patience, good, memory, self._remove)
         if dying:
             bury(self._tm, self._table, lease.bucket, dying)
             for found, note in dying:
@@ -318,7 +318,8 @@ class Delivery:
             _, entry, reason = self._judged(grave.found, memory)
             if entry is not None:
                 try:
-                    self._send(lease, memory.of_dead, [(grave.found, entry)], memory)
+                    good = [(grave.found, entry)]
+                    self._send(lease, memory.of_dead, good, memory, self._remove_rows)
                 except Paused:
                     if (why := memory.poison.pop(grave.found.position, None)) is None:
                         raise
@@ -327,8 +328,6 @@ class Delivery:
                 rewrite(self._tm, self._table, [(grave, poisoned(grave.note, reason))])
                 graves.block(grave)
             else:
-                if self._definition.keep_s is not None:
-                    remove(self._tm.store, self._in_store, [grave.found.row])
                 graves.left([grave])
 
     # -- the exporter --------------------------------------------------------------------------
@@ -339,6 +338,7 @@ class Delivery:
         patience: Patience,
         good: Sequence[tuple[Found, Entry]],
         memory: Memory,
+        remove_them: Callable[[Sequence[Found]], None],
     ) -> None:
         """Hand entries to the exporter, and remove their rows (X6)."""
         if not good:
@@ -356,9 +356,18 @@ class Delivery:
         patience.succeeded()
         self._counter.delivered(lease.bucket, len(good), self._clock.monotonic_s() - since_s)
         self._on_step("exported")
-        if self._definition.keep_s is None:
-            remove(self._tm.store, self._in_store, [found.row for found, _ in good])
+        remove_them([found for found, _ in good])
         self._on_step("removed")
+
+    def _remove(self, delivered: Sequence[Found]) -> None:
+        if isinstance(self._exporter, TransactionalExporter):
+            self._remove_rows(delivered)
+        elif self._definition.keep_s is None:
+            remove(self._tm.store, self._in_store, delivered)
+
+    def _remove_rows(self, delivered: Sequence[Found]) -> None:
+        """Remove rows whatever is in them: what a transaction has deleted, or rewritten."""
+        remove_deleted(self._tm.store, self._in_store, [found.row for found in delivered])
 
     def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> None:
         bucket, fence = lease.bucket, lease.state.epoch

@@ -2,13 +2,14 @@
 
 Rows, numbers big endian:
 
-    log     generation 1 | bucket 2 | 01 | start_ts 8 | ordinal
-    dead    generation 1 | bucket 2 | 00 | commit_ts 8 | start_ts 8 | ordinal
+    dead    generation 1 | 00 | bucket 2 | commit_ts 8 | start_ts 8 | ordinal
+    log     generation 1 | 01 | bucket 2 | start_ts 8 | ordinal
 
 All of a row but the commit timestamp is known when the entry is added, and no two additions have
 one row: a transaction has its own start timestamp, and each of its entries an ordinal of its own
 (`tx/ordinals.py`).  So adders never conflict.  A log is in the order in which transactions began;
-dead letters of a bucket are in the order in which they committed.
+dead letters of a bucket are in the order in which they committed, and stand apart from all logs, so
+that one look shows that no bucket has any.
 
 The cell `e:e` of a log row holds an entry:
 
@@ -42,7 +43,6 @@ MAX_BUCKETS: Final = 65_536
 FORMAT: Final = b"\x01"
 _DEAD: Final = b"\x00"
 _LOG: Final = b"\x01"
-_BEHIND: Final = b"\x02"
 _PLACE_BYTES: Final = 4
 _TS_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
@@ -80,7 +80,7 @@ def bucket_of(key: bytes, bucket_count: int) -> int:
 
 
 def _place(generation: int, bucket: int, kind: bytes) -> bytes:
-    return bytes((generation,)) + bucket.to_bytes(2, "big") + kind
+    return bytes((generation,)) + kind + bucket.to_bytes(2, "big")
 
 
 def log_row(generation: int, bucket: int, start_ts: int, ordinal: bytes) -> bytes:
@@ -90,7 +90,7 @@ def log_row(generation: int, bucket: int, start_ts: int, ordinal: bytes) -> byte
 
 def parse_log_row(row: bytes) -> LogRow:
     """Return what the row of an entry says."""
-    bucket = int.from_bytes(row[1:3], "big")
+    bucket = int.from_bytes(row[2:_PLACE_BYTES], "big")
     at = _PLACE_BYTES + _TS_BYTES
     return LogRow(bucket, int.from_bytes(row[_PLACE_BYTES:at], "big"), row[at:])
 
@@ -112,22 +112,25 @@ def parse_dead_row(row: bytes) -> DeadRow:
     """Return what the row of a dead letter says."""
     first, second = _PLACE_BYTES + _TS_BYTES, _PLACE_BYTES + 2 * _TS_BYTES
     return DeadRow(
-        int.from_bytes(row[1:3], "big"),
+        int.from_bytes(row[2:_PLACE_BYTES], "big"),
         int.from_bytes(row[_PLACE_BYTES:first], "big"),
         int.from_bytes(row[first:second], "big"),
         row[second:],
     )
 
 
-def dead_range(generation: int, bucket: int) -> KeyRange:
-    """Return the rows of a bucket's dead letters."""
-    return KeyRange(_place(generation, bucket, _DEAD), _place(generation, bucket, _LOG))
+def dead_range(generation: int, bucket: int, *, to_bucket: int = MAX_BUCKETS) -> KeyRange:
+    """Return the rows of the dead letters of the buckets in [bucket, to_bucket)."""
+    end = _place(generation, 0, _LOG)
+    if to_bucket < MAX_BUCKETS:
+        end = _place(generation, to_bucket, _DEAD)
+    return KeyRange(_place(generation, bucket, _DEAD), end)
 
 
 def splits(generation: int, bucket_count: int, buckets_per_region: int) -> list[bytes]:
     """Return where the regions of a queue's table meet."""
     starts = range(buckets_per_region, bucket_count, buckets_per_region)
-    return [_place(generation, bucket, _DEAD) for bucket in starts]
+    return [_place(generation, bucket, _LOG) for bucket in starts]
 
 
 def encode_content(key: bytes, headers: Mapping[str, str], value: bytes) -> bytes:

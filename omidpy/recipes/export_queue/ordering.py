@@ -40,6 +40,8 @@ class Found(NamedTuple):
     content: bytes | None
     """None: too much to be held while it waits for its turn; it is read once more."""
     size_bytes: int
+    version: int = 0
+    """Of its cell."""
 
 
 class Window:

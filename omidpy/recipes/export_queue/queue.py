@@ -21,6 +21,7 @@ from omidpy.base.arguments import check_count
 from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, NoSuchTable, UsageError
 from omidpy.recipes.export_queue import making, retention
 from omidpy.recipes.export_queue.adding import Limit, QueueWriter, Writer
+from omidpy.recipes.export_queue.bell import Queue
 from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.crew import LEASE_S
 from omidpy.recipes.export_queue.delivery import BUFFER_BYTES, POLICIES, Options
@@ -162,9 +163,14 @@ class ExportQueue:
             NoSuchQueue: it was dropped.
         """
         try:
-            return QueueWriter(writer, self.id, self._definition, self._limit)
+            return QueueWriter(
+                writer, self.id, self._definition, self._limit, heard_as=self._heard_as
+            )
         except NoSuchTable as error:
             raise NoSuchQueue(f"the export queue {self.id!r} was dropped: {error}") from error
+
+    def _heard_as(self) -> Queue:
+        return Queue(self._tm.store.store_id, self._table)
 
     def add(
         self,

@@ -22,6 +22,7 @@ from omidpy.recipes.export_queue.view import View
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.ordering import Found
     from omidpy.recipes.export_queue.state import Definition, Places
 
 PURGE_S: Final = 60.0
@@ -56,19 +57,20 @@ def purge(tm: TransactionManager, places: Places, definition: Definition) -> int
     except SnapshotTooOld:
         return 0  # nobody knows yet which counted timestamp is as old as that
     count = 0
+    in_store = tm.session.catalog.full_name(table)
     for raw in states:
         # Below `scan_from` everything that ever commits was delivered; above it, it may be waiting.
         to_ts = min(kept_from, raw.state.scan_from, view.low_ts + 1)
-        rows: list[bytes] = []
+        old: list[Found] = []
         for found in view.log(raw.bucket, to_ts=to_ts):
             if found.position.commit_ts < kept_from:
-                rows.append(found.row)
-            if len(rows) == ROWS_AT_ONCE:
-                remove(tm.store, tm.session.catalog.full_name(table), rows)
-                count += len(rows)
-                rows = []
-        remove(tm.store, tm.session.catalog.full_name(table), rows)
-        count += len(rows)
+                old.append(found._replace(content=None))
+            if len(old) == ROWS_AT_ONCE:
+                remove(tm.store, in_store, old)
+                count += len(old)
+                old = []
+        remove(tm.store, in_store, old)
+        count += len(old)
     return count
 
 

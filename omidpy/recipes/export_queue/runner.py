@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from omidpy.base.within import within
 from omidpy.errors import ExportError, NoSuchQueue, OmidError
+from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.crew import BEATS_PER_LEASE, LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.delivery import BucketLost, Delivery, Memory, Options, Paused
 from omidpy.recipes.export_queue.state import table_name
@@ -84,6 +85,7 @@ class Runner:
         self._crew = Crew(tm, places, definition, lease_s=lease_s)
         self._look_s = lease_s / BEATS_PER_LEASE
         self._lease_s = lease_s
+        self._pass_s = options.pass_s
         self._worker_count = workers
         self._max_poll_s = max_poll_s
         self._look_after = look_after
@@ -94,12 +96,28 @@ class Runner:
         self._due_s: dict[int, float] = {}
         self._poll_s: dict[int, float] = {}
         self._memories: dict[int, Memory] = {}
+        self._heard: set[int] = set()
+        """Buckets that somebody has added to since their last pass began."""
+        self._paused: set[int] = set()
+        """Buckets that rest since something failed: no addition cuts that short."""
         self._ended: BaseException | None = None
 
     def stop(self) -> None:
         """Let `run` return once the batches under way have ended; may be called from anywhere."""
         self._stopping.set()
         self._wake.set()
+
+    def heard(self, buckets: Collection[int]) -> None:
+        """Note that a transaction of this process has added to some buckets: look there soon."""
+        within(self._lock, self._note, buckets)
+        self._wake.set()
+
+    def _note(self, buckets: Collection[int]) -> None:
+        soon_s = self._clock.monotonic_s() + FIRST_POLL_S
+        for bucket in buckets:
+            self._heard.add(bucket)
+            if bucket not in self._paused and self._due_s.get(bucket, 0.0) > soon_s:
+                self._due_s[bucket] = soon_s
 
     # -- for ever ------------------------------------------------------------------------------
 
@@ -117,6 +135,7 @@ class Runner:
         try:
             self._exporter.open()
             self._crew.join()
+            BELL.listen(Queue(self._tm.store.store_id, self._table), self)
             for thread in threads:
                 thread.start()
             while not self._stopping.is_set():
@@ -195,29 +214,46 @@ class Runner:
         return max(FIRST_POLL_S, min([*due_s, now_s + self._max_poll_s]) - now_s)
 
     def _pass_over(self, leases: list[BucketLease]) -> None:
+        # What is committed from here on may be above the snapshot, and is heard of once more.
+        within(self._lock, self._heard.difference_update, [lease.bucket for lease in leases])
         try:
             view = View(self._tm, self._table)
         except OmidError as error:
             log.warning("cannot look into the queue: %s", error)
             for lease in leases:
-                self._rest(lease.bucket, TROUBLE_S)
+                self._rest(lease.bucket, TROUBLE_S, is_paused=True)
             return
         for lease in leases:
             if self._stopping.is_set():
                 return
-            self._rest(lease.bucket, self._pass(lease, view))
+            try:
+                rest_s, is_paused = self._pass(lease, view), False
+            except Paused as pause:
+                rest_s, is_paused = pause.after_s, True
+            self._rest(lease.bucket, rest_s, is_paused=is_paused)
 
-    def _rest(self, bucket: int, rest_s: float) -> None:
+    def _rest(self, bucket: int, rest_s: float, *, is_paused: bool) -> None:
+        within(self._lock, self._set_rest, bucket, rest_s, is_paused)
+
+    def _set_rest(self, bucket: int, rest_s: float, is_paused: bool) -> None:  # noqa: FBT001 - `within`
+        if is_paused:
+            self._paused.add(bucket)
+        else:
+            self._paused.discard(bucket)
+            if bucket in self._heard:
+                rest_s = min(rest_s, FIRST_POLL_S)
         self._due_s[bucket] = self._clock.monotonic_s() + rest_s
 
     def _pass(self, lease: BucketLease, view: View) -> float:
-        """Pass over a bucket; return how long it may rest."""
-        bucket = lease.bucket
+        """Pass over a bucket; return how long it may rest.
+
+        Raises:
+            Paused: it must, since something has failed.
+        """
+        bucket, began_s = lease.bucket, self._clock.monotonic_s()
         memory = self._memories.setdefault(bucket, self._delivery.new_memory())
         try:
             has_more = self._delivery.run_pass(lease, memory, view)
-        except Paused as pause:
-            return pause.after_s
         except BucketLost as lost:
             log.info("%s", lost)
             self._memories.pop(bucket, None)
@@ -226,9 +262,14 @@ class Runner:
             raise
         except OmidError as error:
             log.warning("bucket %d rests for a while: %s", bucket, error)
-            return TROUBLE_S
-        rest_s = 0.0 if has_more else min(self._max_poll_s, self._poll_s.get(bucket, FIRST_POLL_S))
-        self._poll_s[bucket] = max(FIRST_POLL_S, 2 * rest_s)
+            raise Paused(TROUBLE_S) from error
+        took_s = self._clock.monotonic_s() - began_s
+        if has_more:
+            self._poll_s[bucket] = FIRST_POLL_S
+            # More is coming in, and a batch costs the same whatever its size: let some gather.
+            return 0.0 if took_s >= self._pass_s else min(took_s, self._max_poll_s)
+        rest_s = min(self._max_poll_s, self._poll_s.get(bucket, FIRST_POLL_S))
+        self._poll_s[bucket] = 2 * rest_s
         return rest_s
 
     # -- once ----------------------------------------------------------------------------------

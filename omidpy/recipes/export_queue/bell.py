@@ -1,0 +1,61 @@
+"""Tells exporters what their own process has committed, so that they need not wait for a poll.
+
+Best effort: nobody hears of what other processes commit, and what is not heard is found by the next
+poll.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Collection
+from typing import Final, NamedTuple, Protocol
+
+from omidpy.base.within import within
+
+
+class Queue(NamedTuple):
+    """A queue, as it is told from all others of this process."""
+
+    store_id: str
+    table: str
+
+
+class Listener(Protocol):
+    """Whoever wants to know."""
+
+    def heard(self, buckets: Collection[int]) -> None:
+        """Note that there are entries in some buckets.  Quick, and never raises."""
+        ...
+
+
+class Bell:
+    """Who listens to which queue.  Safe to share among threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[Queue, weakref.WeakSet[Listener]] = {}
+
+    def listen(self, queue: Queue, listener: Listener) -> None:
+        """Tell a listener from now on, as long as it lives."""
+        within(self._lock, self._listen, queue, listener)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody has ever listened: where nobody exports, nothing is to be done."""
+        return bool(self._listeners)
+
+    def ring(self, queue: Queue, buckets: Collection[int]) -> None:
+        """Tell those who listen to a queue."""
+        for listener in within(self._lock, self._listening, queue):
+            listener.heard(buckets)
+
+    def _listen(self, queue: Queue, listener: Listener) -> None:
+        self._listeners.setdefault(queue, weakref.WeakSet()).add(listener)
+
+    def _listening(self, queue: Queue) -> list[Listener]:
+        return list(self._listeners.get(queue, ()))
+
+
+BELL: Final = Bell()
+"""The one of this process."""
