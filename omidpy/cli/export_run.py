@@ -30,8 +30,8 @@ To: TypeAlias = Annotated[
     typer.Option(
         "--to",
         metavar="WHERE",
-        help="sqlite:FILE, jsonl:FOLDER, table:NAME (of the same store, exactly once), the "
-        "http(s):// URL of a webhook, or postgresql://USER@HOST/DATABASE#TABLE.",
+        help="sqlite:FILE, jsonl:FOLDER, parquet:FOLDER, table:NAME (of the same store, exactly "
+        "once), the http(s):// URL of a webhook, or postgresql://USER@HOST/DATABASE#TABLE.",
     ),
 ]
 ExporterName: TypeAlias = Annotated[

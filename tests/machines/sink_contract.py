@@ -34,7 +34,7 @@ def batch(*entries: tuple[bytes, Any, int, int], bucket: int = 3, fence: int = 1
 
 NEWER: Final = batch((b"k", {"n": 3}, 300, 0), (b"other", "x", 300, 2**100))
 OLDER: Final = batch(
-    (b"k", {"n": 1}, 100, 0), (b"k", {"n": 2}, 300, 0), (b"other", "y", 300, 2**99)
+    (b"k", {"n": 1}, 100, 0), (b"k", {"n": 2}, 250, 0), (b"other", "y", 300, 2**99)
 )
 
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from pyarrow import parquet
 
-from omidpy.errors import UsageError
+from omidpy.errors import ConfigError, UsageError
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.prometheus import register_export
-from omidpy.recipes.export_queue import Batch, Exporter, Retry
+from omidpy.recipes.export_queue import Batch, Entry, Exporter, Retry
 from omidpy.recipes.export_queue import patience as patience_module
 from omidpy.recipes.export_queue.sinks import (
     JsonLinesSink,
+    ParquetSink,
     PlainTableSink,
     SqliteSink,
     TableSink,
@@ -29,7 +32,15 @@ from omidpy.recipes.export_queue.sinks import (
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import STEPS, Scene
-from tests.machines.sink_contract import NEWER, Newest, Place, SinkContract, batch, from_json
+from tests.machines.sink_contract import (
+    NEWER,
+    Newest,
+    Place,
+    SinkContract,
+    batch,
+    from_json,
+    of_seqs,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +92,70 @@ class SameStore(Place):
             )
             for key, row in rows.items()
         }
+
+
+class JsonFiles(Place):
+    """Files of JSON lines, read as a receiver does."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.sink = JsonLinesSink(folder)
+
+    def newest(self) -> Newest:
+        """Read all of them."""
+        texts = [file.read_text("utf-8") for file in self._folder.iterdir()]
+        found = [json.loads(line) for text in texts for line in text.splitlines()]
+        return of_seqs(
+            [
+                (
+                    one["key"].encode() if "key" in one else bytes.fromhex(one["key_hex"]),
+                    one["value"],
+                    (one["commit_ts"], one["ordinal"]),
+                )
+                for one in found
+            ]
+        )
+
+
+class ParquetFiles(Place):
+    """Files of Parquet, read as a receiver does."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.sink = ParquetSink(folder)
+
+    def newest(self) -> Newest:
+        """Read the folder as one table."""
+        return of_seqs(
+            [
+                (
+                    one["key"],
+                    from_json(one["value"]),
+                    (one["commit_ts"], int.from_bytes(one["ordinal"])),
+                )
+                for one in parquet.read_table(self._folder).to_pylist()
+            ]
+        )
+
+
+FILES: Final = (JsonFiles, ParquetFiles)
+
+
+@pytest.fixture(params=FILES)
+def files(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """Return a folder of each kind."""
+    place = request.param(tmp_path / "out")
+    place.sink.open()
+    return place
+
+
+class TestFiles(SinkContract):
+    """Files, of each kind."""
+
+    @pytest.fixture
+    def place(self, files: Place) -> Place:
+        """Return it."""
+        return files
 
 
 @pytest.fixture
@@ -150,30 +225,90 @@ def test_a_table_of_another_name_than_letters_is_refused(tmp_path: Path) -> None
 # -- files -----------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_comes_again_replaces_its_file(tmp_path: Path) -> None:
-    """So that each entry is in one file, also where the second try is shorter."""
-    sink = JsonLinesSink(tmp_path / "out")
+A, B, C = (b"a", 1, 100, 0), (b"b", 2, 100, 1), (b"c", 3, 150, 0)
+
+
+def names(folder: Path) -> list[str]:
+    """Return what is in a folder: the first entry of each file, and the last."""
+    return sorted(file.name.rpartition("-")[0] for file in folder.iterdir())
+
+
+AB: Final = "q-00003-0000000000000000100.00000000-0000000000000000100.00000001"
+ABC: Final = "q-00003-0000000000000000100.00000000-0000000000000000150.00000000"
+
+
+def test_a_batch_that_comes_again_is_in_one_file(files: Any, tmp_path: Path) -> None:
+    """As it was, or with more behind it; the smaller file goes, whichever of them is the later."""
+    files.deliver(batch(A, B))
+    files.deliver(batch(A, B))
+    assert names(tmp_path / "out") == [AB]
+    files.deliver(batch(A, B, C, fence=2))
+    assert names(tmp_path / "out") == [ABC]
+    files.deliver(batch(A, B))  # of a process that was paused for long
+    assert names(tmp_path / "out") == [ABC]
+    assert files.newest() == {b"a": (1, (100, 0)), b"b": (2, (100, 1)), b"c": (3, (150, 0))}
+
+
+def test_what_another_file_does_not_hold_stays(files: Any, tmp_path: Path) -> None:
+    """Two tries whose first and last entries are the same may have set others aside."""
+    files.deliver(batch(A, C))
+    files.deliver(batch(A, B))
+    (stranger,) = (tmp_path / "out").glob(f"{AB}-*")
+    stranger.write_text("{}\n", "utf-8")
+    files.deliver(batch(A, B, (b"d", 4, 200, 0)))
+    assert len(names(tmp_path / "out")) == 3
+    assert stranger.read_text("utf-8") == "{}\n"
+    stranger.unlink()
+    assert set(files.newest()) == {b"a", b"b", b"c", b"d"}
+
+
+def test_a_line_says_what_is_no_text_in_hexadecimal(tmp_path: Path) -> None:
+    """JSON has no bytes."""
+    place = JsonFiles(tmp_path / "out")
+    place.sink.open()
+    place.deliver(batch((b"\xff", b"\xfe", 100, 1)))
+    (file,) = (tmp_path / "out").iterdir()
+    found = json.loads(file.read_text("utf-8"))
+    assert (found["queue"], found["key_hex"], found["value_hex"]) == ("q", "ff", "fe")
+    assert (found["commit_ts"], found["ordinal"], found["start_ts"]) == (100, 1, 50)
+
+
+def test_bytes_are_bytes_in_parquet(tmp_path: Path) -> None:
+    """Headers, and what is known of the batch, go with them."""
+    sink = ParquetSink(tmp_path / "out")
     sink.open()
-    sink.export(batch((b"a", 1, 100, 0), (b"\xff", b"\xfe", 100, 1)))
-    sink.export(batch((b"a", 1, 100, 0)))
-    sink.export(batch((b"\xff", b"\xfe", 100, 1)))
-    files = sorted((tmp_path / "out").iterdir())
-    assert [file.name for file in files] == [
-        "q-00003-0000000000000000100-00000000.jsonl",
-        "q-00003-0000000000000000100-00000001.jsonl",
-    ]
-    first, second = (json.loads(file.read_text("utf-8")) for file in files)
-    assert (first["key"], first["value"], first["queue"]) == ("a", 1, "q")
-    assert (second["key_hex"], second["value_hex"], second["ordinal"]) == ("ff", "fe", 1)
+    one = Entry(b"k", b"\xff", 100, 2**100, 50, {"type": "t"})
+    sink.export(Batch([one], queue="q", bucket=3, fence=7))
+    (file,) = (tmp_path / "out").iterdir()
+    table = parquet.read_table(file)
+    (found,) = table.to_pylist()
+    assert found == {
+        "key": b"k",
+        "value": b"\xff",
+        "commit_ts": 100,
+        "ordinal": (2**100).to_bytes(21),
+        "start_ts": 50,
+        "headers": [("type", "t")],
+    }
+    assert table.schema.metadata == {b"queue": b"q", b"bucket": b"3", b"fence": b"7"}
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing_half_done(tmp_path: Path) -> None:
+def test_parquet_without_pyarrow_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is delivered."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'omidpy\[parquet\]'"):
+        ParquetSink(tmp_path)
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_half_done(files: Any, tmp_path: Path) -> None:
     """The error is one of the system, which blames no entry."""
-    sink = JsonLinesSink(tmp_path / "out")
+    (tmp_path / "out").rmdir()
     with pytest.raises(OSError, match="No such file"):
-        sink.export(NEWER)
-    sink.open()
-    sink.export(NEWER)
+        files.deliver(NEWER)
+    files.sink.open()
+    files.deliver(NEWER)
     assert len(list((tmp_path / "out").iterdir())) == 1
 
 

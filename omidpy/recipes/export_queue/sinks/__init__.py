@@ -8,6 +8,7 @@ queue.run(SqliteSink("index.db"))
 from __future__ import annotations
 
 from omidpy.recipes.export_queue.sinks.files import JsonLinesSink
+from omidpy.recipes.export_queue.sinks.parquet import ParquetSink
 from omidpy.recipes.export_queue.sinks.postgresql import PostgresqlSink
 from omidpy.recipes.export_queue.sinks.sqlite import SqliteSink
 from omidpy.recipes.export_queue.sinks.tables import PlainTableSink, TableSink
@@ -15,6 +16,7 @@ from omidpy.recipes.export_queue.sinks.webhook import WebhookSink
 
 __all__ = [
     "JsonLinesSink",
+    "ParquetSink",
     "PlainTableSink",
     "PostgresqlSink",
     "SqliteSink",

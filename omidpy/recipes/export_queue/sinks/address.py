@@ -3,7 +3,7 @@
 | WHERE | what |
 |---|---|
 | `sqlite:FILE` | the table `entries` of a file |
-| `jsonl:FOLDER` | files of JSON lines |
+| `jsonl:FOLDER`, `parquet:FOLDER` | a file for each batch |
 | `table:NAME` | a table of the same store |
 | `http://...`, `https://...` | a webhook |
 | `postgresql://USER@HOST:PORT/DATABASE#TABLE` | a table, `entries` unless it says so |
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.sinks.files import JsonLinesSink
+from omidpy.recipes.export_queue.sinks.parquet import ParquetSink
 from omidpy.recipes.export_queue.sinks.postgresql import PostgresqlSink
 from omidpy.recipes.export_queue.sinks.sqlite import SqliteSink
 from omidpy.recipes.export_queue.sinks.tables import TableSink
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 FORMS: Final = (
     "sqlite:FILE",
     "jsonl:FOLDER",
+    "parquet:FOLDER",
     "table:NAME",
     "http(s)://HOST/PATH",
     "postgresql://USER@HOST/DATABASE#TABLE",
@@ -56,6 +58,7 @@ def _postgresql(where: str) -> Exporter:
 _OF_REST: Final[Mapping[str, Callable[[str], Exporter]]] = {
     "sqlite": SqliteSink,
     "jsonl": JsonLinesSink,
+    "parquet": ParquetSink,
     "table": TableSink,
 }
 _OF_ALL: Final[Mapping[str, Callable[[str], Exporter]]] = {
