@@ -16,7 +16,6 @@ from compactor.metrics import check_target, export
 from compactor.options import Options
 from compactor.plan import run
 from compactor.report import Report
-from compactor.snapshots import SnapshotRoot
 from compactor.timestamps import NOBODY, Asked
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
@@ -60,8 +59,6 @@ def compact_address(
             )
         asked = NOBODY if tso is None else ask_oracle(store, tso)
         executors = make_executors(store, clock)
-        root = options.hbase_root
-        snapshots = None if root is None else SnapshotRoot(root, executors.folder(root))
         with shown_progress(clock) as progress:
             environment = Environment(
                 clock=clock,
@@ -70,7 +67,7 @@ def compact_address(
                 sleep=time.sleep,
                 progress=progress,
                 asked=asked,
-                snapshot_root=snapshots,
+                open_folder=executors.open_folder,
             )
             return run(store, options, environment)
     finally:

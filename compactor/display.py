@@ -105,6 +105,10 @@ def summary(report: Report) -> str:
         f"  watermark    {report.low_watermark}, prune horizon {report.horizon}",
         f"  took         {report.seconds:.1f} s",
     ]
+    if report.knows_snapshots is False and report.horizon:
+        lines.insert(
+            -1, "  snapshots    not known, and what they would need is not kept (--hbase-root)"
+        )
     if report.horizon < report.low_watermark and not report.laggards:
         lines.append(
             "  the horizon follows the low watermark once the claims are as old as --grace"

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from compactor.lease import DEFAULT_LEASE_S
 from compactor.prune import PruneResult, PruneTask
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
-from compactor.snapshots import Folder, SnapshotRoot, local_folder
+from compactor.snapshots import OpenFolder, local_folder
 from compactor.timestamps import NOBODY, Asked
 from omidpy.base.clock import Clock
 
@@ -90,8 +90,8 @@ class Environment:
     """What the oracle said about its timestamps."""
     execute_slices: ExecuteSlices | None = None
     """None: in this process."""
-    snapshot_root: SnapshotRoot | None = None
-    """Where HBase's snapshots are; None: nobody has said."""
+    open_folder: OpenFolder = local_folder
+    """Opens HBase's root folder, where its snapshots are."""
     lease_s: float = DEFAULT_LEASE_S
     """How long the run may show no life before another takes its place."""
 
@@ -102,5 +102,5 @@ class Executors:
 
     ranges: ExecuteRanges
     slices: ExecuteSlices
-    folder: Callable[[str], Folder] = local_folder
-    """Opens HBase's root folder."""
+    open_folder: OpenFolder = local_folder
+    """See `Environment`."""

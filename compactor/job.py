@@ -202,7 +202,8 @@ def parser() -> argparse.ArgumentParser:
         "--hbase-root",
         metavar="URL",
         default=environment("OMIDPY_HBASE_ROOT"),
-        help="HBase's root folder, as in hdfs://nn/hbase: keep what its snapshots would need",
+        help="HBase's root folder, as in hdfs://nn/hbase: keep what its snapshots would need "
+        "(default: the one that an earlier run was told of; `none` to look no more)",
     )
     made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
     made.add_argument("--json", action="store_true", help="print the report as JSON")

@@ -23,7 +23,6 @@ from compactor.plan import run
 from compactor.prune import SlicesHere
 from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
 from compactor.report import Report
-from compactor.snapshots import SnapshotRoot, local_folder
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.storage.base import Store
 
@@ -67,13 +66,11 @@ def compact(
 ) -> Report:
     """Compact a store once, in this process."""
     clock = clock or SystemClock()
-    root = options.hbase_root
     environment = Environment(
         clock=clock,
         execute_ranges=ranges_here(store, clock, on_step=on_step, sleep=sleep),
         sleep=sleep,
         progress=progress or NoProgress(),
         on_step=on_step,
-        snapshot_root=None if root is None else SnapshotRoot(root, local_folder(root)),
     )
     return run(store, options, environment)

@@ -27,6 +27,10 @@ DEFAULT_COLLECT_EVERY: Final = 7
 """A nightly job looks at every cell once a week."""
 
 
+NO_SNAPSHOTS: Final = "none"
+"""In place of HBase's root folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Settings of one run; the defaults suit a nightly job."""
@@ -71,7 +75,8 @@ class Options:
     collect_every: int = DEFAULT_COLLECT_EVERY
     """Each how many-th pass over a range reads it whole; 0 is none for this reason alone."""
     hbase_root: str | None = None
-    """HBase's root folder, where its snapshots are; None: they are not known."""
+    """HBase's root folder, where its snapshots are; None: the one that an earlier run was told of,
+    `NO_SNAPSHOTS`: forget that, they are of no account."""
     should_resume: bool = False
     """Go on with the run that was killed, if there is one, with its L and what it has claimed."""
     commit_table: str = COMMIT_TABLE

@@ -46,7 +46,8 @@ from compactor.slices import (
     find_ends,
     out_of_time,
 )
-from compactor.snapshot_holds import SnapshotHolds
+from compactor.snapshot_holds import SnapshotHolds, find_root
+from compactor.snapshots import SnapshotRoot
 from compactor.spans import PastPasses
 from compactor.timestamps import recorded_ceiling
 from compactor.unvisited import answers, refusals, stretches
@@ -64,7 +65,7 @@ from omidpy.facts.plain_versions import presumed_plain
 from omidpy.facts.questions import Question, Questions
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
-from omidpy.storage.base import Store
+from omidpy.storage.base import RestoresTables, Store
 
 LONGEST_SLEEP_S: Final = 1.0
 """A wait is cut into naps, because the machine may be suspended meanwhile."""
@@ -89,7 +90,7 @@ class CompactionParts(Work):
         self.progress = environment.progress
         self.on_step = environment.on_step
         self.asked = environment.asked
-        self.snapshot_root = environment.snapshot_root
+        self.snapshot_root: SnapshotRoot | None = None
         self.execute_slices = environment.execute_slices or SlicesHere(
             store, on_step=self.on_step, clock=self.clock, sleep=self.sleep
         )
@@ -320,6 +321,22 @@ class CompactionParts(Work):
             Timestamp(HOLE) if grace_s is None else self.minimum(standings, claims, grace_s=grace_s)
         )
         return PruneLimits(self.first_timestamp(), horizon, invalidation_horizon)
+
+    def find_snapshot_root(self) -> SnapshotRoot | None:
+        """Return where HBase's snapshots are; None: nobody has said, or this is no HBase."""
+        return find_root(
+            self.store,
+            self.options.hbase_root,
+            self.environment.open_folder,
+            is_dry_run=self.options.is_dry_run,
+        )
+
+    @property
+    def knows_snapshots(self) -> bool | None:
+        """Whether they are known; None where there are none of single tables."""
+        if self.snapshot_root is not None:
+            return True
+        return False if isinstance(self.store, RestoresTables) else None
 
     def hold_for_snapshots(
         self, limits: PruneLimits, standings: Sequence[TableStanding], claims: Sequence[Claim]

@@ -59,7 +59,7 @@ from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import OracleError
 from omidpy.facts.registration import forget_parts
 from omidpy.model import Timestamp
-from omidpy.storage.base import RestoresTables, Store
+from omidpy.storage.base import Store
 
 STEPS: Final = (
     "read-recorded",
@@ -134,6 +134,7 @@ class Compaction(CompactionParts):
                 "timestamp table, or raise its ceiling above that number and restart tso-server"
             )
         self.newest_timestamp = self.find_newest_timestamp(low_watermark)
+        self.snapshot_root = self.find_snapshot_root()
         return low_watermark
 
     def continue_run(self, record: RunRecord) -> None:
@@ -146,6 +147,7 @@ class Compaction(CompactionParts):
         """Return what does the rest of a run that was killed, beside this one."""
         elder = type(self)(self.store, self.options, self.environment)
         elder.newest_timestamp = self.newest_timestamp
+        elder.snapshot_root = self.snapshot_root
         elder.continue_run(record)
         return elder
 
@@ -204,7 +206,7 @@ class Compaction(CompactionParts):
         self.claims = claims
         limits = self.limits(self.standings, claims)
         limits, held = self.hold_for_snapshots(limits, self.standings, claims)
-        if self.snapshot_root is None and limits.horizon and isinstance(self.store, RestoresTables):
+        if limits.horizon and self.knows_snapshots is False:
             self.journal.note(NO_ROOT)
         self.on_step("minimum-known")
         ends = self.ends(limits)
@@ -280,5 +282,5 @@ class Compaction(CompactionParts):
             began_s=self.began_s,
         )
         asked = [AskedReport.of(question) for question in self.questions]
-        report = msgspec.structs.replace(report, asked=asked)
+        report = msgspec.structs.replace(report, asked=asked, knows_snapshots=self.knows_snapshots)
         self.journal.end(report=self.counted(report, limits, rehearsed))

@@ -139,6 +139,9 @@ class Report(msgspec.Struct, frozen=True):
     """How many more there are than after the last run that counted them, a day between them."""
     asked: Sequence[AskedReport] = ()
     """The tables that are not ours, and what they said of the commits about to be forgotten."""
+    knows_snapshots: bool | None = None
+    """Whether it was known which snapshots HBase has of tables; if not, the commits that they would
+    need were forgotten.  None: there are no such snapshots."""
     laggards: Sequence[Laggard] = ()
     dry_run: bool = False
     seconds: float = 0.0

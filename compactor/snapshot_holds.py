@@ -8,30 +8,40 @@ What had been claimed by then is found by the wall time of the claims and of the
 those of several machines: a claim counts if it is older by more than clocks may differ.  It is
 found once and remembered, because claims of long ago are thinned out, and void after a restore.
 
+Where the snapshots are is remembered too, once they were found there: a run that is not told looks
+where the last one did, and keeps everything if it cannot.  Only where no run was ever told does one
+go on without knowing.
+
 Neither does that prove what clients were doing at the moment of the snapshot, whose entries they
 have removed themselves since: see `docs/guide/backup.md`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, NoReturn
+from urllib.parse import urlsplit
 
 import msgspec
 
 from compactor.horizon import HOLE, minimum, relevant
+from compactor.options import NO_SNAPSHOTS
 from compactor.ownership import Standing, TableStanding, owned
 from compactor.prune import PruneLimits
 from compactor.report import Laggard
-from compactor.snapshots import SnapshotRoot, TableSnapshot, list_snapshots
-from omidpy.errors import StorageError
-from omidpy.facts.control import ControlTable, encode_document
+from compactor.snapshots import OpenFolder, SnapshotRoot, TableSnapshot, list_snapshots
+from omidpy.errors import ConfigError, CorruptCell, StorageError
+from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange, Timestamp
+from omidpy.storage.base import RestoresTables, Store
 
 SNAPSHOT_PREFIX: Final = b"snapshot/"
+ROOT_FACT: Final = b"snapshot-root"
 
 CLOCKS_DIFFER_MS: Final = 300_000
 """By how much the clocks of a worker and of HBase's master may differ."""
@@ -42,6 +52,73 @@ class _Held(msgspec.Struct, frozen=True):
 
     horizon: int
     is_flushed: bool = True
+
+
+class _Root(msgspec.Struct, frozen=True):
+    """Where snapshots were found last."""
+
+    address: str
+    """Empty: an operator said that they are of no account."""
+
+
+class _OutOfReach:
+    """A folder of which an earlier run was told, and that this process cannot read."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def names(self, path: str) -> NoReturn:
+        """Say why not."""
+        raise StorageError(f"{self._why} (for {path})")
+
+    def read(self, path: str) -> NoReturn:
+        """Say why not."""
+        self.names(path)
+
+
+def find_root(
+    store: Store, given: str | None, open_folder: OpenFolder, *, is_dry_run: bool
+) -> SnapshotRoot | None:
+    """Return where the snapshots are; None: nobody has ever said.
+
+    Args:
+        store: It remembers.
+        given: What this run was told; None for nothing.
+        open_folder: Opens what it is told.
+        is_dry_run: Remember nothing.
+
+    Raises:
+        ConfigError: this process cannot read what it was given.
+
+    Cost: 1 get where tables may be restored one by one, 1 write to forget.
+    """
+    if given is not None and given != NO_SNAPSHOTS:
+        # A later run may stand elsewhere.
+        address = given if urlsplit(given).scheme else str(Path(given).absolute())
+        return SnapshotRoot(address, open_folder(address))
+    if not isinstance(store, RestoresTables):
+        return None
+    control = ControlTable(store)
+    known = _remembered(control)
+    if given == NO_SNAPSHOTS:
+        if known and not is_dry_run:
+            control.write(ROOT_FACT, encode_document(_Root("")))
+        return None
+    if not known:
+        return None
+    try:
+        return SnapshotRoot(known, open_folder(known))
+    except ConfigError as error:
+        return SnapshotRoot(known, _OutOfReach(str(error)))
+
+
+def _remembered(control: ControlTable) -> str | None:
+    """Return the address of which a run was told; empty if that was taken back, None if never."""
+    raw = control.read(ROOT_FACT)
+    with contextlib.suppress(CorruptCell):
+        return None if raw is None else decode_document(raw, _Root, row=ROOT_FACT).address
+    # Somebody was told, and nothing is certain but that.
+    return "(unreadable)"
 
 
 class SnapshotHolds:
@@ -89,10 +166,12 @@ class SnapshotHolds:
         except StorageError as error:
             reason = (
                 f"the snapshots in {self._root.address} could not be listed, so that nobody knows "
-                f"what they need: {error}"
+                f"what they need: {error}; `--hbase-root FOLDER` says where they are, "
+                f"`--hbase-root {NO_SNAPSHOTS}` that they are of no account"
             )
             nothing = Laggard.of(self._commit_table, KeyRange(), watermark=HOLE, reason=reason)
             return _lowered(limits, HOLE), [nothing]
+        self._remember_root()
         held = self._held(found, standings, list(claims))
         binding = [one for one in found if held[one] < limits.horizon]
         least = min((held[one] for one in found), default=limits.horizon)
@@ -101,6 +180,11 @@ class SnapshotHolds:
             for one in sorted(binding, key=lambda one: held[one])
         ]
         return _lowered(limits, least), laggards
+
+    def _remember_root(self) -> None:
+        address = self._root.address
+        if not self._is_dry_run and _remembered(self._control) != address:
+            self._control.write(ROOT_FACT, encode_document(_Root(address)))
 
     def _counting(self, standings: Iterable[TableStanding]) -> list[TableSnapshot]:
         """Return the snapshots that could bring back cells of our transactions."""
@@ -145,6 +229,8 @@ def recorded_holds(control: ControlTable, *, below: int) -> list[Laggard]:
 
     For whoever looks: no folder is read.
     """
+    if _remembered(control) == "":
+        return []
     found, _ = control.documents(SNAPSHOT_PREFIX, _Held)
     return [
         Laggard.of(one.table, KeyRange(), watermark=held.horizon, reason=_reason(one))

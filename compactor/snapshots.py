@@ -16,7 +16,7 @@ Where the folder is, `Folder` hides: on this machine, or wherever Spark's driver
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -44,6 +44,10 @@ class Folder(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return what a file holds; None if there is none."""
         ...
+
+
+OpenFolder: TypeAlias = Callable[[str], Folder]
+"""Returns the folder at an address; ConfigError where this process cannot read such a one."""
 
 
 class TableSnapshot(NamedTuple):

@@ -133,7 +133,8 @@ def run(
         typer.Option(
             metavar="FOLDER",
             envvar="OMIDPY_HBASE_ROOT",
-            help="HBase's root folder, as this machine has it: keep what its snapshots would need.",
+            help="HBase's root folder, as this machine has it: keep what its snapshots would need. "
+            "Default: the one that an earlier run was told of; `none` to look no more.",
         ),
     ] = None,
     report: Annotated[

@@ -15,6 +15,7 @@ The rows, by the module that owns them:
     claim/...  prune-horizon  collection-...  hold/...           watermarks.py
     prune-horizon, its column `lease`                            the compactor (lease.py)
     ignored/...  run/...                                        the compactor and the admin commands
+    snapshot-root  snapshot/...                                  the compactor (snapshot_holds.py)
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
     export/...                                                   recipes/export_queue/state.py

@@ -930,6 +930,7 @@ def test_report_has_exactly_the_promised_keys(world: World) -> None:
         "holds",
         "entries_left",
         "entries_growth_a_day",
+        "knows_snapshots",
         "laggards",
         "dry_run",
         "seconds",

@@ -201,6 +201,7 @@ FIRING: Final[dict[str, dict[str, Any]]] = {
     "OmidpyCompactionMissing": {"now_s": NOW_S - 27 * 3600},
     "OmidpyCompactionLate": {"exit_code": 4},
     "OmidpyCompactionHeldBack": {"report": Report(laggards=[laggard(5.0)])},
+    "OmidpySnapshotsUnknown": {"report": Report(knows_snapshots=False)},
     "OmidpyHorizonOld": {"report": Report(horizon_age_s=4 * DAY_S)},
     "OmidpyLowWatermarkOld": {"report": Report(low_watermark_age_s=3 * DAY_S)},
     "OmidpyCommitTableGrows": {"report": Report(entries_left=1, entries_growth_a_day=2e7)},

@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from compactor.options import Options
+from compactor.display import summary
+from compactor.metrics import values_of
+from compactor.options import NO_SNAPSHOTS, Options
+from compactor.range_pass import OnStep, ignore_step
 from compactor.report import RunLog
-from compactor.snapshot_holds import SNAPSHOT_PREFIX, recorded_holds
+from compactor.snapshot_holds import ROOT_FACT, SNAPSHOT_PREFIX, recorded_holds
 from compactor.snapshots import LocalFolder, TableSnapshot, list_snapshots, local_folder
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
 from omidpy.cli.watermarks import collect
 from omidpy.errors import ConfigError, StorageError
 from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 from tests.machines.restoring import RestoringStore
+from tests.unit.compactor.test_operation import Killed, at, die
 
 HOUR_MS = 3_600_000
 
@@ -130,17 +135,31 @@ class Snapshots(World):
         self.table("t", incarnation="one")
         self.table("u", incarnation="two")
 
-    def run(self, low_watermark: int, *, is_dry_run: bool = False, name: bool = True) -> list[str]:
-        """Compact up to `low_watermark`, an hour after the last run; return who holds back."""
+    def run(
+        self,
+        low_watermark: int,
+        *,
+        is_dry_run: bool = False,
+        name: bool | str = True,
+        on_step: OnStep = ignore_step,
+    ) -> list[str]:
+        """Compact up to `low_watermark`, an hour after the last run; return who holds back.
+
+        Args:
+            low_watermark: L.
+            is_dry_run: Write nothing.
+            name: Where the snapshots are said to be; True: where they are, False: nothing is said.
+            on_step: Called behind each step.
+        """
         self.clock.advance(3600)
         self.set_low_watermark(low_watermark)
         self.put(b"a", low_watermark - 50)
         self.enter(low_watermark - 50, low_watermark - 10)
-        address = str(self.root.path) if name else None
+        address = name if isinstance(name, str) else str(self.root.path) if name else None
         options = Options(
             grace_s=0.0, invalidation_grace_s=0.0, hbase_root=address, is_dry_run=is_dry_run
         )
-        self.report = self.compact(options)
+        self.report = self.compact(options, on_step=on_step)
         return [one.reason for one in self.report.laggards]
 
     def snapshot(self, name: str = "s", table: str = "t", **more: object) -> None:
@@ -237,10 +256,92 @@ def test_a_dry_run_says_what_a_snapshot_holds_and_remembers_nothing(world: Snaps
     assert list(world.control.scan(SNAPSHOT_PREFIX)) == []
 
 
-def test_without_the_folder_a_run_says_what_it_does_not_know(world: Snapshots) -> None:
+def test_what_finishes_a_killed_run_looks_for_snapshots_too(world: Snapshots) -> None:
+    """One that was begun before the passes may be listed only by now."""
+    created_ms = world.clock.wall_ms() + HOUR_MS // 2
+    with pytest.raises(Killed):
+        world.run(2000, on_step=at("horizon-raised", die))
+    world.root.snapshot("s", "t", created_ms)
+    (reason,) = world.run(3000)
+    assert "snapshot s" in reason
+    assert 1950 in world.entries()
+
+
+def notes_of_the_last_run(world: World) -> int:
+    """Return how often it said that snapshots are not known."""
+    return sum("--hbase-root" in note for note in RunLog(world.control).runs()[-1].notes)
+
+
+def test_where_no_run_was_ever_told_one_says_what_it_does_not_know(root: Root) -> None:
     """It prunes: nobody could else who has no access to that folder."""
+    world = Snapshots(root)
+    world.run(1000, name=False)
     world.snapshot()
     assert world.run(2000, name=False) == []
     assert world.entries() == {}
-    notes = RunLog(world.control).runs()[-1].notes
-    assert sum("--hbase-root" in note for note in notes) == 1
+    assert notes_of_the_last_run(world) == 1
+    assert world.report.knows_snapshots is False
+    assert "snapshots    not known" in summary(world.report)
+    assert values_of(world.report, exit_code=0, now_s=0.0)["snapshots_unknown"] == 1
+
+
+def test_a_run_that_is_not_told_looks_where_the_last_one_did(
+    world: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever forgets the option by hand undoes what the nightly job has kept."""
+    monkeypatch.chdir(world.root.path.parent)
+    world.run(1100, name=world.root.path.name)
+    monkeypatch.chdir("/")
+    world.snapshot()
+    (reason,) = world.run(2000, name=False)
+    assert "snapshot s" in reason
+    assert 1950 in world.entries()
+    assert world.report.knows_snapshots is True
+    assert "snapshots" not in summary(world.report).split("held back")[0]
+    assert notes_of_the_last_run(world) == 0
+    assert values_of(world.report, exit_code=0, now_s=0.0)["snapshots_unknown"] == 0
+
+
+@pytest.mark.parametrize("fact", [b'{"address":"hdfs://nn/hbase"}', b'{"address":"/away"}', b"{"])
+def test_what_the_last_run_could_read_and_this_one_cannot_holds_everything(
+    world: Snapshots, fact: bytes
+) -> None:
+    """It knows that there may be snapshots, and not which."""
+    world.control.write(ROOT_FACT, fact)
+    (reason,) = world.run(2000, name=False)
+    assert "could not be listed" in reason
+    assert "--hbase-root none" in reason
+    assert ("only the Spark job" in reason) == (b"hdfs" in fact)
+    assert 1950 in world.entries()
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+def test_an_operator_may_take_back_where_the_snapshots_are(
+    world: Snapshots, *, is_dry_run: bool
+) -> None:
+    """A dry run takes nothing back, and says what a run would do."""
+    world.snapshot()
+    world.run(2000)
+    assert world.run(3000, name=NO_SNAPSHOTS, is_dry_run=is_dry_run) == []
+    assert world.report.entries_pruned == 2
+    assert bool(recorded_holds(world.control, below=3000)) == is_dry_run
+    assert bool(world.run(4000, name=False)) == is_dry_run
+
+
+@pytest.mark.parametrize("name", [True, "/"])
+def test_a_dry_run_and_a_wrong_folder_are_not_remembered(root: Root, *, name: bool | str) -> None:
+    """What was never found there is nowhere."""
+    world = Snapshots(root)
+    world.run(1000, name=name, is_dry_run=name is True)
+    assert world.control.read(ROOT_FACT) is None
+
+
+def test_a_store_without_snapshots_of_tables_says_nothing_of_them() -> None:
+    """Neither that they are known nor that they are not."""
+    world = World(MemoryStore())
+    world.table()
+    report = world.compact(Options(grace_s=0.0))
+    assert report.horizon
+    assert report.knows_snapshots is None
+    assert "snapshots" not in summary(report)
+    assert values_of(report, exit_code=0, now_s=0.0)["snapshots_unknown"] == 0
