@@ -245,7 +245,7 @@ def test_asyncio_shows_the_same(caplog: pytest.LogCaptureFixture) -> None:
             numbers = []
 
             async def fail() -> None:
-                async for attempt in tm.attempts(budget_s=0.02):
+                async for attempt in tm.attempts(budget_s=0.5):
                     async with attempt:
                         numbers.append(attempt.number)
                         raise WriteConflict("cell x", advice=ADVICE)
