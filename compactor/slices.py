@@ -206,20 +206,6 @@ def prune_round(task: PruneTask, execute: ExecuteSlices, before: Pruning) -> Pru
     )
 
 
-def prune(task: PruneTask, execute: ExecuteSlices, *, ends: Ends) -> Pruned:
-    """Have every entry removed that may go, round after round, where nobody asks in between.
-
-    Args:
-        task: What is the same for every slice.
-        execute: Carries out tasks, and says how many at once.
-        ends: See `begun`.
-    """
-    pruning = begun(task.limits, ends)
-    while pruning.rests:
-        pruning = prune_round(task, execute, pruning)
-    return pruning.pruned(task.commit_table)
-
-
 def count(task: PruneTask, execute: ExecuteSlices, progress: Progress) -> int | None:
     """Count the rows of the commit table; None if a part of it cannot be read.
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from bench.measure import Result
 from compactor.prune import PAGE_ENTRIES, PruneLimits, PruneTask, SlicesHere
-from compactor.slices import find_ends, prune
+from compactor.slices import begun, find_ends, prune_round
 from compactor.unvisited import stretches
 from omidpy.base.cells import commit_row, encode_commit
 from omidpy.connect import open_store
@@ -105,6 +105,8 @@ def _prune(store: Store, batches: Sequence[range]) -> None:
     ends = find_ends(CommitTable(store), limits)
     limits = replace(limits, asked=stretches(ends.start_timestamps))
     task = PruneTask(KeyRange(), limits, COMMIT_TABLE)
-    pruned = prune(task, SlicesHere(store), ends=ends)
-    if pruned.entries != sum(map(len, batches)):
-        raise RuntimeError(f"only {pruned.entries} entries were pruned")
+    pruning = begun(limits, ends)
+    while pruning.rests:
+        pruning = prune_round(task, SlicesHere(store), pruning)
+    if pruning.entries != sum(map(len, batches)):
+        raise RuntimeError(f"only {pruning.entries} entries were pruned")

@@ -1,20 +1,44 @@
-"""Every pair of a store and an oracle that this machine can run, for tests of isolation."""
+"""Stores for tests of compaction; pairs of a store and an oracle for tests of isolation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 import omidpy
 from omidpy.manager import TransactionManager
+from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
-from tests.machines.hbase_store import empty_hbase
+from omidpy.storage.sqlite import SqliteStore
+from tests.machines.hbase_store import empty_hbase, one_region_store
 from tests.machines.isolation import Bench
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.processes import tso_server
 from tso.embedded import EmbeddedOracle
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+    ]
+)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Return an empty store; on HBase, where each test takes seconds, at night."""
+    if request.param == "hbase":
+        # It is started for whom it needs alone.
+        with one_region_store(request.getfixturevalue("hbase")) as on_hbase:
+            yield on_hbase
+        return
+    path: Path = request.getfixturevalue("tmp_path")
+    found: Store = MemoryStore() if request.param == "memory" else SqliteStore(str(path / "s.db"))
+    with closing(found):
+        yield found
 
 
 @pytest.fixture(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -34,38 +31,10 @@ from omidpy.facts.watermarks import (
 from omidpy.model import Cell
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World, outcome, troubled
-from tests.machines.hbase_store import one_region_store
 from tests.machines.interleaving import interleaved
 
 NIGHTLY: Final = Options(retention_s=0.0)
-
-
-@contextmanager
-def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Open an empty store; HBase is started for whom it needs alone."""
-    if kind == "hbase":
-        with one_region_store(request.getfixturevalue("hbase")) as on_hbase:
-            yield on_hbase
-        return
-    path: Path = request.getfixturevalue("tmp_path")
-    store: Store = MemoryStore() if kind == "memory" else SqliteStore(str(path / "s.db"))
-    with closing(store):
-        yield store
-
-
-@pytest.fixture(
-    params=[
-        "memory",
-        "sqlite",
-        pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
-    ]
-)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Return an empty store; on HBase, where each test takes seconds, at night."""
-    with opened(request.param, request) as store:
-        yield store
 
 
 on_every_store: Final = pytest.mark.parametrize(

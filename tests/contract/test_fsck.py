@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -22,42 +19,23 @@ from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK_FACT
 from omidpy.facts.watermarks import CLAIM_PREFIX, Watermarks
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
-from tests.machines.hbase_store import one_region_store
 from tests.machines.interleaving import interleaved
 
 AT_ONCE: Final = CheckOptions(settle_s=0.0)
 REPAIR: Final = replace(AT_ONCE, is_repair=True)
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        "sqlite",
-        pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
-    ]
-)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Return a store with one table of ours in two regions, and L = 1000.
-
-    On HBase, where each test takes seconds, at night.
-    """
-    if request.param == "hbase":
-        with one_region_store(request.getfixturevalue("hbase")) as on_hbase:
-            yield began(on_hbase)
-        return
-    store: Store = MemoryStore()
-    if request.param == "sqlite":
-        store = SqliteStore(str(tmp_path / "s.db"))
-    with closing(store):
-        yield began(store)
-
-
 on_every_store: Final = pytest.mark.parametrize(
-    "world", ["memory", "sqlite", pytest.param("hbase", marks=pytest.mark.hbase)], indirect=True
+    "store", ["memory", "sqlite", pytest.param("hbase", marks=pytest.mark.hbase)], indirect=True
 )
 """For what rests on how the store itself scans and writes."""
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Return a store with one table of ours in two regions, and L = 1000."""
+    return began(store)
 
 
 def began(store: Store) -> World:

@@ -5,10 +5,7 @@ Counts of cells, on every store that this machine has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -21,34 +18,13 @@ from omidpy.facts.control import encode_document
 from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Claim, Watermarks
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World, outcome, troubled
-from tests.machines.hbase_store import one_region_store
 
 pytestmark = pytest.mark.usefixtures("spans_however_small")
 
 ROWS: Final = 200
 WAITING: Final = replace(ALL_AT_ONCE, should_wait=True)
 COLLECTING: Final = replace(ALL_AT_ONCE, should_collect=True)
-
-
-@pytest.fixture(
-    params=[
-        "memory",
-        "sqlite",
-        pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
-    ]
-)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Return an empty store; on HBase at night, but for `test_hbase_spans.py`."""
-    if request.param == "hbase":
-        with one_region_store(request.getfixturevalue("hbase")) as on_hbase:
-            yield on_hbase
-        return
-    path: Path = request.getfixturevalue("tmp_path")
-    found: Store = MemoryStore() if request.param == "memory" else SqliteStore(str(path / "s.db"))
-    with closing(found):
-        yield found
 
 
 @pytest.fixture

@@ -7,9 +7,7 @@ commit: a cell, and the entry that is all its proof.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,32 +23,11 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell
 from omidpy.storage.base import Row, Store
 from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World
-from tests.machines.hbase_store import one_region_store
 from tests.machines.interleaving import interleaved
 
 MILLISECONDS = 1_700_000_000_000
 """What HBase's clock gives cells that are written without a transaction."""
-
-
-@pytest.fixture(
-    params=[
-        "memory",
-        "sqlite",
-        pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
-    ]
-)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Return an empty store; on HBase by night, since Java's own dead are played there by day."""
-    if request.param == "hbase":
-        with one_region_store(request.getfixturevalue("hbase")) as on_hbase:
-            yield on_hbase
-        return
-    path: Path = request.getfixturevalue("tmp_path")
-    found: Store = MemoryStore() if request.param == "memory" else SqliteStore(str(path / "s.db"))
-    with closing(found):
-        yield found
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from compactor.prune import (
     SlicePruner,
     SlicesHere,
 )
-from compactor.slices import Ends, Pruned, cut, find_ends, prune, slices
+from compactor.slices import Ends, Pruned, begun, cut, find_ends, prune_round, slices
 from omidpy.base.cells import commit_row
 from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, EntryRow
@@ -147,6 +147,14 @@ class Watched(SlicesHere):
         return super().run(tasks)
 
 
+def pruned(task: PruneTask, store: Watched) -> Pruned:
+    """Have every entry removed that may go, round after round."""
+    pruning = begun(task.limits, Ends())
+    while pruning.rests:
+        pruning = prune_round(task, store, pruning)
+    return pruning.pruned(task.commit_table)
+
+
 @given(st.dictionaries(st.integers(1, 400), st.booleans(), min_size=1), st.integers(1, 20))
 def test_every_round_goes_on_where_the_last_one_ended(
     entries: dict[int, bool], most_entries: int
@@ -158,8 +166,8 @@ def test_every_round_goes_on_where_the_last_one_ended(
     limits = limits_of(10_000, asked=[range(15_000)])
     going = {50 * number: is_commit for number, is_commit in entries.items() if number <= 200}
     task = PruneTask(KeyRange(), limits, COMMIT_TABLE, most_entries=most_entries)
-    pruned = prune(task, Watched(world.store), ends=Ends())
-    assert pruned == Pruned(sum(going.values()), len(going) - sum(going.values()), [])
+    expected = Pruned(sum(going.values()), len(going) - sum(going.values()), [])
+    assert pruned(task, Watched(world.store)) == expected
     assert world.entries().keys() == {50 * number for number in entries if number > 200}
 
 
@@ -173,7 +181,7 @@ def test_dense_part_is_cut_up_for_all_workers() -> None:
     limits = limits_of(2 * recent, asked=[range(800, recent + 800 * 5000)])
     store = Watched(world.store)
     task = PruneTask(KeyRange(), limits, COMMIT_TABLE, most_entries=PAGE_ENTRIES)
-    assert prune(task, store, ends=Ends()).entries == 5001
+    assert pruned(task, store).entries == 5001
     assert store.rounds[0] >= 12
     assert all(size >= 12 for size in store.rounds), "no worker waits for another"
 
