@@ -38,6 +38,7 @@ TABLE: Final = "kills"
 MIDDLE: Final = b"m"
 COLUMN: Final = b"cf:q"
 BY_DAY: Final = ("page-resolved", "before-claim", "horizon-raised")
+CHANGES: Final = ("split", "move", "merge")
 AGE: Final = "1s"
 """The oracle's low watermark follows the writers at this distance."""
 
@@ -166,10 +167,11 @@ def kill_at(
     tm: TransactionManager,
     driver: JavaDriver,
     writer: Writer,
+    first: int,
 ) -> set[str]:
     """Kill a compactor at each step, change regions, and let a plain run finish."""
     died_at: set[str] = set()
-    changes = cycle(("split", "move", "merge"))
+    changes = cycle((*CHANGES[first:], *CHANGES[:first]))
     changed: set[str] = set()
     for step in steps:
         writer.goes_on()
@@ -180,7 +182,7 @@ def kill_at(
         report = compact(tm.store, NO_GRACES)
         assert report.laggards == [], step
         check_below(tm.store, report.horizon)
-    assert changed == {"split", "move", "merge"}
+    assert changed == set(CHANGES)
     return died_at
 
 
@@ -211,8 +213,17 @@ def finish(tm: TransactionManager, writer: Writer) -> None:
     assert writer.reads() == writer.committed
 
 
-def run_kills(steps: Sequence[str], hbase: HBase, driver: JavaDriver) -> set[str]:
-    """Kill a compactor at each of some steps while Omid's client writes."""
+def run_kills(
+    steps: Sequence[str], hbase: HBase, driver: JavaDriver, *, first: int = 0
+) -> set[str]:
+    """Kill a compactor at each of some steps while Omid's client writes.
+
+    Args:
+        steps: Where it dies.
+        hbase: Where it is.
+        driver: Of its administrator.
+        first: Which of `CHANGES` comes behind the first death.
+    """
     with (
         tso_server(hbase.thrift2_url, "--max-transaction-age", AGE) as server,
         JavaDriver(zookeeper=hbase.zookeeper) as of_writer,
@@ -221,7 +232,7 @@ def run_kills(steps: Sequence[str], hbase: HBase, driver: JavaDriver) -> set[str
         tm.create_table(TABLE, ["cf"])
         writer = Writer(of_writer, server.address, tm.store)
         try:
-            died_at = kill_at(steps, tm, driver, writer)
+            died_at = kill_at(steps, tm, driver, writer, first)
             finish(tm, writer)
         finally:
             writer.stop()
@@ -236,10 +247,11 @@ def test_a_killed_compactor_is_finished_while_regions_change_and_java_writes(
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("first", range(len(CHANGES)))
 def test_a_compactor_killed_at_every_step_is_finished_while_java_writes(
-    hbase: HBase, driver: JavaDriver
+    hbase: HBase, driver: JavaDriver, first: int
 ) -> None:
-    """Every named step, the whole list three times over, so that each meets each change."""
-    died_at = run_kills([*STEPS, *STEPS[1:], *STEPS[:1], *STEPS], hbase, driver)
+    """Every named step, three times in all, so that each meets each change."""
+    died_at = run_kills(STEPS, hbase, driver, first=first)
     rare = {"page-markers-dropped", "page-orphans-dropped"}
     assert died_at | rare >= set(STEPS)
