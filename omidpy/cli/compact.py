@@ -231,12 +231,31 @@ def show(
         raise UsageError(
             f"{problem} with an id like {run_id!r}; `omidpy compact history` lists them"
         )
-    document = msgspec.to_builtins(found[0])
+    (one,) = found
     if as_json:
-        print_json(document)
+        print_json(msgspec.to_builtins(one))
         return
-    report = document.pop("report") or {}
-    print_facts({**document, "state": found[0].state(), **report})
+    from compactor.display import details, summary  # noqa: PLC0415 - application
+
+    facts = {
+        "run": one.run_id,
+        "started": f"{moment(one.started_ms)} UTC",
+        "ended": "" if one.ended_ms is None else f"{moment(one.ended_ms)} UTC",
+        "process": f"{one.pid} on {one.host}",
+        "operation": one.operation,
+        "resumed": f"{one.resumed_count} times" if one.resumed_count else "",
+        "state": one.state(),
+        "superseded by": one.superseded_by,
+        "error": one.error,
+    }
+    print_facts({name: fact for name, fact in facts.items() if fact})
+    for note in one.notes:
+        say(f"note: {note}")
+    if one.report is not None:
+        say("")
+        say(summary(one.report))
+        for line in details(one.report):
+            say(line)
 
 
 @app.command()

@@ -203,7 +203,7 @@ def test_compact_checks_the_oracle_it_is_given(cli: Cli, url: str) -> None:
 
 def test_history_and_show(cli: Cli) -> None:
     """What happened last night."""
-    document(cli, "compact", code=3)
+    document(cli, "compact", "--resume", code=3)
     document(cli, "compact", code=3)
     runs = document(cli, "compact", "history")
     assert [run["report"]["cells_healed"] for run in runs] == [1, 0]
@@ -211,7 +211,12 @@ def test_history_and_show(cli: Cli) -> None:
     assert shown == runs[0]
     code, out, _ = cli("compact", "show", runs[0]["run_id"])
     assert code == 0
-    assert "cells_healed" in out
+    assert f"run        {shown['run_id']}" in out
+    assert "state      held back" in out
+    assert "\nnote: there is no run to resume" in out
+    assert "healed       1 cells" in out
+    assert "held back by java" in out
+    assert "\nt: 2 ranges" in out
     code, _, err = cli("compact", "show", "0")
     assert code == 2
     assert "2 runs" in err
