@@ -45,7 +45,9 @@ def connect(
             gateway is then used by connections of our own, with the prefix of its tables.
         tso: `HOST:PORT` of a `tso-server`, `store:` to find it through its lease in the store, or
             `zk://HOST:PORT,.../omid` to find it, or Omid's own, through ZooKeeper.  None runs the
-            oracle in this process, which then has the store to itself.
+            oracle in this process, which then has the store to itself.  Behind the first two,
+            `?tls=true&ca=FILE&cert=FILE&key=FILE` speaks TLS; behind the third these options begin
+            with `oracle-`, since ZooKeeper has its own.
         conflict_level: `cell` or `row`: what a write conflicts on in tables made here.
         post_commit: When shadow cells are written: `async`, `sync` or `none`.
 
@@ -118,18 +120,23 @@ def open_oracle(store: Store, tso: str) -> Oracle:
         OracleUnavailable: nobody answers.
     """
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - not needed by an embedded oracle
+    from omidpy.oracle.tls import client_tls, options_of  # noqa: PLC0415 - the same
 
-    if tso == "store:":
-        from omidpy.facts.leadership import lease_address  # noqa: PLC0415 - only for its address
-
-        oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id)
-    elif tso.startswith("zk:"):
+    place, _, query = tso.partition("?")
+    if tso.startswith("zk:"):
         from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
 
-        found = zookeeper.resolver(zookeeper.parse_zookeeper(tso))
-        oracle = TcpOracle(resolve=found, store_id=store.store_id)
+        address = zookeeper.parse_zookeeper(tso)
+        tls = client_tls(address.oracle_options, address=address.text, prefix="oracle-")
+        oracle = TcpOracle(resolve=zookeeper.resolver(address), store_id=store.store_id, tls=tls)
+    elif place == "store:":
+        from omidpy.facts.leadership import lease_address  # noqa: PLC0415 - only for its address
+
+        tls = client_tls(options_of(query, address=place), address=place)
+        oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id, tls=tls)
     else:
-        oracle = TcpOracle(tso, store_id=store.store_id)
+        tls = client_tls(options_of(query, address=place), address=place)
+        oracle = TcpOracle(place, store_id=store.store_id, tls=tls)
     try:
         oracle.ping()
         _check_set_up(store)

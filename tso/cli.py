@@ -45,6 +45,7 @@ from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
 from tso.log import announce, configure_logging, flush_logging, log_event
 from tso.persist import NoPersistence, Persistence, StorePersistence
 from tso.server import MAX_CONNECTION_COUNT, OracleServer
+from tso.tls import ServerTls
 from tso.zk_lease import ZooKeeperLease
 
 logger = logging.getLogger("tso.cli")  # __main__ under python -m
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_CONFIG
     try:
         config = load_config(sys.argv[1:] if arguments is None else arguments, os.environ)
+        tls = None if config.tls is None else ServerTls(config.tls)
     except ConfigError as error:
         print(f"tso-server: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logging()
     connection_count = allowed_connection_count()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(_Service(config, connection_count).run())
+        code = runner.run(_Service(config, tls, connection_count).run())
     if code not in (0, EXIT_CONFIG):
         # A thread may hang in a store that does not answer; nothing is left to wait for.
         flush_logging()
@@ -126,8 +128,14 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop]:
 class _Service:
     """One run of the daemon."""
 
-    def __init__(self, config: Config, connection_count: int = MAX_CONNECTION_COUNT) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tls: ServerTls | None = None,
+        connection_count: int = MAX_CONNECTION_COUNT,
+    ) -> None:
         self._config = config
+        self._tls = tls
         self._connection_count = connection_count
         self._clock: Clock = SystemClock()
         self._metrics: Metrics = NO_METRICS
@@ -143,6 +151,8 @@ class _Service:
             loop.add_signal_handler(number, self._signalled, number)
         endpoint = None
         try:
+            if self._tls is not None:
+                loop.add_signal_handler(signal.SIGHUP, self._reload, self._tls)
             endpoint = await self._start_http()
             return await self._run()
         except ConfigError as error:
@@ -161,6 +171,15 @@ class _Service:
         finally:
             if endpoint is not None:
                 endpoint.close()
+
+    def _reload(self, tls: ServerTls) -> None:
+        """Read the files of TLS again: certificates end, and others come in their place."""
+        try:
+            tls.reload()
+        except ConfigError as error:
+            log_event(logger, logging.ERROR, "tls-not-reloaded", error=error)
+        else:
+            log_event(logger, logging.INFO, "tls-reloaded")
 
     def _signalled(self, number: int) -> None:
         if self._stop.is_set():
@@ -306,6 +325,7 @@ class _Service:
             metrics=self._metrics,
             executor=self._executor,
             connection_count=self._connection_count,
+            tls=self._tls,
         )
         if lease is not None:
             shown = address_text(self._config.advertise or _reachable(address))
@@ -323,6 +343,7 @@ class _Service:
                 timestamps=settings.timestamps,
                 max_transaction_age_ms=age_ms,
                 engine="compiled" if is_compiled() else "interpreted",
+                tls=_shown_tls(self._tls),
             )
             announce(f"listening on {address_text(address)}")
             return await self._until_the_end(self._server)
@@ -361,6 +382,12 @@ class _Service:
                         "another --listen, or end the process that uses it"
                     ) from error
             await asyncio.sleep(0.05)
+
+
+def _shown_tls(tls: ServerTls | None) -> str:
+    if tls is None:
+        return "off"
+    return "client-certificates" if tls.asks_for_certificates else "on"
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:

@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,12 +25,11 @@ from omidpy.storage.address import sqlite_path
 from omidpy.storage.hbase import address as hbase
 from omidpy.wire.messages import DEFAULT_PORT
 from tso.core.settings import MAX_AGE_MS
+from tso.tls import TlsSettings
 
 Address: TypeAlias = tuple[str, int]
 
 NULL_STORE: Final = "null:"
-
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,20 @@ class Config:
     accept_clock: bool = False
     initial_timestamp: int | None = None
     """Where to go on on a store whose last timestamp nobody recorded."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+    tls_roles: str | None = None
+    insecure: bool = False
+    """Listen without TLS on an address that other machines reach."""
     check_config: bool = False
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """The files of TLS; None where there is none."""
+        if self.tls_cert is None:
+            return None
+        return TlsSettings(self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_roles)
 
     def as_toml(self) -> str:
         """Return the settings as a file that says the same."""
@@ -118,6 +131,11 @@ _NAMES: Final = (
     "max-transaction-age",
     "accept-clock",
     "initial-timestamp",
+    "tls-cert",
+    "tls-key",
+    "tls-client-ca",
+    "tls-roles",
+    "insecure",
 )
 
 
@@ -148,6 +166,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="go on above N on a store that Omid served without durable timestamps",
     )
+    add("--tls-cert", metavar="FILE", help="speak TLS with this certificate and nothing else")
+    add("--tls-key", metavar="FILE", help="its key, unless the same file has it")
+    add("--tls-client-ca", metavar="FILE", help="who signs the certificates that clients must show")
+    add("--tls-roles", metavar="FILE", help="a TOML file: what the name in each may ask")
+    add(
+        "--insecure",
+        action="store_true",
+        help="listen on an address that other machines reach without TLS: whoever reaches it may "
+        "commit",
+    )
     add("--check-config", action="store_true", help="print the settings and exit")
     return parser
 
@@ -176,12 +204,22 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
             "sqlite:////data/a.db, or null: for a benchmark"
         )
     listen = _listen_address(_text(chosen, "listen", f"127.0.0.1:{DEFAULT_PORT}"), name="--listen")
-    if store == NULL_STORE and listen[0] not in _LOOPBACK:
+    is_reached = not _is_loopback(listen[0])
+    if store == NULL_STORE and is_reached:
         raise ConfigError(
-            f"--store null: persists nothing and is for benchmarks; listen on {_LOOPBACK[0]}, not "
-            f"on {listen[0]}"
+            f"--store null: persists nothing and is for benchmarks; listen on 127.0.0.1, not on "
+            f"{listen[0]}"
         )
     _check_store(store)
+    files = {name: _text(chosen, name) or None for name in _NAMES if name.startswith("tls-")}
+    _check_tls(files)
+    insecure = _flag("insecure", chosen.get("insecure", False))
+    if is_reached and not files["tls-cert"] and not insecure:
+        raise ConfigError(
+            f"--listen {address_text(listen)}: other machines reach this address, and whoever does "
+            "may begin, commit and forbid; give --tls-cert and --tls-client-ca, or, in a network "
+            "that you trust, say --insecure"
+        )
     advertise = _text(chosen, "advertise")
     metrics = _text(chosen, "metrics")
     age = _text(chosen, "max-transaction-age")
@@ -197,8 +235,13 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
         timestamps=cast("Literal['world', 'incremental']", timestamps),
         conflict_map_size=_size(chosen.get("conflict-map-size", 1_000_000)),
         max_transaction_age_ms=age_ms(age, name="--max-transaction-age") if age else None,
-        accept_clock=_flag(chosen.get("accept-clock", False)),
+        accept_clock=_flag("accept-clock", chosen.get("accept-clock", False)),
         initial_timestamp=_timestamp(chosen.get("initial-timestamp")),
+        tls_cert=files["tls-cert"],
+        tls_key=files["tls-key"],
+        tls_client_ca=files["tls-client-ca"],
+        tls_roles=files["tls-roles"],
+        insecure=insecure,
         check_config=bool(chosen.get("check-config", False)),
     )
 
@@ -215,6 +258,21 @@ def _check_store(url: str) -> None:
             f"--store {url!r} is no address of a store: write sqlite:////absolute.db or "
             f"{hbase.EXAMPLE}"
         )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_tls(files: Mapping[str, str | None]) -> None:
+    """Refuse settings that say nothing without another one."""
+    needs = {"tls-key": "tls-cert", "tls-client-ca": "tls-cert", "tls-roles": "tls-client-ca"}
+    for name, needed in needs.items():
+        if files[name] and not files[needed]:
+            raise ConfigError(f"--{name} says nothing without --{needed}")
 
 
 def _text(chosen: Mapping[str, Any], name: str, default: str = "") -> str:
@@ -279,11 +337,11 @@ def _size(value: object) -> int:
     return size
 
 
-def _flag(value: object) -> bool:
+def _flag(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
     meaning = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     text = _shown(value).strip("'").lower()
     if text not in meaning:
-        raise ConfigError(f"--accept-clock: {_shown(value)} is neither true nor false")
+        raise ConfigError(f"--{name}: {_shown(value)} is neither true nor false")
     return meaning[text]

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from typing import Final, Protocol, cast
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.wire.messages import PeerCapabilities
+from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
 from tso.log import log_event
 from tso.session import Session
+from tso.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +40,8 @@ class Host(Protocol):
     capabilities: PeerCapabilities
     buffered_bytes: int
     """What unfinished requests of all connections take."""
+    tls: ServerTls | None
+    """How connections are made secure; None leaves them open."""
 
     @property
     def turn_requests(self) -> int:
@@ -80,6 +85,7 @@ class Connection(asyncio.Protocol):
         """Belong to a server; `connection_made` brings the socket."""
         self._server = server
         self._session = Session(server.capabilities)
+        self._tls = None if server.tls is None else TlsStream(server.tls.context, server_side=True)
         self._transport: asyncio.Transport | None = None
         self._is_closing = False
         self._is_paused = False
@@ -109,6 +115,32 @@ class Connection(asyncio.Protocol):
         """Pass on what the client asks, as far as its turn goes."""
         if self._is_closing:
             return
+        if self._tls is not None:
+            self._receive_sealed(self._tls, data)
+        else:
+            self._receive(data)
+
+    def _receive_sealed(self, tls: TlsStream, data: bytes) -> None:
+        """Pass on what TLS says, or end a connection that speaks none or is not to be trusted."""
+        was_open = tls.is_open
+        try:
+            said = tls.receive(data)
+        except ssl.SSLError as error:
+            # The client is told the reason, so the connection ends behind it.
+            self._send(tls.to_send())
+            self.close(f"TLS failed: {error.reason or error}")
+            return
+        self._send(tls.to_send())
+        host = self._server.tls
+        if tls.is_open and not was_open and host is not None and host.asks_for_certificates:
+            name = tls.peer_name()
+            self._session.identify(name, host.roles(name))
+        if said:
+            self._receive(said)
+        if tls.is_over:
+            self.close()
+
+    def _receive(self, data: bytes) -> None:
         try:
             reply, questions = self._session.receive(data, at_most=self._server.turn_requests)
         except RemoteProtocolError as error:
@@ -149,12 +181,17 @@ class Connection(asyncio.Protocol):
 
     def write(self, frames: bytes) -> None:
         """Send answers, unless nobody is there any more."""
-        if self._transport is not None and not self._is_closing:
-            self._transport.write(frames)
+        if self._transport is None or self._is_closing:
+            return
+        if self._tls is not None:
+            self._tls.seal(frames)
+            frames = self._tls.to_send()
+        self._transport.write(frames)
 
     def take_turn(self) -> None:
         """Go on with what the last turn left behind; read again when there is nothing."""
-        self.data_received(b"")
+        if not self._is_closing:
+            self._receive(b"")
         if not self._session.has_more and not self._server.is_full:
             self._resume_reading()
 
@@ -191,6 +228,10 @@ class Connection(asyncio.Protocol):
         self._is_closing = True
         if self._transport is not None:
             self._transport.close()
+
+    def _send(self, sealed: bytes) -> None:
+        if sealed and self._transport is not None:
+            self._transport.write(sealed)
 
     def _pause_reading(self) -> None:
         if self._transport is not None and not self._is_closing and not self._is_paused:

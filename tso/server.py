@@ -47,6 +47,7 @@ from tso.core.machine import Machine
 from tso.lease import AnyLease
 from tso.log import log_event
 from tso.persist import Persistence
+from tso.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +126,7 @@ class OracleServer:
         metrics: Metrics,
         executor: ThreadPoolExecutor,
         connection_count: int = MAX_CONNECTION_COUNT,
+        tls: ServerTls | None = None,
     ) -> None:
         """Prepare to serve.
 
@@ -138,9 +140,11 @@ class OracleServer:
             executor: Its one thread is the only one that uses `persistence` and `lease`.  The
                 server has it to itself from the first batch until `close`.
             connection_count: Clients at most; each takes a file descriptor.
+            tls: How connections are made secure; None leaves them open.
         """
         self.loop = asyncio.get_running_loop()
         self.capabilities = capabilities
+        self.tls = tls
         self.buffered_bytes = 0
         self._machine = machine
         self._persistence = persistence

@@ -34,11 +34,12 @@ from typing import Final
 
 from omidpy.base.clock import Clock
 from omidpy.base.within import within
-from omidpy.errors import LocalProtocolError, OmidError, RemoteProtocolError
+from omidpy.errors import ConfigError, LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
+from omidpy.oracle.tls import ClientTls, Refused, TlsSocket, secured
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
-from omidpy.wire.messages import CommitRequest, Feature, PeerCapabilities
+from omidpy.wire.messages import ALL_ROLES, CommitRequest, Feature, PeerCapabilities, Role
 
 _READ_BYTES: Final = 16 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -75,10 +76,13 @@ class Link:
     """A connection past its handshake.  Safe to share among threads."""
 
     def __init__(
-        self, sock: socket.socket, connection: ClientConnection[_Call], *, clock: Clock
+        self,
+        sock: socket.socket | TlsSocket,
+        connection: ClientConnection[_Call],
+        *,
+        clock: Clock,
     ) -> None:
-        """Take over a connected socket; `open_link` is the way to get a link."""
-        sock.setblocking(False)
+        """Take over a connected socket that does not block; `open_link` gets a link."""
         self._sock = sock
         self._connection = connection
         self._clock = clock
@@ -129,6 +133,12 @@ class Link:
     def epoch(self) -> Timestamp:
         """The oracle's epoch: as it told, else as it was published; 0 where neither is known."""
         return self.capabilities.epoch or self.published_epoch
+
+    @property
+    def roles(self) -> Role:
+        """What the oracle lets us ask."""
+        told = self.capabilities.roles
+        return ALL_ROLES if told is None else Role(told & ALL_ROLES)
 
     @property
     def last_start_ts(self) -> Timestamp:
@@ -225,11 +235,19 @@ class Link:
     def _is_over(self) -> bool:
         """Say whether the oracle hung up while nobody asked anything.
 
-        With nothing in flight, the one thing that can be readable is the end.  To see it in time
-        spares a commit from being sent into the void, and its outcome from being in doubt.
+        With nothing in flight, the one thing that can be read is the end; TLS may have something
+        to tell itself besides.  To see the end in time spares a commit from being sent into the
+        void, and its outcome from being in doubt.
         """
-        is_idle = not self._has_leader and self._connection.in_flight == 0
-        return is_idle and bool(self._readable.poll(0))
+        if self._has_leader or self._connection.in_flight or not self._readable.poll(0):
+            return False
+        try:
+            self._sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
 
     def _send(self, frame: bytes, deadline_s: float, timeout_s: float) -> None:
         """Send everything, or end the link.  Nobody else sends meanwhile."""
@@ -295,6 +313,9 @@ class Link:
         try:
             data = self._sock.recv(_READ_BYTES)
         except BlockingIOError:
+            return
+        except Refused as error:
+            self.kill(f"the oracle ended TLS: {error}", ConfigError(str(error)))
             return
         except OSError as error:
             self.kill(f"reading failed: {error}")
@@ -366,6 +387,7 @@ def open_link(
     handshake_timeout_s: float,
     after_ts: Timestamp,
     client: int | None = None,
+    tls: ClientTls | None = None,
     clock: Clock,
 ) -> Link:
     """Connect, shake hands and return the link; the oracle may have refused us all the same.
@@ -376,9 +398,11 @@ def open_link(
         handshake_timeout_s: For the oracle's first answer.
         after_ts: Every start timestamp must be greater than this one.
         client: Who we are; only the same client may commit what it began.
+        tls: How to make the connection secure; None leaves it open.
         clock: What time limits are measured by.
 
     Raises:
+        Refused: if the two ends cannot agree upon TLS.
         OSError: if nobody accepts the connection.
         LinkDown: if the handshake got no answer, or a wrong one.
     """
@@ -390,7 +414,12 @@ def open_link(
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection: ClientConnection[_Call] = ClientConnection(after_ts=after_ts, client=client)
-        link = Link(sock, connection, clock=clock)
+        ready: socket.socket | TlsSocket = sock
+        if tls is None:
+            sock.setblocking(False)
+        else:
+            ready = secured(sock, tls, host=address[0], timeout_s=handshake_timeout_s, clock=clock)
+        link = Link(ready, connection, clock=clock)
         link.shake_hands(timeout_s=handshake_timeout_s)
         return link
     except BaseException:

@@ -39,6 +39,7 @@ from omidpy.oracle.base import (
     InvalidationVerdict,
 )
 from omidpy.oracle.link import Link, LinkDown, open_link
+from omidpy.oracle.tls import ClientTls, Refused
 from omidpy.wire.connection import Answer, Question
 from omidpy.wire.messages import (
     DEFAULT_PORT,
@@ -50,6 +51,7 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     InvalidateResponse,
     InvalidateVerdict,
+    Role,
     TimestampRequest,
     TimestampResponse,
 )
@@ -61,6 +63,9 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 
 _BEGIN: Final = TimestampRequest()
+
+_PLAIN: Final = "is it the address of a tso-server?  One with TLS needs ?tls=true behind it"
+_SECURE: Final = "is it the address of a tso-server with --tls-cert?"
 
 
 class Place(NamedTuple):
@@ -85,6 +90,7 @@ class TcpOracle:
         reconnect_budget_s: float = 5.0,
         packed: bool = False,
         client: int | None = None,
+        tls: ClientTls | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Remember where the oracle is; nothing is opened yet.
@@ -103,6 +109,7 @@ class TcpOracle:
             packed: Send commit requests in the shorter form of Omid's main branch.
             client: Who we are to the oracle, a number above 0: only the same client may commit what
                 it began.  None draws one.
+            tls: Whom to trust and what to show; None speaks no TLS.
             clock: What time limits are measured by.
 
         Raises:
@@ -118,6 +125,7 @@ class TcpOracle:
         self._connect_timeout_s = connect_timeout_s
         self._reconnect_budget_s = reconnect_budget_s
         self._packed = packed
+        self._tls = tls
         self._clock: Clock = SystemClock() if clock is None else clock
         self._link: Link | None = None
         self._is_closed = False
@@ -251,13 +259,13 @@ class TcpOracle:
 
     def fence(self, table_id: TableId) -> Timestamp:
         """Set a fence on a table; see `Oracle.fence`."""
-        answer = self._ask_in_turn(FenceRequest(table_id), table_id)
+        answer = self._ask_in_turn(FenceRequest(table_id), table_id, Role.FENCES)
         assert isinstance(answer, FenceResponse), "answers are matched by kind"
         return answer.fence_ts
 
     def invalidate(self, start_ts: Timestamp) -> CommitGranted | InvalidationVerdict:
         """Forbid a commit, or say that it has happened; see `Oracle.invalidate`."""
-        answer = self._ask_in_turn(InvalidateRequest(start_ts), start_ts)
+        answer = self._ask_in_turn(InvalidateRequest(start_ts), start_ts, Role.INVALIDATION)
         assert isinstance(answer, InvalidateResponse), "answers are matched by kind"
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)
@@ -278,13 +286,18 @@ class TcpOracle:
     # -- asking, and asking again ------------------------------------------------------------------
 
     def _ask(
-        self, question: Callable[[Link], Question], *, is_repeatable: bool = True
+        self,
+        question: Callable[[Link], Question],
+        *,
+        role: Role = Role.TRANSACTIONS,
+        is_repeatable: bool = True,
     ) -> tuple[Link, Answer]:
         """Return the answer and the link that it came by, connecting and repeating as allowed."""
         give_up_s: float | None = None
         for failure_count in itertools.count(1):
             try:
                 link = self._open_link()
+                self._check_role(link, role)
                 answer = link.call(
                     question(link), timeout_s=self._request_timeout_s, packed=self._packed
                 )
@@ -313,10 +326,23 @@ class TcpOracle:
         if self._still_open.acquire(timeout=seconds):
             self._still_open.release()
 
-    def _ask_in_turn(self, question: FenceRequest | InvalidateRequest, number: int) -> Answer:
+    def _ask_in_turn(
+        self, question: FenceRequest | InvalidateRequest, number: int, role: Role
+    ) -> Answer:
         """Let one request of a name out at a time; two equal answers cannot be told apart."""
         turn = self._turns[hash((type(question), number)) % TURN_COUNT]
-        return within(turn, self._ask, lambda _: question)[1]
+        return within(turn, self._ask, lambda _: question, role=role)[1]
+
+    def _check_role(self, link: Link, role: Role) -> None:
+        """Refuse here what the oracle would hang up on, and say what is missing."""
+        if role & link.roles:
+            return
+        held = [one.name.lower() for one in link.roles if one.name]
+        raise ConfigError(
+            f"the oracle at {self._where} gives this client's certificate the roles "
+            f"{', '.join(held) or 'none'}, and this needs {(role.name or '').lower()}: add it in "
+            "the file of --tls-roles, or use another certificate"
+        )
 
     def _unavailable(self, down: LinkDown, *, is_repeatable: bool) -> OracleUnavailable:
         if self._is_closed:
@@ -373,15 +399,20 @@ class TcpOracle:
                 handshake_timeout_s=self._request_timeout_s,
                 after_ts=self._last_start_ts,
                 client=self._client,
+                tls=self._tls,
                 clock=self._clock,
             )
+        except Refused as error:
+            raise ConfigError(f"the oracle at {self._where}: {error}") from error
         except OSError as error:
             raise self._nobody_there(str(error)) from error
         except LinkDown as down:
+            if isinstance(down.cause, ConfigError):
+                raise ConfigError(f"the oracle at {self._where}: {down.cause}") from down.cause
             if down.cause is not None:
                 raise RemoteProtocolError(
                     f"{self._where} does not speak the oracle's protocol ({down.cause}); "
-                    "is it the address of a tso-server, without TLS?"
+                    f"{_PLAIN if self._tls is None else _SECURE}"
                 ) from down.cause
             raise self._nobody_there(f"during the handshake, {down.reason}") from down
         try:

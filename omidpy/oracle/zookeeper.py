@@ -108,6 +108,8 @@ class ZooKeeperAddress:
     """How long the lease must stand still before it is taken over: `leasePeriodInMs` of Omid."""
     client_options: Mapping[str, Any] = field(default_factory=dict)
     """What kazoo's client takes for TLS and SASL."""
+    oracle_options: Mapping[str, str] = field(default_factory=dict)
+    """What is said of TLS to the oracle that is found there; the names begin with `oracle-`."""
 
     def with_timeout(self, timeout_s: float) -> ZooKeeperAddress:
         """Return the address with another timeout."""
@@ -169,10 +171,13 @@ def parse_zookeeper(text: str) -> ZooKeeperAddress:
     if any(part in ("", ".", "..") for part in namespace.split("/")):
         raise ConfigError(f"{text!r}: {parts.path!r} is no namespace; write for instance /omid")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    oracle_options = {
+        name: options.pop(name) for name in sorted(options) if name.startswith("oracle-")
+    }
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise ConfigError(
             f"{SCHEME}{','.join(hosts)}: unknown option {unknown[0]!r}; known: "
-            f"{', '.join(_OPTIONS)}"
+            f"{', '.join(_OPTIONS)}, and those of TLS to the oracle, as oracle-tls"
         )
     return ZooKeeperAddress(
         hosts=",".join(hosts),
@@ -180,6 +185,7 @@ def parse_zookeeper(text: str) -> ZooKeeperAddress:
         timeout_s=_seconds("timeout", options.get("timeout", f"{DEFAULT_TIMEOUT_S:g}s")),
         period_s=_seconds("period", options.get("period", f"{DEFAULT_PERIOD_S:g}s")),
         client_options={**_tls_options(options), **_sasl_options(options)},
+        oracle_options=oracle_options,
     )
 
 

@@ -80,6 +80,7 @@ _CAPABILITIES_STORE_ID: Final = key(1002, BYTES)
 _CAPABILITIES_EPOCH: Final = key(1003, VARINT)
 _CAPABILITIES_MAX_AGE: Final = key(1004, VARINT)
 _CAPABILITIES_CLIENT: Final = key(1005, VARINT)
+_CAPABILITIES_ROLES: Final = key(1006, VARINT)
 
 _TIMESTAMP_REQUEST_HOLD: Final = key(1001, VARINT)
 _COMMIT_REQUEST_START: Final = key(1, VARINT)
@@ -283,6 +284,8 @@ def _encode_capabilities(capabilities: PeerCapabilities) -> bytearray:
         put_int64(out, _CAPABILITIES_MAX_AGE, capabilities.max_transaction_age_ms)
     if capabilities.client is not None:
         put_int64(out, _CAPABILITIES_CLIENT, capabilities.client)
+    if capabilities.roles is not None:
+        put_uint64(out, _CAPABILITIES_ROLES, capabilities.roles)
     return out
 
 
@@ -429,7 +432,9 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
     values = _last_of_each(_joined(part for part in parts if isinstance(part, bytes)))
     features = values.get(_CAPABILITIES_FEATURES, 0)
     store_id = values.get(_CAPABILITIES_STORE_ID)
+    roles = values.get(_CAPABILITIES_ROLES)
     assert isinstance(features, int), "the key says that it is a varint"
+    assert roles is None or isinstance(roles, int), "the key says that it is a varint"
     assert store_id is None or isinstance(store_id, bytes), "the key says that it is a string"
     return PeerCapabilities(
         features,
@@ -437,6 +442,7 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
         _timestamp(values, _CAPABILITIES_EPOCH),
         _int64(values, _CAPABILITIES_MAX_AGE),
         _int64(values, _CAPABILITIES_CLIENT),
+        roles,
     )
 
 

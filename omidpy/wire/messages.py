@@ -25,6 +25,7 @@ fields, and we use one only where the other side announced its feature in the ha
                          1003  int64           epoch, from the server          (any feature)
                          1004  int64           max transaction age in ms, from the server (same)
                          1005  int64           who the client is, see `PeerCapabilities`
+                         1006  uint64          roles of the client, from the server  (same)
     TimestampRequest     1001  int64           hold in ms                     (BEGIN_EXTRAS)
     TimestampResponse       1  int64           start_ts
                          1001  int64           low watermark                  (BEGIN_EXTRAS)
@@ -78,11 +79,27 @@ class Feature(IntFlag):
 ALL_FEATURES: Final = Feature.ABORT_DETAILS | Feature.BEGIN_EXTRAS | Feature.INVALIDATE
 
 
+class Role(IntFlag):
+    """What a client may ask of an oracle that tells clients apart by their certificates."""
+
+    NONE = 0
+    TRANSACTIONS = 1
+    """To begin and to commit."""
+    FENCES = 2
+    """To set a fence on a table."""
+    INVALIDATION = 4
+    """To forbid a commit."""
+
+
+ALL_ROLES: Final = Role.TRANSACTIONS | Role.FENCES | Role.INVALIDATION
+
+
 @dataclass(frozen=True, slots=True)
 class PeerCapabilities:
     """What one side can do.  Java's are empty.
 
-    Bits of `features` that this version does not know are kept: they mean nothing to it.
+    Bits of `features` and of `roles` that this version does not know are kept: they mean nothing to
+    it.
 
     A client of ours says who it is, in `client`, with a positive number that it drew at random and
     keeps to itself and over its connections: only it may commit what it began.  All the rest is
@@ -94,6 +111,8 @@ class PeerCapabilities:
     epoch: Timestamp | None = None
     max_transaction_age_ms: int | None = None
     client: int | None = None
+    roles: int | None = None
+    """What the client may ask, see `Role`; None: everything."""
 
 
 @dataclass(frozen=True, slots=True)

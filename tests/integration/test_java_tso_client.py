@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from omidpy.model import Timestamp
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
 from tests.machines.java import JavaDriver, JavaError
+from tests.machines.maven import java_tool
 from tests.machines.processes import ServerProcess, tso_server
 from tests.machines.proxy import BEGIN, COMMIT, FENCE, LossyProxy
+from tests.machines.tls import Authority, openssl
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -306,3 +309,50 @@ def test_a_write_set_beyond_the_limit_ends_one_connection_only(
     assert committed(url, start) is None
     assert client.commit(client.begin(), A) > start
     client.call("close")
+
+
+def java_stores(authority: Authority, name: str, folder: Path) -> dict[str, str]:
+    """Return the options of a client with a certificate of `name`, in the stores that Java reads.
+
+    Omid 1.1.3 takes whatever kinds the JVM knows, and PEM is none of them.
+    """
+    key_store, trust_store = folder / f"{name}.p12", folder / f"{name}-trust.p12"
+    password = "changeit"
+    options = ("-passout", f"pass:{password}", "-name", name)
+    cert = str(authority.issue(name))
+    openssl("pkcs12", "-export", "-in", cert, "-out", str(key_store), *options)
+    trusts = ("-storetype", "PKCS12", "-storepass", password, "-noprompt", "-alias", "ca")
+    subprocess.run(
+        [
+            *(java_tool("keytool"), "-importcert", "-file", str(authority.ca)),
+            *("-keystore", str(trust_store), *trusts),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return {
+        "key_store": str(key_store),
+        "trust_store": str(trust_store),
+        "password": password,
+    }
+
+
+def test_java_speaks_tls_and_is_told_apart_by_its_certificate(
+    java: JavaDriver, url: str, tmp_path: Path
+) -> None:
+    """What one name began no other commits, though Java's clients do not say who they are."""
+    authority = Authority(tmp_path)
+    options = ["--tls-cert", str(authority.issue("server")), "--tls-client-ca", str(authority.ca)]
+    with tso_server(url, *options) as server:
+        etl, other = (
+            Client(java, server.address, **java_stores(authority, name, tmp_path))
+            for name in ("etl", "other")
+        )
+        start = etl.begin()
+        with pytest.raises(JavaError):
+            other.commit(start, A, retries=0)
+        server.wait_for("^connection-closed .*another client began")
+        assert etl.commit(start, A) > start
+        assert other.commit(other.begin(), A) > start
+        etl.call("close")
+        other.call("close")

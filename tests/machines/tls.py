@@ -1,6 +1,6 @@
-"""A proxy that ends TLS before a server which has none, and a certificate for it.
+"""A proxy that ends TLS before a server which has none, and certificates.
 
-That is how HBase's gateways get TLS, and how the tests' ZooKeeper does.
+The proxy is how HBase's gateways get TLS, and how the tests' ZooKeeper does.
 """
 
 from __future__ import annotations
@@ -72,13 +72,51 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 def loopback_certificate(folder: Path) -> tuple[Path, Path]:
     """Make a certificate of 127.0.0.1 that signs itself; return it and its key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-keyout", str(key), "-out", str(cert)),
-        ],
-        check=True,
-        capture_output=True,
+    openssl(
+        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+        *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-keyout", str(key), "-out", str(cert)),
     )
     return cert, key
+
+
+class Authority:
+    """Signs certificates, each with its key in the same file."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        """Make the authority's own certificate, `ca`, in `folder`."""
+        self._folder = folder
+        self._name = name
+        self.ca = folder / f"{name}.pem"
+        self._key = folder / f"{name}.key"
+        openssl(
+            *("req", "-x509", "-days", "2", "-subj", f"/CN={name}", *_KEY),
+            *("-keyout", str(self._key), "-out", str(self.ca)),
+        )
+
+    def issue(self, name: str, *, host: str = "IP:127.0.0.1") -> Path:
+        """Return the file of a certificate of `name`, for use on both ends."""
+        file, request, extensions = (
+            self._folder / f"{self._name}-{name}.{kind}" for kind in ("pem", "csr", "cnf")
+        )
+        extensions.write_text(f"subjectAltName={host}\n")
+        openssl(
+            *("req", "-new", "-subj", f"/CN={name}", *_KEY),
+            *("-keyout", str(file), "-out", str(request)),
+        )
+        key = file.read_text()
+        openssl(
+            *("x509", "-req", "-days", "2", "-in", str(request), "-CA", str(self.ca)),
+            *("-CAkey", str(self._key), "-CAcreateserial", "-extfile", str(extensions)),
+            *("-out", str(file)),
+        )
+        file.write_text(key + file.read_text())
+        return file
+
+
+_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+def openssl(*arguments: str) -> None:
+    """Run a command of OpenSSL."""
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)

@@ -6,6 +6,8 @@ import pytest
 
 from omidpy.errors import ConfigError
 from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.tls import ClientTls, client_tls, options_of
+from omidpy.oracle.zookeeper import parse_zookeeper
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,41 @@ def test_an_oracle_needs_exactly_one_way_to_be_found() -> None:
         TcpOracle()
     with pytest.raises(ConfigError, match="not both"):
         TcpOracle("127.0.0.1:9", resolve=lambda: ("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("tsl=true", "unknown option 'tsl'; known: tls, ca, cert, key, name"),
+        ("tls=perhaps", "tls='perhaps' is neither true nor false"),
+        ("ca=/ca.pem", "ca= says nothing without tls=true"),
+        ("tls=true&key=/key.pem", "key= needs cert=, its certificate"),
+        ("tls=true&tls=true", "'tls=true' is given twice"),
+        ("tls", "'tls' is no NAME=VALUE"),
+        ("tls=true&ca=/nowhere.pem", "name a PEM file of certificates to trust"),
+        ("tls=true&ca=a%00b", "name a PEM file of certificates to trust"),
+        ("tls=true&cert=/nowhere.pem", "name PEM files of the client's certificate"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_named(query: str, message: str) -> None:
+    """Before anything is connected: a client must not speak in the open by a typing error."""
+    with pytest.raises(ConfigError) as caught:
+        client_tls(options_of(query, address="tso:1"), address="tso:1")
+    assert message in str(caught.value)
+
+
+def test_tls_is_spoken_when_it_is_asked_for() -> None:
+    """With the names of files as they are written in addresses."""
+    assert client_tls({}, address="tso:1") is None
+    assert client_tls({"tls": "false"}, address="tso:1") is None
+    options = options_of("tls=on&name=tso%2Fexample", address="tso:1")
+    assert client_tls(options, address="tso:1") == ClientTls(name="tso/example")
+    found = client_tls({"oracle-tls": "true"}, address="zk://h", prefix="oracle-")
+    assert found == ClientTls()
+
+
+def test_what_concerns_the_oracle_stands_beside_what_concerns_zookeeper() -> None:
+    """In one address of both."""
+    address = parse_zookeeper("zk://h/omid?tls=true&ca=/zk.pem&oracle-tls=true&oracle-name=tso")
+    assert address.client_options["ca"] == "/zk.pem"
+    assert address.oracle_options == {"oracle-tls": "true", "oracle-name": "tso"}

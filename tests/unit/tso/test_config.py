@@ -53,9 +53,26 @@ def test_addresses_may_leave_the_port_to_the_system() -> None:
     assert load_config(STORE, {}).listen == ("127.0.0.1", 24758)
 
 
+@pytest.mark.parametrize(
+    ("listen", "options"),
+    [
+        ("0.0.0.0:1", ["--insecure"]),
+        ("0.0.0.0:1", ["--tls-cert", "c.pem"]),
+        ("127.0.0.2:1", []),
+        ("localhost:1", []),
+        ("[::1]:1", []),
+    ],
+)
+def test_only_this_machine_is_served_in_the_open(listen: str, options: list[str]) -> None:
+    """Unless somebody says so in so many words."""
+    config = load_config([*STORE, "--listen", listen, *options], {})
+    assert (config.tls is None) == ("--tls-cert" not in options)
+
+
 def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
     """`--check-config` shows the settings in the form of the file."""
     options = ["--max-transaction-age", "90s", "--advertise", "h:5", "--accept-clock"]
+    options += ["--tls-cert", "c.pem", "--tls-client-ca", "a.pem", "--insecure"]
     config = load_config([*STORE, *options], {})
     file = tmp_path / "tso.toml"
     file.write_text(config.as_toml())
@@ -81,6 +98,15 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         ([*STORE, "--max-transaction-age", "0s"], "'0s' is no duration"),
         ([*STORE, "--config", "/nowhere/at.all"], "/nowhere/at.all"),
         (["--store", "null:", "--listen", "0.0.0.0:1"], "persists nothing"),
+        ([*STORE, "--listen", "0.0.0.0:1"], "say --insecure"),
+        ([*STORE, "--listen", "[::]:1"], "say --insecure"),
+        ([*STORE, "--listen", "tso.example:1"], "--tls-cert and --tls-client-ca"),
+        ([*STORE, "--tls-key", "key.pem"], "--tls-key says nothing without --tls-cert"),
+        ([*STORE, "--tls-client-ca", "ca.pem"], "--tls-client-ca says nothing without --tls-cert"),
+        (
+            [*STORE, "--tls-cert", "c.pem", "--tls-roles", "r.toml"],
+            "--tls-roles says nothing without --tls-client-ca",
+        ),
         (["--store", "memory:"], "no client could open it"),
         (["--store", "hbase+thrift2://gw?pool_size=0"], "pool_size='0' must be 1 or more"),
         (["--store", "hbase+thrift2://"], "is no gateway"),

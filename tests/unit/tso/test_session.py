@@ -11,16 +11,20 @@ from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.frames import decode_request, decode_response, frame, frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
+    ALL_ROLES,
     CommitRequest,
     CommitResponse,
     Feature,
+    FenceRequest,
     HandshakeRequest,
     HandshakeResponse,
     InvalidateRequest,
     PeerCapabilities,
+    Role,
     TimestampRequest,
     TimestampResponse,
 )
+from tso.core.events import Question
 from tso.session import MAX_SHORT_REQUEST_BYTES, Session
 
 OURS = PeerCapabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
@@ -119,3 +123,58 @@ def test_any_bytes_are_understood_or_refused(data: bytes, *, is_open: bool) -> N
         session.receive(data)
     except RemoteProtocolError:
         return
+
+
+# -- certificates ----------------------------------------------------------------------------------
+
+
+def named(name: str, roles: Role, client: int | None = 7) -> tuple[Session, PeerCapabilities]:
+    """Return the session of whoever showed a certificate of `name`, and what it was told."""
+    session = Session(OURS)
+    session.identify(name, roles)
+    hello = HandshakeRequest(PeerCapabilities(int(ALL_FEATURES), client=client))
+    answer = decode_response(session.receive(frame_request(hello))[0][4:])
+    assert isinstance(answer, HandshakeResponse)
+    assert answer.capabilities is not None
+    return session, answer.capabilities
+
+
+def test_whoever_shows_a_certificate_is_told_its_roles() -> None:
+    """So that a client refuses by itself, with words, what we could only hang up on."""
+    assert named("etl", Role.TRANSACTIONS)[1].roles == 1
+    assert named("root", ALL_ROLES)[1].roles == 7
+    assert named("nobody", Role.NONE)[1].roles == 0
+    assert named("etl", Role.TRANSACTIONS)[1].features == ALL_FEATURES & ~Feature.INVALIDATE
+    assert named("root", ALL_ROLES)[1].features == ALL_FEATURES
+
+
+@pytest.mark.parametrize(
+    ("role", "request_"),
+    [
+        (Role.TRANSACTIONS, TimestampRequest()),
+        (Role.TRANSACTIONS, CommitRequest(Timestamp(50), (CellId(1),))),
+        (Role.FENCES, FenceRequest(TableId(1))),
+        (Role.INVALIDATION, InvalidateRequest(Timestamp(50))),
+    ],
+)
+def test_each_request_needs_its_role(role: Role, request_: Question) -> None:
+    """With every other role it is not executed."""
+    session, _ = named("etl", role)
+    assert session.receive(frame_request(request_)) == (b"", [request_])
+    session, _ = named("etl", ALL_ROLES & ~role)
+    with pytest.raises(RemoteProtocolError, match="from 'etl', whose roles are"):
+        session.receive(frame_request(request_))
+
+
+def test_a_name_is_nobody_else_whatever_it_says() -> None:
+    """And the same again when it comes back; connections of one name are told apart as before."""
+    owner = named("etl", ALL_ROLES)[0].client
+    assert named("etl", ALL_ROLES)[0].client == owner
+    others = {
+        named("root", ALL_ROLES)[0].client,
+        named("etl", ALL_ROLES, client=8)[0].client,
+        named("etl", ALL_ROLES, client=None)[0].client,
+        opened(ALL_FEATURES).client,
+    }
+    assert len(others | {owner, 7}) == 6
+    assert all(0 < one < 2**63 for one in others - {0})

@@ -60,6 +60,16 @@ final class OracleClients {
     configuration.setConflictAnalysisLevel(
         ConflictDetectionLevel.valueOf(request.text("level", "CELL")));
     configuration.setPostCommitMode(PostCommitMode.valueOf(request.text("post_commit", "SYNC")));
+    String trusted = request.text("trust_store", "");
+    if (!trusted.isEmpty()) {
+      configuration.setTlsEnabled(true);
+      configuration.setTrustStoreLocation(trusted);
+      configuration.setTrustStoreType("PKCS12");
+      configuration.setTrustStorePassword(request.text("password"));
+      configuration.setKeyStoreLocation(request.text("key_store"));
+      configuration.setKeyStoreType("PKCS12");
+      configuration.setKeyStorePassword(request.text("password"));
+    }
     return configuration;
   }
 

@@ -1,0 +1,89 @@
+"""TLS without sockets: what arrived goes in, the conversation comes out, and the same back.
+
+Both ends use it.  The oracle keeps its bounds on connections and its limits of time that way, which
+begin before the TLS handshake and not after it; a client's threads may read and write at once,
+which a TLS socket of the standard library does not stand.
+
+Not safe to share among threads: whoever shares it takes a lock.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from typing import Final, cast
+
+_PART_BYTES: Final = 64 * 1024
+
+
+class TlsStream:
+    """One end of a TLS connection."""
+
+    def __init__(
+        self, context: ssl.SSLContext, *, server_side: bool = False, server_name: str | None = None
+    ) -> None:
+        """Be a server, or a client of the server that has the certificate of `server_name`."""
+        self.is_over = False
+        """Whether the other end said that it sends nothing any more."""
+        self.is_open = False
+        """Whether the TLS handshake is done."""
+        self._arrived = ssl.MemoryBIO()
+        self._leaving = ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(
+            self._arrived, self._leaving, server_side=server_side, server_hostname=server_name
+        )
+
+    def start(self) -> None:
+        """Begin the handshake: a client speaks first."""
+        self._shake_hands()
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what arrived, and return what it says: nothing while a record is incomplete.
+
+        There may be something `to_send` afterwards, also after an error: the reason of it.
+
+        Raises:
+            ssl.SSLError: this is no TLS, or not with somebody to be trusted.
+        """
+        self._arrived.write(data)
+        if not self.is_open and not self._shake_hands():
+            return b""
+        said = bytearray()
+        try:
+            while part := self._ssl.read(_PART_BYTES):
+                said += part
+        except ssl.SSLWantReadError:
+            return bytes(said)
+        except ssl.SSLZeroReturnError:
+            pass
+        self.is_over = True
+        return bytes(said)
+
+    def seal(self, data: bytes | memoryview) -> None:
+        """Encrypt what is to be said; it is `to_send` then."""
+        self._ssl.write(data)
+
+    def to_send(self) -> bytes:
+        """Return what must be sent now, and forget it."""
+        return self._leaving.read()
+
+    def peer_name(self) -> str | None:
+        """Return the common name in the other end's verified certificate; None without any.
+
+        A certificate without a common name goes by its whole subject.
+        """
+        certificate = self._ssl.getpeercert()
+        if not certificate:
+            return None
+        groups = cast("Iterable[Iterable[tuple[str, str]]]", certificate.get("subject", ()))
+        subject = [pair for group in groups for pair in group]
+        names = [value for key, value in subject if key == "commonName"]
+        return names[-1] if names else ",".join(f"{key}={value}" for key, value in subject)
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self.is_open = True
+        return True

@@ -1,0 +1,277 @@
+"""The oracle over TLS: who is let in, who is told apart from whom, and what each may ask."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import omidpy
+from omidpy.errors import ConfigError, OmidError, OracleUnavailable, RemoteProtocolError
+from omidpy.model import CellId, TableId
+from omidpy.oracle.base import CommitGranted
+from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.tls import ClientTls
+from omidpy.wire.frames import frame_request
+from omidpy.wire.messages import FenceRequest, HandshakeRequest, PeerCapabilities
+from tests.machines.processes import ServerProcess, tso_server
+from tests.machines.tls import Authority
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where all certificates are."""
+    return tmp_path_factory.mktemp("tls")
+
+
+@pytest.fixture(scope="module")
+def authority(folder: Path) -> Authority:
+    """Make the authority that clients and server trust."""
+    return Authority(folder)
+
+
+@pytest.fixture(scope="module")
+def cert(authority: Authority) -> Path:
+    """Return the server's certificate."""
+    return authority.issue("server")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the address of a store that does not exist yet."""
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def server(url: str, cert: Path) -> Iterator[ServerProcess]:
+    """Run a server that lets everybody in who trusts it."""
+    with tso_server(url, "--tls-cert", str(cert)) as server:
+        yield server
+
+
+@pytest.fixture
+def strict(url: str, cert: Path, authority: Authority, tmp_path: Path) -> Iterator[ServerProcess]:
+    """Run a server that wants certificates, with a file of roles."""
+    roles = tmp_path / "roles.toml"
+    roles.write_text('etl = ["transactions"]\nroot = ["admin"]\n"*" = ["invalidation"]\n')
+    options = ["--tls-cert", str(cert), "--tls-client-ca", str(authority.ca)]
+    with tso_server(url, *options, "--tls-roles", str(roles)) as server:
+        yield server
+
+
+def oracle_of(
+    server: ServerProcess, authority: Authority, name: str | None = None, client: int | None = None
+) -> TcpOracle:
+    """Return a client with the certificate of `name`, or without any."""
+    cert = None if name is None else str(authority.issue(name))
+    tls = ClientTls(ca=str(authority.ca), cert=cert)
+    return TcpOracle(server.address, reconnect_budget_s=0, client=client, tls=tls)
+
+
+def begin(server: ServerProcess, authority: Authority) -> None:
+    """Connect and ask for a timestamp."""
+    with closing(oracle_of(server, authority)) as oracle:
+        oracle.begin()
+
+
+# -- a conversation --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["{address}", "store:"])
+def test_transactions_run_over_tls(
+    server: ServerProcess, authority: Authority, url: str, place: str
+) -> None:
+    """By threads that ask at once, through one connection, by its address or the lease's."""
+    tso = place.format(address=server.address) + f"?tls=true&ca={authority.ca}"
+    with omidpy.connect(url, tso=tso) as tm:
+        tm.create_table("t", families=["f"])
+
+        def write(number: int) -> None:
+            for count in range(20):
+                with tm.begin() as tx:
+                    tx.table("t").put(b"%d/%d" % (number, count), {b"f:q": b"v"})
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with tm.begin() as tx:
+            assert len(list(tx.table("t").scan())) == 160
+
+
+def test_a_commit_longer_than_every_buffer_arrives(
+    server: ServerProcess, authority: Authority
+) -> None:
+    """A megabyte waits for the kernel in the middle of a record, while answers come in."""
+    with closing(oracle_of(server, authority)) as oracle:
+        start_ts = oracle.begin().start_ts
+        verdict = oracle.commit(start_ts, [CellId(number) for number in range(100_000)], [])
+        assert isinstance(verdict, CommitGranted)
+
+
+def test_a_connection_that_the_oracle_ended_is_noticed_before_a_commit(
+    server: ServerProcess, authority: Authority
+) -> None:
+    """So that a commit is not sent into the void, and its outcome is not in doubt."""
+    with closing(oracle_of(server, authority)) as oracle:
+        start_ts = oracle.begin().start_ts
+        assert server.terminate() == 0
+        with pytest.raises(OracleUnavailable, match="closed the idle connection") as caught:
+            oracle.commit(start_ts, [CellId(1)], [])
+        assert caught.value.retryable
+
+
+# -- who is let in ---------------------------------------------------------------------------------
+
+
+def test_a_client_without_tls_is_told(server: ServerProcess, url: str) -> None:
+    """What to write behind the address; the server says what it saw."""
+    with pytest.raises(OmidError) as caught:
+        omidpy.connect(url, tso=server.address)
+    assert isinstance(caught.value, RemoteProtocolError | OracleUnavailable)
+    server.wait_for("^connection-closed .*TLS failed")
+
+
+def test_a_server_without_tls_is_told_apart(url: str, authority: Authority) -> None:
+    """Nothing is said to somebody who cannot show who they are."""
+    with (
+        tso_server(url) as plain,
+        closing(oracle_of(plain, authority)) as oracle,
+        pytest.raises((ConfigError, OracleUnavailable)),
+    ):
+        oracle.begin()
+
+
+def test_a_stranger_is_not_believed(
+    server: ServerProcess, url: str, tmp_path: Path, authority: Authority
+) -> None:
+    """Neither one whose authority is unknown, nor one whose name is another."""
+    other = Authority(tmp_path, "stranger")
+    with pytest.raises(ConfigError, match=r"not trusted: .*ca=FILE"):
+        omidpy.connect(url, tso=f"{server.address}?tls=true&ca={other.ca}")
+    port = parse_address(server.address)[1]
+    tso = f"localhost:{port}?tls=true&ca={authority.ca}"
+    with pytest.raises(ConfigError, match=r"Hostname mismatch.*name=NAME"):
+        omidpy.connect(url, tso=tso)
+    omidpy.connect(url, tso=f"{tso}&name=127.0.0.1").close()
+
+
+def test_a_certificate_is_asked_for(
+    strict: ServerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    """None, and one that another authority signed, are refused with the remedy."""
+    with (
+        closing(oracle_of(strict, authority)) as oracle,
+        pytest.raises(ConfigError, match=r"does not accept our certificate.*cert=FILE"),
+    ):
+        oracle.begin()
+    forged = str(Authority(tmp_path, "stranger").issue("etl"))
+    tls = ClientTls(ca=str(authority.ca), cert=forged)
+    with (
+        closing(TcpOracle(strict.address, reconnect_budget_s=0, tls=tls)) as oracle,
+        pytest.raises(ConfigError, match="does not accept our certificate"),
+    ):
+        oracle.begin()
+
+
+# -- what each may ask -----------------------------------------------------------------------------
+
+
+def test_each_name_has_its_roles(strict: ServerProcess, authority: Authority) -> None:
+    """The client says which one is missing, before it asks."""
+    with closing(oracle_of(strict, authority, "etl")) as etl:
+        start_ts = etl.begin().start_ts
+        assert isinstance(etl.commit(start_ts, [CellId(1)], []), CommitGranted)
+        with pytest.raises(ConfigError, match=r"roles transactions, and this needs fences"):
+            etl.fence(TableId(1))
+        with pytest.raises(ConfigError, match="this needs invalidation"):
+            etl.invalidate(start_ts)
+    with closing(oracle_of(strict, authority, "root")) as root:
+        assert root.fence(TableId(1)) > start_ts
+        root.invalidate(root.begin().start_ts)
+    with closing(oracle_of(strict, authority, "somebody")) as other:
+        assert isinstance(other.invalidate(start_ts), CommitGranted)
+        with pytest.raises(ConfigError, match="roles invalidation, and this needs transactions"):
+            other.begin()
+
+
+def test_a_client_that_asks_all_the_same_is_hung_up_on(
+    strict: ServerProcess, authority: Authority
+) -> None:
+    """Whatever it says of itself; the log names it."""
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    context.load_cert_chain(authority.issue("etl"))
+    with (
+        socket.create_connection(parse_address(strict.address), timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as raw,
+    ):
+        fence = frame_request(FenceRequest(TableId(1)))
+        raw.sendall(frame_request(HandshakeRequest(PeerCapabilities(7))) + fence)
+        assert raw.recv(4) == b""
+    strict.wait_for("^connection-closed .*FenceRequest from 'etl'")
+
+
+def test_what_one_name_began_no_other_commits(strict: ServerProcess, authority: Authority) -> None:
+    """Not even one that knows the number by which the client calls itself."""
+    with (
+        closing(oracle_of(strict, authority, "etl", client=7)) as etl,
+        closing(oracle_of(strict, authority, "root", client=7)) as root,
+    ):
+        start_ts = etl.begin().start_ts
+        with pytest.raises(OracleUnavailable):
+            root.commit(start_ts, [CellId(2)], [])
+        assert isinstance(etl.commit(start_ts, [CellId(1)], []), CommitGranted)
+
+
+# -- a daemon's life -------------------------------------------------------------------------------
+
+
+def test_certificates_are_read_again_on_sighup(
+    url: str, folder: Path, authority: Authority, tmp_path: Path
+) -> None:
+    """One that does not fit is told of and leaves the old one in force."""
+    other = Authority(tmp_path, "successor")
+    file = tmp_path / "server.pem"
+    file.write_bytes(authority.issue("old").read_bytes())
+    with tso_server(url, "--tls-cert", str(file)) as server:
+        begin(server, authority)
+        file.write_text("nonsense")
+        server.process.send_signal(signal.SIGHUP)
+        assert "--tls-cert" in server.wait_for("^tls-not-reloaded")
+        begin(server, authority)
+        file.write_bytes(other.issue("new").read_bytes())
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("^tls-reloaded")
+        begin(server, other)
+        with pytest.raises(ConfigError, match="not trusted"):
+            begin(server, authority)
+
+
+def test_files_that_do_not_fit_stop_the_start(url: str, cert: Path, tmp_path: Path) -> None:
+    """With the flag, the file, and what it should hold."""
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("nonsense")
+    roles = tmp_path / "roles.toml"
+    roles.write_text('etl = ["everything"]')
+    for options, message in (
+        (["--tls-cert", str(nonsense)], "name PEM files"),
+        (["--tls-cert", "/nowhere"], "--tls-cert '/nowhere'"),
+        (["--tls-cert", str(cert), "--tls-client-ca", str(nonsense)], "name a PEM file"),
+        (
+            ["--tls-cert", str(cert), "--tls-client-ca", str(cert), "--tls-roles", str(roles)],
+            "which is no list of transactions, fences, invalidation, admin",
+        ),
+    ):
+        with tso_server(url, *options, "--check-config") as server:
+            assert server.wait() == 2
+            assert re.search(re.escape(message), server.log), server.log

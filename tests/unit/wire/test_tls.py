@@ -1,0 +1,107 @@
+"""Two ends of TLS without a network between them: bytes cut anywhere, strangers, and the end."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from omidpy.wire.tls import TlsStream
+from tests.machines.tls import Authority
+from tso.tls import ServerTls, TlsSettings
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Make an authority that both ends trust."""
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server_context(authority: Authority) -> ssl.SSLContext:
+    """Return what `tso-server` uses."""
+    cert = str(authority.issue("server"))
+    return ServerTls(TlsSettings(cert, client_ca=str(authority.ca))).context
+
+
+def client_end(authority: Authority, cert: Path) -> TlsStream:
+    """Return a client's end that has spoken."""
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    context.load_cert_chain(cert)
+    end = TlsStream(context, server_name="127.0.0.1")
+    end.start()
+    return end
+
+
+def carry(sender: TlsStream, receiver: TlsStream, *, part: int) -> bytes:
+    """Bring what one end has to send to the other in parts; return what it says there."""
+    sent = sender.to_send()
+    return b"".join(receiver.receive(sent[i : i + part]) for i in range(0, len(sent), part))
+
+
+def opened(authority: Authority, context: ssl.SSLContext, part: int) -> tuple[TlsStream, TlsStream]:
+    """Return two ends that have shaken hands."""
+    client = client_end(authority, authority.issue("etl"))
+    server = TlsStream(context, server_side=True)
+    while not (client.is_open and server.is_open):
+        assert carry(client, server, part=part) == b""
+        assert carry(server, client, part=part) == b""
+    return client, server
+
+
+@pytest.mark.parametrize("part", [1, 7, 100_000])
+def test_what_one_end_says_the_other_hears(
+    authority: Authority, server_context: ssl.SSLContext, part: int
+) -> None:
+    """However the network cuts it, and longer than one record."""
+    client, server = opened(authority, server_context, part)
+    said = bytes(range(256)) * 200
+    client.seal(said)
+    assert carry(client, server, part=part) == said
+    server.seal(b"one")
+    server.seal(memoryview(b"two"))
+    assert carry(server, client, part=part) == b"onetwo"
+    assert client.to_send() == server.to_send() == b""
+
+
+def test_a_name_is_what_the_authority_signed(
+    authority: Authority, server_context: ssl.SSLContext
+) -> None:
+    """Each end knows the other's."""
+    client, server = opened(authority, server_context, 1000)
+    assert server.peer_name() == "etl"
+    assert client.peer_name() == "server"
+
+
+def test_the_end_is_told_from_silence(authority: Authority, server_context: ssl.SSLContext) -> None:
+    """What came before it is still said."""
+    client, server = opened(authority, server_context, 1000)
+    client.seal(b"last")
+    with pytest.raises(ssl.SSLWantReadError):
+        client._ssl.unwrap()
+    assert not server.is_over
+    assert carry(client, server, part=1000) == b"last"
+    assert server.is_over
+
+
+def test_bytes_that_are_no_tls_are_an_error(
+    authority: Authority, server_context: ssl.SSLContext
+) -> None:
+    """Before the handshake, and in the middle of the conversation."""
+    with pytest.raises(ssl.SSLError):
+        TlsStream(server_context, server_side=True).receive(b"\0\0\0\x04\x1a\x02\x0a\0")
+    client, server = opened(authority, server_context, 1000)
+    client.seal(b"true")
+    sealed = bytearray(client.to_send())
+    sealed[-1] ^= 1
+    with pytest.raises(ssl.SSLError):
+        server.receive(bytes(sealed))
+
+
+def test_old_versions_and_resumed_sessions_are_not_spoken(server_context: ssl.SSLContext) -> None:
+    """A session that is resumed would bring yesterday's certificate."""
+    assert server_context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert server_context.options & ssl.OP_NO_TICKET
+    assert server_context.options & ssl.OP_NO_RENEGOTIATION
+    assert server_context.num_tickets == 0
