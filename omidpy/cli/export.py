@@ -185,10 +185,60 @@ def replay(
     with opened_queue(store, tso, queue) as opened:
         opened.replay(when)
         waiting = opened.lag().entries
-    if as_json:
-        print_json({"queue": queue, "entries": waiting})
-    else:
-        say(f"{waiting} entries of {queue} are to be delivered")
+    _answer(
+        {"queue": queue, "entries": waiting},
+        f"{waiting} entries of {queue} are to be delivered",
+        as_json=as_json,
+    )
+
+
+@app.command()
+def rebucket(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    buckets: Annotated[int, typer.Option(metavar="N", help="How many it is to have.")],
+    wait: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Wait so long for exporters; without it, for ever."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a queue another number of buckets; exporters must run, and each key keeps its order."""
+    with opened_queue(store, tso, queue) as opened:
+        opened.rebucket(buckets, wait_s=None if wait is None else seconds("--wait", wait))
+        found = opened.buckets
+    _answer(
+        {"queue": queue, "buckets": found},
+        f"the queue {queue} has {found} buckets",
+        as_json=as_json,
+    )
+
+
+@app.command()
+def ack(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    commit_ts: Annotated[
+        int, typer.Option(metavar="TS", help="Of the transaction, as `peek` shows it.")
+    ],
+    ordinal: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Of one of its entries; without it, all of them."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count entries as delivered that somebody has brought there by hand."""
+    with opened_queue(store, tso, queue) as opened:
+        count = opened.acknowledge(commit_ts, ordinal)
+    _answer(
+        {"queue": queue, "acknowledged": count},
+        f"{count} entries of {queue} count as delivered",
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -206,12 +256,12 @@ def drop(
         waiting = opened.lag().entries
         if apply:
             opened.drop()
-    if as_json:
-        print_json({"queue": queue, "applied": apply, "entries": waiting})
-        return
-    say(f"{'dropped' if apply else 'would drop'} {queue}, and {waiting} entries that wait")
-    if not apply:
-        say("nothing was changed; add --apply")
+    done = "dropped" if apply else "would drop"
+    _answer(
+        {"queue": queue, "applied": apply, "entries": waiting},
+        f"{done} {queue}, and {waiting} entries that wait",
+        as_json=as_json,
+    )
 
 
 Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Of this key alone.")]
@@ -250,10 +300,11 @@ def retry(
     chosen = _key(key, key_hex)
     with opened_queue(store, tso, queue) as opened:
         count = opened.dead_letters().retry(chosen)
-    if as_json:
-        print_json({"queue": queue, "retried": count})
-    else:
-        say(f"{count} dead letters of {queue} are tried again")
+    _answer(
+        {"queue": queue, "retried": count},
+        f"{count} dead letters of {queue} are tried again",
+        as_json=as_json,
+    )
 
 
 @dlq.command("drop")
@@ -277,17 +328,27 @@ def drop_letters(
             count = sum(
                 one.state == "poison" and (chosen is None or one.key == chosen) for one in letters
             )
-    if as_json:
-        print_json({"queue": queue, "applied": apply, "dropped": count})
-        return
-    say(f"{'gave up' if apply else 'would give up'} {count} dead letters of {queue}")
-    if not apply:
-        say("nothing was changed; add --apply")
+    done = "gave up" if apply else "would give up"
+    _answer(
+        {"queue": queue, "applied": apply, "dropped": count},
+        f"{done} {count} dead letters of {queue}",
+        as_json=as_json,
+    )
 
 
 app.command()(run)
 app.command()(once)
 app.add_typer(dlq, name="dlq")
+
+
+def _answer(document: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Say what was done, or would be."""
+    if as_json:
+        print_json(document)
+        return
+    say(text)
+    if not document.get("applied", True):
+        say("nothing was changed; add --apply")
 
 
 def _key(text: str | None, hexadecimal: str | None) -> bytes | None:

@@ -16,7 +16,7 @@ import pytest
 
 import omidpy
 from omidpy.cli import main
-from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue import ExportQueue, rebucketing
 from tests.machines.documents import environment
 from tests.machines.processes import tso_server
 from tests.machines.waiting import wait_for
@@ -194,3 +194,36 @@ def test_a_daemon_delivers_until_it_is_told_to_stop(
             daemon.stderr.close()
         with omidpy.connect(url, server.address) as tm:
             assert {one.owner for one in ExportQueue.open(tm, "q").lag().buckets} == {None}
+
+
+def test_a_queue_gets_other_buckets_and_says_how_many(
+    cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits in the old ones leaves first; without exporters the verb waits no longer."""
+    monkeypatch.setattr(rebucketing, "SETTLE_S", 0.1)  # nobody else adds to this queue
+    cli("create", "q", "--buckets", "2")
+    assert cli("rebucket", "q", "--buckets", "2")[1] == "the queue q has 2 buckets\n"
+    add(url, (b"a", 1))
+    code, _, err = cli("rebucket", "q", "--buckets", "3", "--wait", "10ms")
+    assert code == 1
+    assert "has not got 3 buckets yet" in err
+    cli("once", "q", "--to", "jsonl:out")
+    out = cli("rebucket", "q", "--buckets", "3", "--json")[1]
+    assert json.loads(out) == {"queue": "q", "buckets": 3}
+    add(url, (b"a", 2))
+    assert cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")[1].startswith("2\n")
+
+
+def test_entries_that_were_brought_by_hand_are_acknowledged(cli: Cli, url: str) -> None:
+    """All of a transaction, or one of them; others stay."""
+    cli("create", "q", "--buckets", "1")
+    add(url, (b"a", 1), (b"b", 2), (b"c", 3))
+    add(url, (b"a", 4))
+    commit_ts = str(json.loads(cli("peek", "q", "--json")[1])[0]["commit_ts"])
+    out = cli("ack", "q", "--commit-ts", commit_ts, "--ordinal", "1")[1]
+    assert out == "1 entries of q count as delivered\n"
+    assert [one["value"] for one in json.loads(cli("peek", "q", "--json")[1])] == [1, 3, 4]
+    out = cli("ack", "q", "--commit-ts", commit_ts, "--json")[1]
+    assert json.loads(out) == {"queue": "q", "acknowledged": 2}
+    assert cli("ack", "q", "--commit-ts", commit_ts)[1].startswith("0 entries")
+    assert cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")[1].startswith("4\n")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +14,10 @@ import pytest
 
 from omidpy.connect import connect
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue import ExportQueue, rebucketing
+from omidpy.recipes.export_queue import queue as queue_module
 from tests.machines.export_processes import QUEUE, Work, lines, run, start
+from tests.machines.export_queues import Collector
 from tests.machines.processes import tso_server
 from tests.machines.waiting import wait_for
 
@@ -106,3 +110,48 @@ def test_an_owner_that_is_stopped_past_its_lease_is_refused_by_its_fence(
     assert queue.lag().entries == 0
     assert not run(work)
     assert lines(work.file) == found
+
+
+def test_buckets_change_under_load_from_four_to_seven(
+    work: Work, tm: TransactionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While threads add and exporters of two processes deliver; each key keeps its order."""
+    monkeypatch.setattr(queue_module, "DEFINITION_AGE_S", 0.1)
+    monkeypatch.setattr(rebucketing, "SETTLE_S", 0.5)
+    queue = ExportQueue.create(tm, QUEUE, buckets=4)
+    is_over = threading.Event()
+    added: list[int] = []
+    numbers = itertools.count()
+
+    def add() -> None:
+        while not is_over.is_set():
+            for attempt in tm.attempts(budget_s=60):
+                with attempt as tx:
+                    number = next(numbers)
+                    queue.add(tx, b"%d" % (number % 11), number)
+            added.append(number)
+
+    sink = Collector()
+    runners = [queue.runner(sink, workers=2, max_poll_s=0.05, lease_s=1.0) for _ in range(2)]
+    exporting = [threading.Thread(target=runner.run) for runner in runners]
+    adding = [threading.Thread(target=add) for _ in range(3)]
+    for thread in (*exporting, *adding):
+        thread.start()
+    wait_for(lambda: len(sink.entries) > 20, 60)
+    queue.rebucket(7, wait_s=60)
+    before = len(added)
+    wait_for(lambda: len(added) > before + 20, 60)
+    is_over.set()
+    for thread in adding:
+        thread.join()
+    wait_for(lambda: set(sink.values) >= set(added), 60)
+    for runner in runners:
+        runner.stop()
+    for thread in exporting:
+        thread.join()
+    assert queue.buckets == 7
+    assert queue.lag().entries == 0
+    assert set(sink.values) == set(added)
+    for key in {entry.key for entry in sink.entries}:
+        new = list(dict.fromkeys(entry.seq for entry in sink.entries if entry.key == key))
+        assert new == sorted(new)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from compactor.local import compact
 from compactor.options import Options
+from omidpy.errors import NoSuchQueue, QueueFull, TransactionAborted
 from omidpy.facts.commit_table import CommitTable
-from omidpy.recipes.export_queue import Batch, TransactionalExporter
+from omidpy.model import TransactionStatus
+from omidpy.recipes.export_queue import Batch, ExportQueue, TransactionalExporter
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.state import DEFINITION_AGE_S
 from tests.machines.clients import TABLE as USERS_TABLE
-from tests.machines.export_queues import STEPS, Scene
+from tests.machines.export_queues import QUEUE, STEPS, Scene
+from tests.machines.export_rebucketing import STEPS as REBUCKETING_STEPS
+from tests.machines.export_rebucketing import Rebucketing
 
 ALL_AT_ONCE: Final = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)
 
@@ -165,6 +171,37 @@ def a_window_waits_for_what_overlaps() -> None:
     assert taken == [300, 500, 1000]
 
 
+def new_buckets_keep_the_order_of_each_key() -> None:
+    """X7: whoever still adds to the old ones, and however late it commits."""
+    for slow_commits_after in range(len(REBUCKETING_STEPS)):
+        scene = Scene(buckets=4)
+        other = ExportQueue.open(scene.tm, QUEUE)
+        slow = scene.tm.begin()
+        other.add(slow, b"k", "slow")
+        rebucketing = Rebucketing(scene, 7)
+        scene.add("old")
+        for step in range(len(REBUCKETING_STEPS)):
+            while rebucketing.reason:
+                scene.export()
+            rebucketing.take()
+            scene.clock.advance(DEFINITION_AGE_S)
+            try:
+                scene.add(step)
+            except QueueFull:
+                assert step < 2, "the new buckets are open"
+            except NoSuchQueue as error:
+                raise AssertionError("an adder sticks to the old buckets") from error
+            if step == slow_commits_after:
+                with suppress(TransactionAborted):
+                    slow.commit()
+        scene.export()
+        seqs = [entry.seq for entry in scene.sink.entries]
+        assert seqs == sorted(set(seqs)), (slow_commits_after, scene.sink.values)
+        assert {"old", 2, 3, 4} <= set(scene.sink.values), scene.sink.values
+        assert (slow.status == TransactionStatus.COMMITTED) == ("slow" in scene.sink.values)
+        assert scene.queue.lag().entries == 0
+
+
 def two_additions_are_two_entries() -> None:
     """X3: of one key, in one transaction."""
     scene = Scene()
@@ -182,4 +219,5 @@ CHECKS: Final = (
     two_owners_move_one_cursor,
     into_the_same_store_exactly_once,
     an_entry_outlives_the_pruning_of_its_commit,
+    new_buckets_keep_the_order_of_each_key,
 )

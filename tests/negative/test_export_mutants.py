@@ -5,9 +5,11 @@ The same checks run on queues as they are and pass (`tests/unit/recipes/test_exp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from compactor import ownership
@@ -15,11 +17,11 @@ from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
-from omidpy.recipes.export_queue import acknowledgement, delivery
+from omidpy.recipes.export_queue import acknowledgement, delivery, queue, rebucketing
 from omidpy.recipes.export_queue.delivery import Delivery
 from omidpy.recipes.export_queue.exporter import Batch
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
-from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw
+from omidpy.recipes.export_queue.state import BucketRows, BucketState, Definition, Raw
 from omidpy.recipes.export_queue.view import View
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
 from omidpy.tx.ordinals import Ordinals
@@ -143,9 +145,43 @@ def gives_out_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ordinals, "take", lambda _: bytes(4))
 
 
+def opens_the_new_buckets_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X7: adders go on without a pause, some to the old buckets and some to the new."""
+    of_adders = Definition.of_adders
+
+    def at_once(self: Definition) -> Definition | None:
+        new = self.successor
+        opened = None if new is None else msgspec.structs.replace(new, is_open=True)
+        return of_adders(msgspec.structs.replace(self, successor=opened))
+
+    monkeypatch.setattr(Definition, "of_adders", at_once)
+
+
+def changes_buckets_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X7: whoever is slow still commits into the old buckets."""
+    monkeypatch.setattr(TransactionManager, "fence", lambda _, table: len(table))
+
+
+def forgets_what_waits_in_the_old_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X7: switches as soon as the new buckets are open."""
+    monkeypatch.setattr(rebucketing, "_waiting", lambda *_: "")
+
+
+def adds_by_what_it_once_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X7: an adder never looks again which buckets there are."""
+    monkeypatch.setattr(queue, "DEFINITION_AGE_S", math.inf)
+
+
 @pytest.mark.parametrize(
     ("variant", "check"),
     [
+        (opens_the_new_buckets_at_once, export_checks.new_buckets_keep_the_order_of_each_key),
+        (changes_buckets_without_a_fence, export_checks.new_buckets_keep_the_order_of_each_key),
+        (
+            forgets_what_waits_in_the_old_buckets,
+            export_checks.new_buckets_keep_the_order_of_each_key,
+        ),
+        (adds_by_what_it_once_read, export_checks.new_buckets_keep_the_order_of_each_key),
         (gives_out_one_number, export_checks.two_additions_are_two_entries),
         (removes_by_range, export_checks.an_entry_under_way_survives_what_is_removed_around_it),
         (snapshot_first, export_checks.a_commit_between_watermark_and_snapshot_is_not_lost),

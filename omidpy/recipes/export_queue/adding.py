@@ -104,7 +104,7 @@ class Limit:
     def _fresh(self) -> Gauge | None:
         now_s = self._clock.monotonic_s()
         if self._read_s is None or now_s - self._read_s >= GAUGE_AGE_S:
-            row = self._places.gauge(self._definition.number)
+            row = self._places.gauge(self._definition.made)
             raw = self._control.read(row)
             self._gauge = None if raw is None else decode_document(raw, Gauge, row=row)
             self._read_s = now_s

@@ -52,6 +52,8 @@ class Lag:
         oldest_age_s: How long ago that is; 0 if none waits, None where timestamps only count.
         dead_letters: How many were set aside.
         buckets: The same by bucket.
+        in_new_buckets: How many of the entries wait in the buckets that the queue is about to have,
+            and that are not exported yet.
     """
 
     entries: int
@@ -59,23 +61,36 @@ class Lag:
     oldest_age_s: float | None
     dead_letters: int
     buckets: tuple[BucketLag, ...]
+    in_new_buckets: int = 0
 
 
 def measure(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
     """Count what waits, and note it for those who add (`adding.py`)."""
-    states = BucketRows(tm.session.control, places, definition).read()
-    view = View(tm, table_name(places.queue_id, definition.number))
-    buckets = tuple(_of_bucket(view, raw) for raw in states)
-    entries = sum(one.entries for one in buckets)
-    waiting = [one.oldest_commit_ts for one in buckets if one.oldest_commit_ts is not None]
+    view, buckets = _of_buckets(tm, places, definition)
+    new: tuple[BucketLag, ...] = ()
+    adding = definition.of_adders()
+    if adding is not None and adding is not definition:
+        view, new = _of_buckets(tm, places, adding)
+    in_new = sum(one.entries for one in new)
+    entries = sum(one.entries for one in buckets) + in_new
+    waiting = [one.oldest_commit_ts for one in (*buckets, *new) if one.oldest_commit_ts is not None]
     oldest_ts = min(waiting, default=None)
     gauge = Gauge(entries, oldest_ts, view.start_ts)
-    tm.session.control.write(places.gauge(definition.number), encode_document(gauge))
+    tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
     age_s: float | None = 0.0
     if oldest_ts is not None:
         is_time = oldest_ts >= FIRST_WORLD_TIMESTAMP
         age_s = (view.start_ts - oldest_ts) / NS_PER_S if is_time else None
-    return Lag(entries, oldest_ts, age_s, sum(one.dead_letters for one in buckets), buckets)
+    dead = sum(one.dead_letters for one in buckets)
+    return Lag(entries, oldest_ts, age_s, dead, buckets, in_new)
+
+
+def _of_buckets(
+    tm: TransactionManager, places: Places, definition: Definition
+) -> tuple[View, tuple[BucketLag, ...]]:
+    states = BucketRows(tm.session.control, places, definition).read()
+    view = View(tm, table_name(places.queue_id, definition.number))
+    return view, tuple(_of_bucket(view, raw) for raw in states)
 
 
 def measure_roughly(tm: TransactionManager, places: Places, definition: Definition) -> None:
@@ -100,7 +115,7 @@ def measure_roughly(tm: TransactionManager, places: Places, definition: Definiti
         if oldest_here is not None:
             oldest_ts = oldest_here if oldest_ts is None else min(oldest_ts, oldest_here)
     gauge = Gauge(entries, oldest_ts, view.start_ts)
-    tm.session.control.write(places.gauge(definition.number), encode_document(gauge))
+    tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
 
 
 def _of_bucket(view: View, raw: Raw) -> BucketLag:

@@ -40,20 +40,29 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
     check_store(tm)
     while True:
         raw = tm.session.control.read(places.row())
-        known = None if raw is None else _decoded(places, raw)
+        known = None if raw is None else decoded(places, raw)
         if known is not None and known.is_open:
             _check_same(places, known, wanted)
             return known
         number = 1 if known is None else known.number + 1
-        new = msgspec.structs.replace(wanted, number=number, is_open=True)
+        new = msgspec.structs.replace(wanted, number=number, made=number, is_open=True)
         with contextlib.suppress(TableExists):
-            tm.create_table(
-                table_name(places.queue_id, number),
-                [FAMILY],
-                splits=splits(GENERATION, wanted.buckets, BUCKETS_PER_REGION),
-            )
+            make_table(tm, places.queue_id, number, wanted.buckets)
         if tm.session.control.replace(places.row(), raw, encode_document(new)):
             return new
+
+
+def make_table(tm: TransactionManager, queue_id: str, number: int, buckets: int) -> None:
+    """Make the table of so many buckets.
+
+    Raises:
+        TableExists: it is there.
+    """
+    tm.create_table(
+        table_name(queue_id, number),
+        [FAMILY],
+        splits=splits(GENERATION, buckets, BUCKETS_PER_REGION),
+    )
 
 
 def find(tm: TransactionManager, places: Places) -> Definition:
@@ -65,7 +74,7 @@ def find(tm: TransactionManager, places: Places) -> Definition:
     Cost: 1 get.
     """
     raw = tm.session.control.read(places.row())
-    known = None if raw is None else _decoded(places, raw)
+    known = None if raw is None else decoded(places, raw)
     if known is None or not known.is_open:
         was = "was dropped" if known else "does not exist"
         raise NoSuchQueue(
@@ -93,7 +102,7 @@ def drop(tm: TransactionManager, places: Places) -> None:
         NoSuchQueue: there is none, and nothing is left of one.
     """
     raw = tm.session.control.read(places.row())
-    known = None if raw is None else _decoded(places, raw)
+    known = None if raw is None else decoded(places, raw)
     if known is None:
         find(tm, places)
         return
@@ -101,17 +110,26 @@ def drop(tm: TransactionManager, places: Places) -> None:
     if known.is_open and not tm.session.control.replace(places.row(), raw, encode_document(closed)):
         drop(tm, places)
         return
-    table = tm.session.catalog.full_name(table_name(places.queue_id, known.number))
-    try:
-        tm.store.drop_table(table)
-    except NoSuchTable:
-        if not known.is_open:
-            find(tm, places)
-    tm.session.catalog.forget(table)
-    tm.oracle.fence(table_id(table))
-    facts = [row for row, _ in tm.session.control.scan(places.facts(known.number))]
+    numbers = {known.made or known.number, known.number}
+    if known.successor is not None:
+        numbers.add(known.successor.number)
+    found = [_drop_table(tm, places, number) for number in sorted(numbers)]
+    if not any(found) and not known.is_open:
+        find(tm, places)
+    facts = [row for number in numbers for row, _ in tm.session.control.scan(places.facts(number))]
     if facts:
         tm.session.control.forget(facts)
+
+
+def _drop_table(tm: TransactionManager, places: Places, number: int) -> bool:
+    table = tm.session.catalog.full_name(table_name(places.queue_id, number))
+    try:
+        was_there = tm.store.drop_table(table)
+    except NoSuchTable:
+        was_there = False
+    tm.session.catalog.forget(table)
+    tm.oracle.fence(table_id(table))
+    return was_there
 
 
 def check_store(tm: TransactionManager) -> None:
@@ -128,8 +146,10 @@ def check_store(tm: TransactionManager) -> None:
         )
 
 
-def _decoded(places: Places, raw: bytes) -> Definition:
-    return decode_document(raw, Definition, row=places.row())
+def decoded(places: Places, raw: bytes) -> Definition:
+    """Read a definition."""
+    known = decode_document(raw, Definition, row=places.row())
+    return known if known.made else msgspec.structs.replace(known, made=known.number)
 
 
 def _check_same(places: Places, known: Definition, wanted: Definition) -> None:

@@ -18,8 +18,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.arguments import check_count
-from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, NoSuchTable, UsageError
+from omidpy.errors import (
+    CorruptCell,
+    ExportError,
+    NoSuchQueue,
+    NoSuchTable,
+    QueueFull,
+    UsageError,
+)
 from omidpy.recipes.export_queue import making, retention
+from omidpy.recipes.export_queue.acknowledgement import remove
 from omidpy.recipes.export_queue.adding import Limit, QueueWriter, Writer
 from omidpy.recipes.export_queue.bell import Queue
 from omidpy.recipes.export_queue.codecs import codec_named
@@ -31,7 +39,13 @@ from omidpy.recipes.export_queue.layout import MAX_BUCKETS, decode_content
 from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.runner import MAX_POLL_S, Runner
-from omidpy.recipes.export_queue.state import BucketRows, Definition, Places, table_name
+from omidpy.recipes.export_queue.state import (
+    DEFINITION_AGE_S,
+    BucketRows,
+    Definition,
+    Places,
+    table_name,
+)
 from omidpy.recipes.export_queue.view import View
 
 if TYPE_CHECKING:
@@ -39,6 +53,13 @@ if TYPE_CHECKING:
     from omidpy.recipes.export_queue.ordering import Found
 
 DEFAULT_BUCKETS: Final = 16
+
+
+def check_buckets(buckets: int) -> None:
+    """Refuse a number of buckets that no queue can have."""
+    check_count("buckets", buckets)
+    if buckets is None or buckets > MAX_BUCKETS:
+        raise UsageError(f"buckets={buckets} must be 1 to {MAX_BUCKETS}")
 
 
 class ExportQueue:
@@ -56,9 +77,10 @@ class ExportQueue:
         self._tm = tm
         self._places = places
         self._definition = definition
+        self._read_s = tm.session.clock.monotonic_s()
+        """When somebody began to read the definition, at the latest."""
         self._limit = Limit(tm.session.control, places, definition, tm.session.clock)
         self.id = places.queue_id
-        self.buckets = definition.buckets
         self.codec = definition.codec
         self.keep_s = definition.keep_s
 
@@ -97,10 +119,8 @@ class ExportQueue:
             ConfigError: the store cannot keep queues.
         """
         places = Places.of(tm.session.catalog, queue_id)
-        check_count("buckets", buckets)
+        check_buckets(buckets)
         check_count("max_entries", max_entries)
-        if buckets is None or buckets > MAX_BUCKETS:
-            raise UsageError(f"buckets={buckets} must be 1 to {MAX_BUCKETS}")
         for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
             if seconds is not None and not seconds > 0:
                 raise UsageError(f"{name}={seconds} must be positive seconds, or None")
@@ -132,13 +152,63 @@ class ExportQueue:
         """Return the ids of the queues that there are, sorted."""
         return making.names(tm)
 
+    @property
+    def buckets(self) -> int:
+        """How many buckets it has, as this object has last seen."""
+        return self._definition.buckets
+
     def exists(self) -> bool:
-        """Say whether its table was there some seconds ago, or is now."""
+        """Say whether it was there some seconds ago, or is now."""
         try:
+            self._current()
             self._tm.session.catalog.layout(self._tm.session.catalog.full_name(self._table))
-        except NoSuchTable:
+        except (NoSuchQueue, NoSuchTable):
             return False
         return True
+
+    def _current(self) -> Definition:
+        """Return the definition as it was at most `DEFINITION_AGE_S` ago.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        now_s = self._tm.session.clock.monotonic_s()
+        if now_s - self._read_s >= DEFINITION_AGE_S:
+            self._definition = self._find()
+            self._read_s = now_s  # before it was read, so that it is not younger than it seems
+        return self._definition
+
+    def _find(self) -> Definition:
+        found = making.find(self._tm, self._places)
+        if found.made != self._definition.made:
+            raise NoSuchQueue(
+                f"the export queue {self.id!r} was dropped, and another one of this id was made: "
+                "open that one"
+            )
+        return found
+
+    def rebucket(self, buckets: int, *, wait_s: float | None = None) -> None:
+        """Give the queue another number of buckets; the order of each key is kept.
+
+        For some seconds nothing can be added (`QueueFull`, which is retryable).  Then entries go to
+        the new buckets, and leave once exporters have emptied the old ones: some must run.  What
+        was delivered and kept cannot be replayed any more.
+
+        It is an operation that outlives this process: killed, the same call finishes it.
+
+        Args:
+            buckets: How many.
+            wait_s: How long to wait for exporters; None: as long as it takes.
+
+        Raises:
+            ExportError: it is not finished yet; or somebody else gives it another number.
+            NoSuchQueue: it was dropped.
+        """
+        from omidpy.recipes.export_queue.rebucketing import rebucket  # noqa: PLC0415 - operations
+
+        check_buckets(buckets)
+        self._find()
+        self._definition = rebucket(self._tm, self._places, buckets, wait_s=wait_s)
 
     def drop(self) -> None:
         """Remove the queue with everything in it.
@@ -161,11 +231,16 @@ class ExportQueue:
 
         Raises:
             NoSuchQueue: it was dropped.
+            QueueFull: it takes nothing for some seconds.
         """
-        try:
-            return QueueWriter(
-                writer, self.id, self._definition, self._limit, heard_as=self._heard_as
+        definition = self._current().of_adders()
+        if definition is None:
+            raise QueueFull(
+                f"the export queue {self.id!r} gets other buckets, and takes nothing for some "
+                "seconds; try again"
             )
+        try:
+            return QueueWriter(writer, self.id, definition, self._limit, heard_as=self._heard_as)
         except NoSuchTable as error:
             raise NoSuchQueue(f"the export queue {self.id!r} was dropped: {error}") from error
 
@@ -271,9 +346,10 @@ class ExportQueue:
         return Runner(
             self._tm,
             self._places,
-            self._definition,
+            self._current(),
             as_exporter(exporter),
             options,
+            find=self._find,
             workers=workers,
             max_poll_s=max_poll_s,
             lease_s=lease_s,
@@ -281,16 +357,14 @@ class ExportQueue:
             look_after=self._look_after(),
         )
 
-    def _look_after(self) -> Callable[[], None]:
+    def _look_after(self) -> Callable[[Definition], None]:
         """Return what a process that exports does now and then."""
-        purge = retention.Purger(self._tm, self._places, self._definition)
-        definition = self._definition
-        has_limit = definition.max_entries is not None or definition.max_lag_s is not None
+        purge = retention.Purger(self._tm, self._places)
 
-        def look() -> None:
-            if has_limit:
+        def look(definition: Definition) -> None:
+            if definition.max_entries is not None or definition.max_lag_s is not None:
                 measure_roughly(self._tm, self._places, definition)
-            purge.run_if_due()
+            purge.run_if_due(definition)
 
         return look
 
@@ -298,7 +372,7 @@ class ExportQueue:
 
     def lag(self) -> Lag:
         """Return how far it is behind.  Cost: a scan of what waits."""
-        return measure(self._tm, self._places, self._definition)
+        return measure(self._tm, self._places, self._find())
 
     def peek(self, count: int = 10) -> list[Entry]:
         """Return the next entries of all buckets by `seq`, at most so many; they stay.
@@ -306,8 +380,9 @@ class ExportQueue:
         Entries that cannot be read have None for their value.
         """
         check_count("count", count)
+        definition = self._definition = self._find()
         view = View(self._tm, self._table)
-        states = BucketRows(self._tm.session.control, self._places, self._definition).read()
+        states = BucketRows(self._tm.session.control, self._places, definition).read()
 
         def waiting() -> Iterator[Found]:
             for raw in states:
@@ -316,6 +391,31 @@ class ExportQueue:
                         yield found
 
         return [self._shown(found) for found in heapq.nsmallest(count, waiting())]
+
+    def acknowledge(self, commit_ts: int, ordinal: int | None = None) -> int:
+        """Count entries as delivered that are not: somebody has brought them there by hand.
+
+        An exporter that is at it may deliver them all the same.
+
+        Args:
+            commit_ts: Of the transaction that added them, as `peek` shows it.
+            ordinal: Of one of its entries; None: all of them.
+
+        Returns:
+            How many entries that were; what is delivered already does not count.
+        """
+        definition = self._definition = self._find()
+        view = View(self._tm, self._table)
+        gone = [
+            found
+            for raw in BucketRows(self._tm.session.control, self._places, definition).read()
+            for found in view.log(raw.bucket, from_ts=raw.state.scan_from, to_ts=commit_ts)
+            if found.position > raw.state.cursor
+            and found.position.commit_ts == commit_ts
+            and ordinal in (None, int.from_bytes(found.position.ordinal, "big"))
+        ]
+        remove(self._tm.store, self._tm.session.catalog.full_name(self._table), gone)
+        return len(gone)
 
     def _shown(self, found: Found) -> Entry:
         key, headers, value = b"", {}, None
@@ -330,7 +430,7 @@ class ExportQueue:
 
     def dead_letters(self) -> DeadLetters:
         """Return the entries that were set aside, to look at, try again or give up."""
-        return DeadLetters(self._tm, self._places, self._definition)
+        return DeadLetters(self._tm, self._places, self._find())
 
     def replay(self, since: int | datetime | timedelta) -> None:
         """Deliver again what was committed since a moment, and is still kept.
@@ -345,4 +445,4 @@ class ExportQueue:
             raise ExportError(
                 f"the queue {self.id!r} keeps nothing that was delivered; make it with keep_s="
             )
-        retention.replay(self._tm, self._places, self._definition, since)
+        retention.replay(self._tm, self._places, self._find(), since)

@@ -31,19 +31,18 @@ PURGE_S: Final = 60.0
 class Purger:
     """Removes what was kept for long enough.  One thread at a time."""
 
-    def __init__(self, tm: TransactionManager, places: Places, definition: Definition) -> None:
+    def __init__(self, tm: TransactionManager, places: Places) -> None:
         """Begin when first asked to."""
         self._tm = tm
         self._places = places
-        self._definition = definition
         self._due_s = 0.0
 
-    def run_if_due(self) -> None:
+    def run_if_due(self, definition: Definition) -> None:
         """Purge, unless that was done a moment ago."""
         now_s = self._tm.session.clock.monotonic_s()
-        if self._definition.keep_s is not None and now_s >= self._due_s:
+        if definition.keep_s is not None and now_s >= self._due_s:
             self._due_s = now_s + PURGE_S
-            purge(self._tm, self._places, self._definition)
+            purge(self._tm, self._places, definition)
 
 
 def purge(tm: TransactionManager, places: Places, definition: Definition) -> int:

@@ -6,6 +6,9 @@ doubles up to `max_poll_s`, or after the pause that a failure asks for.
 
 Another thread shares buckets out with other processes (`crew.py`).  `run_once` does all of it in
 the caller's thread.
+
+A queue may get other buckets meanwhile (`rebucketing.py`).  Its exporters find it out when they
+look for buckets, at the latest when the old table is gone, and begin a new term with the new ones.
 """
 
 from __future__ import annotations
@@ -54,11 +57,12 @@ class Runner:
         exporter: Exporter,
         options: Options,
         *,
+        find: Callable[[], Definition],
         workers: int = 1,
         max_poll_s: float = MAX_POLL_S,
         lease_s: float = LEASE_S,
         on_step: Callable[[str], None] = lambda _: None,
-        look_after: Callable[[], None] = lambda: None,
+        look_after: Callable[[Definition], None] = lambda _: None,
     ) -> None:
         """Prepare; nothing is written.
 
@@ -68,6 +72,7 @@ class Runner:
             definition: The queue.
             exporter: Takes the entries.
             options: How.
+            find: Returns the queue as it is now; raises `NoSuchQueue` once it was dropped.
             workers: How many threads.
             max_poll_s: How long an idle bucket rests at most.
             lease_s: How long others wait before they take what a dead process had.
@@ -76,13 +81,12 @@ class Runner:
         """
         self.tally = Tally()
         self._tm = tm
-        self._table = table_name(places.queue_id, definition.number)
+        self._places = places
+        self._find = find
         self._clock = tm.session.clock
         self._exporter = exporter
-        self._delivery = Delivery(
-            tm, places.queue_id, definition, exporter, options, self.tally, on_step=on_step
-        )
-        self._crew = Crew(tm, places, definition, lease_s=lease_s)
+        self._options = options
+        self._on_step = on_step
         self._look_s = lease_s / BEATS_PER_LEASE
         self._lease_s = lease_s
         self._pass_s = options.pass_s
@@ -92,6 +96,25 @@ class Runner:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._wake = threading.Event()
+        self._ended: BaseException | None = None
+        self._begin_term(definition)
+
+    def _begin_term(self, definition: Definition) -> None:
+        """Turn to the buckets of a definition, of which nothing is known yet."""
+        self._definition = definition
+        self._table = table_name(self._places.queue_id, definition.number)
+        self._delivery = Delivery(
+            self._tm,
+            self._places.queue_id,
+            definition,
+            self._exporter,
+            self._options,
+            self.tally,
+            on_step=self._on_step,
+        )
+        self._crew = Crew(self._tm, self._places, definition, lease_s=self._lease_s)
+        self._is_over = threading.Event()
+        """Whether this term is."""
         self._busy: set[int] = set()
         self._due_s: dict[int, float] = {}
         self._poll_s: dict[int, float] = {}
@@ -100,11 +123,21 @@ class Runner:
         """Buckets that somebody has added to since their last pass began."""
         self._paused: set[int] = set()
         """Buckets that rest since something failed: no addition cuts that short."""
-        self._ended: BaseException | None = None
+        if self._stopping.is_set():
+            self._is_over.set()
+
+    def _has_moved(self) -> bool:
+        """Say whether the queue has other buckets by now.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        return self._find().number != self._definition.number
 
     def stop(self) -> None:
         """Let `run` return once the batches under way have ended; may be called from anywhere."""
         self._stopping.set()
+        self._is_over.set()
         self._wake.set()
 
     def heard(self, buckets: Collection[int]) -> None:
@@ -127,41 +160,51 @@ class Runner:
         Raises:
             ExportError: the policy is `stop`, and there is poison; or the queue was dropped.
         """
+        try:
+            self._exporter.open()
+            self._run_term()
+            while not self._stopping.is_set() and self._ended is None:
+                self._begin_term(self._find())
+                self._run_term()
+        finally:
+            self._exporter.close()
+        if self._ended is not None:
+            raise self._ended
+
+    def _run_term(self) -> None:
         threads = [
             threading.Thread(target=self._work, name=f"export-{number}", daemon=True)
             for number in range(self._worker_count)
         ]
         threads.append(threading.Thread(target=self._keep, name="export-keeper", daemon=True))
         try:
-            self._exporter.open()
             self._crew.join()
             BELL.listen(Queue(self._tm.store.store_id, self._table), self)
             for thread in threads:
                 thread.start()
-            while not self._stopping.is_set():
+            while not self._is_over.is_set():
                 try:
+                    if self._has_moved():
+                        break
                     self._share_out()
                 except NoSuchQueue as error:
                     self._end(error)
                 except OmidError as error:
                     log.warning("cannot look for buckets: %s", error)
-                self._stopping.wait(self._look_s)
+                self._is_over.wait(self._look_s)
         finally:
-            self._stopping.set()
+            self._is_over.set()
             self._wake.set()
             for thread in threads:
                 if thread.ident is not None:
                     thread.join()
             self._crew.leave()
-            self._exporter.close()
-        if self._ended is not None:
-            raise self._ended
 
     def _keep(self) -> None:
-        while not self._stopping.wait(KEEP_EVERY_S):
+        while not self._is_over.wait(KEEP_EVERY_S):
             try:
                 if 0 in self._crew.leases:  # one of all processes is enough
-                    self._look_after()
+                    self._look_after(self._definition)
             except OmidError as error:
                 log.warning("cannot look after the queue: %s", error)
 
@@ -177,7 +220,7 @@ class Runner:
         return [self._crew.leases.pop(bucket) for bucket in idle[: max(0, excess)]]
 
     def _work(self) -> None:
-        while not self._stopping.is_set():
+        while not self._is_over.is_set():
             self._wake.clear()
             taken = within(self._lock, self._take_due)
             if not taken:
@@ -193,6 +236,14 @@ class Runner:
                 within(self._lock, self._busy.difference_update, [one.bucket for one in taken])
 
     def _end(self, error: BaseException) -> None:
+        """End this term, and all, unless the table is gone because the queue has other buckets."""
+        try:
+            is_move = isinstance(error, NoSuchQueue) and self._has_moved()
+        except OmidError:
+            is_move = False  # it was dropped, or nobody can tell
+        if is_move:
+            self._is_over.set()
+            return
         self._ended = self._ended or error
         self.stop()
 
@@ -224,7 +275,7 @@ class Runner:
                 self._rest(lease.bucket, TROUBLE_S, is_paused=True)
             return
         for lease in leases:
-            if self._stopping.is_set():
+            if self._is_over.is_set():
                 return
             try:
                 rest_s, is_paused = self._pass(lease, view), False
@@ -288,6 +339,16 @@ class Runner:
         wait_s = 1.5 * self._lease_s if wait_s is None else wait_s
         try:
             self._exporter.open()
+            self._run_term_once(wait_s)
+            while self._has_moved():
+                self._begin_term(self._find())
+                self._run_term_once(wait_s)
+        finally:
+            self._exporter.close()
+        return sum(tally.exported for tally in self.tally.read().values())
+
+    def _run_term_once(self, wait_s: float) -> None:
+        try:
             self._crew.join(takes_all=True)
             until_s = self._clock.monotonic_s() + wait_s
             done: set[int] = set()
@@ -300,10 +361,11 @@ class Runner:
                 if not of_others or self._clock.monotonic_s() >= until_s:
                     break
                 self._stopping.wait(min(self._look_s, 0.2))
+        except NoSuchQueue:
+            if not self._has_moved():
+                raise
         finally:
             self._crew.leave()
-            self._exporter.close()
-        return sum(tally.exported for tally in self.tally.read().values())
 
     def _drain(self, lease: BucketLease) -> None:
         """Pass over a bucket until what a first look has shown is delivered."""

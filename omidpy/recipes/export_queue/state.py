@@ -10,8 +10,9 @@ that they can be read while the oracle is down:
 
 `<table>` is `OMIDPY_EXPORT_<ID>`, as the first table of the queue is called.  A definition stays
 when its queue is dropped, with the number of the last one: the next queue of this id gets the next
-number, and a table and rows of its own.  So whoever still has the old definition in his hands
-writes to a table that is not there, and never beside the buckets of the new one.
+number, and a table and rows of its own; so does a queue that gets other buckets.  So whoever still
+has the old definition in his hands writes to a table that is not there, and never beside the
+buckets of the new one.
 
     X2 (one-owner)  a bucket's row changes only as its last reader saw it; whoever takes a bucket
                     raises its epoch, so that no earlier owner moves the cursor again
@@ -32,17 +33,32 @@ from omidpy.recipes.export_queue.ordering import Position
 if TYPE_CHECKING:
     from omidpy.facts.catalog import Catalog
 
+DEFINITION_AGE_S: Final = 2.0
+"""How old may a definition be by which entries are added?"""
+
 ROW_PREFIX: Final = b"export/"
 GENERATION: Final = 0
 
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
+class Successor(msgspec.Struct, frozen=True, kw_only=True):
+    """The buckets that a queue is about to have (`rebucketing.py`)."""
+
+    number: int
+    """Of their table."""
+    buckets: int
+    is_open: bool = False
+    """Whether entries are added to them; until then none are added at all."""
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue is; the same for everybody who opens it."""
 
     number: int
-    """How many queues of this id there have been, this one included."""
+    """How many tables this id has had, this one included."""
+    made: int = 0
+    """The number that the queue was made with: what tells it from others of its id."""
     is_open: bool
     """False: it was dropped."""
     buckets: int
@@ -52,12 +68,24 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     max_entries: int | None = None
     max_lag_s: float | None = None
     layout: str = "log"
+    successor: Successor | None = None
+    """The buckets that it is about to have."""
 
     def settings(self) -> dict[str, object]:
         """Return what its maker has chosen."""
         chosen = msgspec.structs.asdict(self)
-        del chosen["number"], chosen["is_open"]
+        for kept in ("number", "made", "is_open", "successor"):
+            del chosen[kept]
         return chosen
+
+    def of_adders(self) -> Definition | None:
+        """Return the queue as entries are added to it; None: not now."""
+        new = self.successor
+        if new is None:
+            return self
+        if not new.is_open:
+            return None
+        return msgspec.structs.replace(self, number=new.number, buckets=new.buckets, successor=None)
 
 
 class BucketState(msgspec.Struct, frozen=True, kw_only=True):

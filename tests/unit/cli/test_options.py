@@ -29,6 +29,8 @@ ASK_AN_ORACLE: Final = {
     "export lag",
     "export peek",
     "export replay",
+    "export rebucket",
+    "export ack",
     "export drop",
     "export dlq list",
     "export dlq retry",

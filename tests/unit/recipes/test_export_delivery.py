@@ -401,13 +401,13 @@ def test_what_was_kept_for_long_enough_goes() -> None:
     scene.client.naive._last += 11 * 10**9
     scene.add("new")
     purge = scene.queue._look_after()
-    purge()
+    purge(scene.queue._definition)
     assert len(scene.raw_rows()) == 3, "the low watermark is below all of them"
     slow.commit()
     scene.client.naive.raise_low_watermark()
     scene.export()
     scene.clock.advance(60)
-    purge()
+    purge(scene.queue._definition)
     scene.queue.replay(timedelta(seconds=5))
     assert scene.export() == ["old", "new", "slow", "new", "slow"]
     with pytest.raises(ExportError, match="is longer ago"):

@@ -1,0 +1,234 @@
+"""A queue gets other buckets: nothing is lost, nothing overtakes, and any step may come twice."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import pytest
+
+from omidpy.errors import ExportError, Fenced, NoSuchQueue, QueueFull, UsageError
+from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue.rebucketing import Drain, Prepare, Settle
+from omidpy.recipes.export_queue.state import DEFINITION_AGE_S
+from tests.machines.export_queues import QUEUE, TABLE, Scene
+from tests.machines.export_rebucketing import STEPS, Rebucketing, Told
+from tests.machines.waiting import wait_for
+
+
+def in_order(scene: Scene) -> bool:
+    """Say whether each key has been delivered in the order of commits."""
+    entries = scene.sink.entries
+    return all(
+        seqs == sorted(set(seqs))
+        for key in {entry.key for entry in entries}
+        for seqs in [[entry.seq for entry in entries if entry.key == key]]
+    )
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_entries_that_come_at_any_step_leave_once_and_in_order(times: int) -> None:
+    """Also where the executor of each step dies at its end, and another one takes it again."""
+    scene = Scene(buckets=4)
+    numbers = itertools.count()
+    rebucketing = Rebucketing(scene, 7)
+
+    def act() -> None:
+        scene.clock.advance(DEFINITION_AGE_S)
+        for key in (b"a", b"b", b"c", b"d", b"e"):
+            try:
+                scene.add(next(numbers), key=key)
+            except QueueFull:
+                break
+        scene.export()
+
+    act()
+    while rebucketing.next is not None:
+        rebucketing.take(times=times)
+        act()
+    assert rebucketing.result == "switched"
+    assert len(scene.sink.values) == len(set(scene.sink.values)) == 20
+    assert in_order(scene)
+    assert scene.queue.buckets == 7
+    assert scene.queue.lag().entries == 0
+    assert {entry.key for entry in scene.sink.entries} == {b"a", b"b", b"c", b"d", b"e"}
+    assert [name for name in scene.tm.tables() if name.startswith(TABLE)] == [f"{TABLE}.2"]
+    assert ExportQueue.open(scene.tm, QUEUE).buckets == 7
+
+
+def test_who_adds_is_refused_until_nothing_can_come_into_the_old_buckets() -> None:
+    """Else an entry of the new ones could leave before an older one of its key."""
+    scene = Scene(buckets=2)
+    rebucketing = Rebucketing(scene, 3)
+    slow = scene.tm.begin()
+    scene.queue.add(slow, b"k", "slow")
+    rebucketing.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    with pytest.raises(QueueFull, match="gets other buckets") as caught, scene.tm.begin() as tx:
+        scene.queue.add(tx, b"k", "early")
+    assert caught.value.retryable
+    rebucketing.take()
+    with pytest.raises(Fenced):
+        slow.commit()
+    rebucketing.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add("new")
+    rebucketing.finish(scene.export)
+    assert scene.sink.values == ["new"]
+
+
+def test_the_new_buckets_wait_until_the_old_ones_are_empty() -> None:
+    """However much waits in them, and however long nobody exports."""
+    scene = Scene(buckets=2)
+    scene.add("old")
+    rebucketing = Rebucketing(scene, 3)
+    for _ in (Prepare, Settle, Drain):
+        rebucketing.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add("new")
+    assert rebucketing.reason == "1 entries wait in 1 of the old buckets"
+    lag = scene.queue.lag()
+    assert (lag.entries, lag.in_new_buckets, len(lag.buckets)) == (2, 1, 2)
+    assert scene.export() == ["old"]
+    assert rebucketing.reason == ""
+    rebucketing.finish()
+    lag = scene.queue.lag()
+    assert (lag.entries, lag.in_new_buckets, len(lag.buckets)) == (1, 0, 3)
+    assert scene.export() == ["old", "new"]
+
+
+def test_dead_letters_come_along_and_park_their_key_on() -> None:
+    """In the old order, and behind them what was added since."""
+    scene = Scene(buckets=4)
+
+    def refuse(batch: Any) -> None:
+        if batch[0].key == b"bad":
+            raise ValueError("no")
+
+    scene.sink.on_batch = refuse
+    scene.add("poison", "waits", key=b"bad")
+    scene.add("fine", key=b"good")
+    assert scene.export(max_attempts=1) == ["fine"]
+    Rebucketing(scene, 9).finish()
+    assert [one.value for one in scene.queue.dead_letters()] == ["poison", "waits"]
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add("later", key=b"bad")
+    assert scene.export(max_attempts=1) == ["fine"]
+    scene.sink.on_batch = lambda _: None
+    assert scene.queue.dead_letters().retry() == 1
+    assert scene.export() == ["fine", "poison", "waits", "later"]
+
+
+def test_dead_letters_that_are_to_be_tried_again_leave_before_the_buckets_change() -> None:
+    """They are due, and so count as waiting."""
+    scene = Scene(buckets=2)
+    scene.sink.on_batch = lambda batch: 1 // 0
+    scene.add("poison")
+    scene.export(max_attempts=1)
+    scene.queue.dead_letters().retry()
+    rebucketing = Rebucketing(scene, 3)
+    for _ in (Prepare, Settle, Drain):
+        rebucketing.take()
+    assert "1 entries wait" in rebucketing.reason
+    scene.sink.on_batch = lambda _: None
+    assert scene.export() == ["poison"]
+    rebucketing.finish()
+    assert list(scene.queue.dead_letters()) == []
+
+
+def test_fences_go_on_growing() -> None:
+    """Whoever keeps the largest of each bucket refuses a late owner of an old one."""
+    scene = Scene(buckets=1)
+    for value in range(3):
+        scene.add(value)
+        scene.export()
+    last = scene.sink.batches[-1].fence
+    Rebucketing(scene, 2).finish()
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add(3)
+    scene.export()
+    assert scene.sink.batches[-1].fence > last
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 4
+
+
+@pytest.mark.parametrize("after", range(len(STEPS)))
+def test_a_queue_that_is_dropped_meanwhile_leaves_nothing(after: int) -> None:
+    """Whatever step comes next ends without a word, and no table is left of either buckets."""
+    scene = Scene(buckets=2)
+    rebucketing = Rebucketing(scene, 3)
+    for _ in range(after):
+        rebucketing.take()
+    scene.queue.drop()
+    rebucketing.finish()
+    assert not [name for name in scene.tm.tables() if name.startswith(TABLE)]
+    with pytest.raises(NoSuchQueue):
+        ExportQueue.open(scene.tm, QUEUE)
+    made = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    with pytest.raises(NoSuchQueue):
+        scene.add("of the old one")
+    assert made.lag().entries == 0
+
+
+def test_one_who_gives_it_up_finds_the_queue_as_it_was() -> None:
+    """An operation that is cancelled before its pivot is undone."""
+    scene = Scene(buckets=2)
+    rebucketing = Rebucketing(scene, 3)
+    first = rebucketing.next
+    assert first is not None
+    rebucketing.take()
+    first.undo(Told(), rebucketing.tools)
+    first.undo(Told(), rebucketing.tools)
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add("on")
+    assert scene.export() == ["on"]
+    assert scene.queue.buckets == 2
+    assert [name for name in scene.tm.tables() if name.startswith(TABLE)] == [TABLE]
+
+
+def test_two_numbers_at_the_same_time_are_refused() -> None:
+    """The second would remove what the first has begun."""
+    scene = Scene(buckets=2)
+    Rebucketing(scene, 3).take()
+    with pytest.raises(ExportError, match="got other buckets meanwhile"):
+        Rebucketing(scene, 4).take()
+
+
+@pytest.mark.parametrize("buckets", [0, -1, 65_537, 1.5, None])
+def test_numbers_that_no_queue_can_have_are_refused(buckets: Any) -> None:
+    """Before anything is done."""
+    scene = Scene(buckets=2)
+    with pytest.raises((UsageError, TypeError)):
+        scene.queue.rebucket(buckets)
+    assert scene.queue._find().successor is None
+
+
+def test_the_number_that_it_has_is_no_work() -> None:
+    """So that the call may be repeated."""
+    scene = Scene(buckets=2)
+    scene.queue.rebucket(2)
+    assert scene.queue._find().number == 1
+
+
+def test_an_exporter_goes_on_with_the_new_buckets() -> None:
+    """It began with the old ones, and is never restarted."""
+    scene = Scene(buckets=2)
+    runner = scene.runner(lease_s=0.2)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+
+    def cranked(count: int) -> bool:
+        scene.clock.advance(0.02)
+        return len(scene.sink.values) >= count
+
+    try:
+        scene.add("old")
+        wait_for(lambda: cranked(1), 60)
+        Rebucketing(scene, 5).finish()
+        scene.clock.advance(DEFINITION_AGE_S)
+        scene.add("new")
+        wait_for(lambda: cranked(2), 60)
+    finally:
+        runner.stop()
+        thread.join()
+    assert scene.sink.values == ["old", "new"]
