@@ -31,7 +31,8 @@ To: TypeAlias = Annotated[
         "--to",
         metavar="WHERE",
         help="sqlite:FILE, jsonl:FOLDER, parquet:FOLDER, table:NAME (of the same store, exactly "
-        "once), the http(s):// URL of a webhook, or postgresql://USER@HOST/DATABASE#TABLE.",
+        "once), the http(s):// URL of a webhook, postgresql://USER@HOST/DATABASE#TABLE, or "
+        "kafka://HOST:PORT/TOPIC.",
     ),
 ]
 ExporterName: TypeAlias = Annotated[

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.machines.kafka import Kafka, running_kafka
 from tests.machines.postgresql import Postgresql, running_postgresql
 
 
@@ -24,3 +25,17 @@ def postgresql(_postgresql: Postgresql) -> Postgresql:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
     return _postgresql
+
+
+@pytest.fixture(scope="session")
+def _kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    pytest.importorskip("confluent_kafka", reason="the client confluent-kafka is not installed")
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture
+def kafka(_kafka: Kafka) -> Kafka:
+    """Give the server of this session, running."""
+    _kafka.start()
+    return _kafka

@@ -8,6 +8,7 @@ queue.run(SqliteSink("index.db"))
 from __future__ import annotations
 
 from omidpy.recipes.export_queue.sinks.files import JsonLinesSink
+from omidpy.recipes.export_queue.sinks.kafka import KafkaSink
 from omidpy.recipes.export_queue.sinks.parquet import ParquetSink
 from omidpy.recipes.export_queue.sinks.postgresql import PostgresqlSink
 from omidpy.recipes.export_queue.sinks.sqlite import SqliteSink
@@ -16,6 +17,7 @@ from omidpy.recipes.export_queue.sinks.webhook import WebhookSink
 
 __all__ = [
     "JsonLinesSink",
+    "KafkaSink",
     "ParquetSink",
     "PlainTableSink",
     "PostgresqlSink",

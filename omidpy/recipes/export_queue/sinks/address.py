@@ -7,15 +7,18 @@
 | `table:NAME` | a table of the same store |
 | `http://...`, `https://...` | a webhook |
 | `postgresql://USER@HOST:PORT/DATABASE#TABLE` | a table, `entries` unless it says so |
+| `kafka://HOST:PORT,HOST:PORT/TOPIC?SETTING=VALUE&...` | a topic; settings of librdkafka |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.sinks.files import JsonLinesSink
+from omidpy.recipes.export_queue.sinks.kafka import KafkaSink
 from omidpy.recipes.export_queue.sinks.parquet import ParquetSink
 from omidpy.recipes.export_queue.sinks.postgresql import PostgresqlSink
 from omidpy.recipes.export_queue.sinks.sqlite import SqliteSink
@@ -32,6 +35,7 @@ FORMS: Final = (
     "table:NAME",
     "http(s)://HOST/PATH",
     "postgresql://USER@HOST/DATABASE#TABLE",
+    "kafka://HOST:PORT/TOPIC",
 )
 
 
@@ -55,6 +59,14 @@ def _postgresql(where: str) -> Exporter:
     return PostgresqlSink(server, table) if table else PostgresqlSink(server)
 
 
+def _kafka(where: str) -> Exporter:
+    parts = urlsplit(where)
+    topic = parts.path.removeprefix("/")
+    if not parts.netloc or not topic:
+        raise UsageError(f"{where!r} is no kafka://HOST:PORT/TOPIC")
+    return KafkaSink(parts.netloc, topic, settings=dict(parse_qsl(parts.query)))
+
+
 _OF_REST: Final[Mapping[str, Callable[[str], Exporter]]] = {
     "sqlite": SqliteSink,
     "jsonl": JsonLinesSink,
@@ -66,4 +78,5 @@ _OF_ALL: Final[Mapping[str, Callable[[str], Exporter]]] = {
     "https": WebhookSink,
     "postgresql": _postgresql,
     "postgres": _postgresql,
+    "kafka": _kafka,
 }

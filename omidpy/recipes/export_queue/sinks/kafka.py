@@ -1,0 +1,199 @@
+"""Sends each entry to a topic of Kafka, in order, by an idempotent producer.
+
+| of the message | what |
+|---|---|
+| key | the entry's; all messages of a key are in one partition |
+| value | bytes as they are, else JSON; null where it is None |
+| header `omidpy-seq` | `<commit_ts>-<ordinal>`: grows for each key |
+| header `omidpy-id` | `<queue>-<start_ts>-<ordinal>`: the same whenever this entry comes |
+| header `omidpy-fence` | the epoch of the bucket's owner |
+| other headers | the entry's |
+
+A log refuses nothing: what comes again is in the topic twice, with one `omidpy-seq`.  Whoever reads
+keeps the largest one of each key, and passes over what is not larger.
+
+A batch counts as delivered when all replicas that are in sync have all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from omidpy.errors import ConfigError, ExportError, UsageError
+from omidpy.recipes.export_queue.exporter import Exporter, Poison, Retry
+from omidpy.recipes.export_queue.sinks.documents import encoded_value
+from omidpy.recipes.export_queue.sinks.pool import Pool
+
+if TYPE_CHECKING:
+    from omidpy.recipes.export_queue.exporter import Batch, Entry
+
+log = logging.getLogger(__name__)
+
+PROMISED: Final = {"enable.idempotence": True, "acks": "all"}
+"""What is not for the user to set."""
+
+USUAL: Final = {
+    # The same as Java's for keys that are not empty, and one partition for all that are.
+    "partitioner": "murmur2",
+    "allow.auto.create.topics": False,
+    # The server says what is too large.
+    "message.max.bytes": 16 << 20,
+    "message.timeout.ms": 30_000,
+}
+
+OPEN_S: Final = 10.0
+
+
+class KafkaSink(Exporter):
+    """One message for each entry.
+
+    Needs `omidpy[kafka]`.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, *, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send to a topic, which must be there.
+
+        Args:
+            servers: `HOST:PORT`, or some, with commas between them.
+            topic: Its name.
+            settings: Of librdkafka, such as `security.protocol`; not those that make the producer
+                idempotent.
+
+        Raises:
+            UsageError: a setting is not for you to set.
+            ConfigError: the client is not installed, or does not know a setting.
+        """
+        self._client = _confluent_kafka()
+        if forbidden := sorted(set(settings or {}) & {*PROMISED, "transactional.id"}):
+            raise UsageError(f"{forbidden[0]} is the exporter's own to set")
+        self._topic = topic
+        self._name = f"{servers}: topic {topic}"
+        self._said = ""
+        self._settings = {
+            "bootstrap.servers": servers,
+            **USUAL,
+            **(settings or {}),
+            **PROMISED,
+            "logger": log,
+            "error_cb": self._hear,
+        }
+        self._pool = self._new_pool()
+        self._pool.use(lambda _: None)  # it knows its settings, or says so
+
+    def open(self) -> None:
+        """See that the topic is there.
+
+        Raises:
+            ConfigError: it is not, or this user may not see it.
+            ExportError: no server can be reached.
+        """
+        self._pool = self._new_pool()
+        self._pool.use(self._look)
+
+    def export(self, batch: Batch) -> None:
+        """Send a batch, and wait until all of it has arrived."""
+        self._pool.use(lambda producer: self._send(producer, batch))
+
+    def close(self) -> None:
+        """Close the producers."""
+        self._pool.close()
+
+    def _new_pool(self) -> Pool[Any]:
+        return Pool(self._producer, _end)
+
+    def _producer(self) -> Any:
+        try:
+            return self._client.Producer(dict(self._settings))
+        except self._client.KafkaException as error:
+            raise ConfigError(f"{self._name}: {error.args[0].str()}") from error
+
+    def _hear(self, error: Any) -> None:
+        """Remember what the client says of its connections: its errors are mere time-outs."""
+        self._said = f": {error.str()}"
+
+    def _look(self, producer: Any) -> None:
+        try:
+            found = producer.list_topics(self._topic, timeout=OPEN_S).topics[self._topic].error
+        except self._client.KafkaException as error:
+            producer.poll(0)  # so that it says why
+            raise ExportError(f"{self._name}: {error.args[0].str()}{self._said}") from error
+        if found is not None:
+            raise ConfigError(
+                f"{self._name}: {found.str()}; the topic must be there, and this user may write to "
+                "it"
+            )
+
+    def _send(self, producer: Any, batch: Batch) -> None:
+        failed: list[Any] = []
+
+        def told(error: Any, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for entry in batch:
+            self._put(producer, batch, entry, told)
+        left = producer.flush(float(self._settings["message.timeout.ms"]) / 1000 + OPEN_S)
+        if failed:
+            error = failed[0]
+            what = f"{self._name}: {error.str()}{self._said}"
+            if error.code() in self._of_entries():
+                # Of one of those that went together: the batch comes again in smaller pieces.
+                raise ExportError(what)
+            raise Retry(what)
+        if left:
+            raise Retry(f"{self._name}: {left} messages have not arrived{self._said}")
+
+    def _put(self, producer: Any, batch: Batch, entry: Entry, told: Any) -> None:
+        message = {
+            "key": entry.key,
+            "value": None if entry.value is None else encoded_value(entry.value),
+            "headers": _headers(batch, entry),
+            "on_delivery": told,
+        }
+        while True:
+            try:
+                producer.produce(self._topic, **message)
+            except BufferError:
+                producer.poll(1.0)  # until there is room; after their time messages give it back
+            except self._client.KafkaException as error:
+                what = f"{self._name}: {error.args[0].str()}"
+                if error.args[0].code() in self._of_entries():
+                    raise Poison(entry, what) from error
+                raise Retry(what) from error
+            else:
+                return
+
+    def _of_entries(self) -> tuple[int, ...]:
+        known = self._client.KafkaError
+        return known.MSG_SIZE_TOO_LARGE, known.INVALID_RECORD, known.INVALID_MSG_SIZE
+
+
+def _headers(batch: Batch, entry: Entry) -> list[tuple[str, bytes]]:
+    """Return the headers of a message: ours come last, where readers look."""
+    commit_ts, ordinal = entry.seq
+    ours = {
+        "omidpy-seq": f"{commit_ts}-{ordinal}",
+        "omidpy-id": f"{batch.queue}-{entry.id}",
+        "omidpy-fence": str(batch.fence),
+    }
+    return [(name, text.encode()) for name, text in [*entry.headers.items(), *ours.items()]]
+
+
+def _end(producer: Any) -> None:
+    """Send nothing more: what a batch has left behind comes again with the batch."""
+    producer.purge()
+    producer.flush(0)
+
+
+def _confluent_kafka() -> Any:
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            "exports to Kafka need its client: pip install 'omidpy[kafka]'"
+        ) from error
+    return confluent_kafka
