@@ -13,7 +13,7 @@ is written comes on top, and is less, but where everything must be healed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -21,7 +21,7 @@ from typing import Final
 
 from omidpy.base.cells import LONG_BYTES
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.storage.base import Row
+from omidpy.model import Cell
 
 LONGEST_NAP_S: Final = 1.0
 """A wait is cut into naps, so that a window ends it."""
@@ -125,7 +125,7 @@ class _Bucket:
         self._tokens = min(self._tokens + come, self._rate)
 
 
-def page_bytes(page: Sequence[Row]) -> int:
+def page_bytes(page: Iterable[Sequence[Cell]]) -> int:
     """Return the size of the cells of a page, keys and values."""
     return sum(
         len(row) * (len(row[0][0]) + LONG_BYTES)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from compactor.clean import FoundRow, sifted
 from compactor.heal import (
     DURABLE_PHASES,
     PHASE_COUNT,
@@ -54,6 +55,7 @@ from omidpy.storage.base import (
     RestoresTables,
     Row,
     RowMutation,
+    ScansLazily,
     Store,
 )
 
@@ -276,12 +278,14 @@ class RangePass:
             forbidden=frozenset(self.commit_table.created) if self.task.is_dry_run else frozenset(),
         )
 
-    def pages(self) -> Iterator[list[Row]]:
+    def pages(self) -> Iterator[Sequence[FoundRow]]:
         """Read the range: the families of ours, every version up to the last checkpoint of L.
 
         Of a span, those from its first one on: none, where another run claimed with a higher L.
         """
-        return self.store.scan(
+        store = self.store
+        scan = store.scan_lazily if isinstance(store, ScansLazily) else store.scan
+        return scan(
             self.task.table,
             self.task.key_range,
             columns=self._columns(),
@@ -290,22 +294,19 @@ class RangePass:
             page_rows=self.task.pacing.page_rows(PAGE_ROWS),
         )
 
-    def read(self, page: Sequence[Row]) -> Sequence[Row]:
+    def read(self, page: Sequence[FoundRow]) -> Sequence[FoundRow]:
         """Return what is to be judged of the rows that were found: as found, or each whole."""
-        self._account(page)
         if self.task.span.is_whole or not self.task.span.is_collecting:
             return page
-        whole = self.whole_rows(page)
-        self._account(whole)
-        return whole
+        self._account(page, page_bytes(page))
+        return self.whole_rows(page)
 
-    def _account(self, rows: Sequence[Row]) -> None:
-        size_bytes = page_bytes(rows)
+    def _account(self, rows: Sequence[FoundRow], size_bytes: int) -> None:
         self._tally.cells_read += sum(map(len, rows))
         self._tally.bytes_read += size_bytes
         self.pacer.pause(rows=len(rows), size_bytes=size_bytes)
 
-    def whole_rows(self, page: Sequence[Row]) -> list[Row]:
+    def whole_rows(self, page: Sequence[FoundRow]) -> list[Row]:
         """Read the rows of a page again, each whole; one that is gone meanwhile is left out."""
         rows = self.store.get(
             self.task.table,
@@ -420,8 +421,10 @@ class RangePass:
 
     # -- one page ------------------------------------------------------------------------------
 
-    def _pass_page(self, page: Sequence[Row], tally: _Tally) -> None:
-        rows = [examine(cells, self.scope) for cells in page]
+    def _pass_page(self, page: Sequence[FoundRow], tally: _Tally) -> None:
+        unclean, size_bytes = sifted(page, self.scope)
+        self._account(page, size_bytes)
+        rows = [examine(cells, self.scope) for cells in unclean]
         resolved = self.resolve(rows)
         self.on_step("page-resolved")
         plans = [plan_row(row, resolved, self.scope) for row in rows]
@@ -483,7 +486,7 @@ class RangePass:
                 "reads it again"
             )
 
-    def _remember(self, page: Sequence[Row], plans: Sequence[RowPlan], tally: _Tally) -> None:
+    def _remember(self, page: Sequence[FoundRow], plans: Sequence[RowPlan], tally: _Tally) -> None:
         """Note which rows may have something to drop later, and from which horizon on."""
         if not self.scope.sees_whole_rows:
             for cells in page:

@@ -14,6 +14,7 @@ backend to the same meaning; `storage/memory.py` is that meaning in its shortest
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -22,6 +23,9 @@ from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, Paired
 
 Row: TypeAlias = list[Cell]
 """The cells of one row, never empty in a scan, in HBase's order."""
+
+CellFields: TypeAlias = tuple[bytes, bytes, int, bytes]
+"""Family, qualifier, version and value of a cell whose row is known."""
 
 WHOLE_TABLE: Final = KeyRange()
 """Every row of a table."""
@@ -129,6 +133,42 @@ class PairsCells(Protocol):
         at the same version.  `columns` name data.  At least the newest version of each column
         comes.  A row of shadow cells alone is left out, or comes with one of them, unpaired.
         """
+        ...
+
+
+class LazyRow(Sequence[Cell]):
+    """A row like any other, whose cells are made each time that somebody looks at them."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def key(self) -> bytes:
+        """The row that they all are of."""
+
+    @abstractmethod
+    def fields(self) -> Iterator[CellFields]:
+        """Return what its cells hold, in their order, and make none."""
+
+
+@runtime_checkable
+class ScansLazily(Protocol):
+    """A store that can leave it to its readers of which rows they want to have cells.
+
+    An option: every other store has made them by the time that it returns them.
+    """
+
+    def scan_lazily(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        min_version: int,
+        max_version: int,
+        page_rows: int,
+    ) -> Iterator[list[LazyRow]]:
+        """Yield what `Store.scan` yields, all versions in key order."""
         ...
 
 

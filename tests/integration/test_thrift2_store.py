@@ -257,6 +257,17 @@ def test_pairs_are_the_newest_cells_with_their_shadow_cells(store: Thrift2Store)
     assert list(pages) == [[[(b"a", b"cf", b"q", 50, b"old", b"100")]]]
 
 
+def test_a_lazy_scan_reads_what_a_scan_reads(store: Thrift2Store) -> None:
+    """All versions within its bounds, page by page."""
+    for row in (b"a", b"b", b"c"):
+        puts = [Put(b"cf", b"q", version, b"%d" % version) for version in (1, 2, 3)]
+        store.write({"t": [RowMutation(row, puts)]})
+    chosen, rows = [(b"cf", None)], KeyRange(b"a", b"c")
+    lazy = store.scan_lazily("t", rows, columns=chosen, min_version=2, max_version=4, page_rows=1)
+    plain = store.scan("t", rows, columns=chosen, min_version=2, max_version=4, page_rows=1)
+    assert [[list(row) for row in page] for page in lazy] == list(plain)
+
+
 def test_a_key_whose_region_could_not_be_found_is_refused(store: Thrift2Store) -> None:
     """The gateway would answer that something went wrong inside it."""
     row = b"r" * rules.MAX_ROW_BYTES

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from compactor.clean import FoundRow
 from compactor.environment import Environment, NoProgress
 from compactor.heal import ExaminedRow, RowPlan, Scope, unresolved
 from compactor.horizon import claims_by_table
@@ -58,7 +59,7 @@ from omidpy.reading.visibility import (
     Resolver,
     commit_timestamp,
 )
-from omidpy.storage.base import DeleteVersion, Put, Row, RowMutation, Store
+from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.interleaving import interleaved, once
@@ -259,7 +260,7 @@ def transaction_has_a_checkpoint(stage: Stage) -> None:
 class MissesRecentWrites(RangePass):
     """Reads the files of a region and not its memory, as a hook on HBase's compactions does."""
 
-    def pages(self) -> Iterator[list[Row]]:
+    def pages(self) -> Iterator[Sequence[FoundRow]]:
         """Leave out what has not been flushed: the last row."""
         for page in super().pages():
             yield page[:-1]
@@ -278,7 +279,7 @@ def committed_cell_is_still_in_memory(stage: Stage) -> None:
 class ClaimsBeforeHealing(RangePass):
     """Records what it is about to do."""
 
-    def pages(self) -> Iterator[list[Row]]:
+    def pages(self) -> Iterator[Sequence[FoundRow]]:
         """Claim, then scan."""
         self.claim()
         return super().pages()

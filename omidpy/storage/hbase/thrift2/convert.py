@@ -7,14 +7,15 @@ version alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, overload
 
 from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, PairedCell
 from omidpy.storage import rules
-from omidpy.storage.base import Row
+from omidpy.storage.base import CellFields, LazyRow, Row
 from omidpy.storage.hbase.idl import thrift2 as idl
 
 ALL_VERSIONS: Final = 2**31 - 1
@@ -25,6 +26,9 @@ DELETE_COLUMN: Final = 0
 """Type of a delete: exactly the version named."""
 
 _new: Final = tuple.__new__
+_fields: Final[Callable[[Any], CellFields]] = attrgetter(
+    "family", "qualifier", "timestamp", "value"
+)
 _Column: Final = idl.TColumn
 _ColumnValue: Final = idl.TColumnValue
 
@@ -70,6 +74,47 @@ def row_of(result: Any) -> Row:
         _new(Cell, (row, one.family, one.qualifier, one.timestamp, one.value))
         for one in result.columnValues
     ]
+
+
+class ResultRow(LazyRow):
+    """The row of a result."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Any) -> None:
+        """Keep a result; it has a cell at least."""
+        self._result = result
+
+    @property
+    def key(self) -> bytes:
+        """The key of the row."""
+        return self._result.row  # type: ignore[no-any-return] # thriftpy2 has no types
+
+    def fields(self) -> Iterator[CellFields]:
+        """Return the fields of its cells, as they were read."""
+        return map(_fields, self._result.columnValues)
+
+    def __len__(self) -> int:
+        return len(self._result.columnValues)
+
+    @overload
+    def __getitem__(self, index: int) -> Cell: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Row: ...
+
+    def __getitem__(self, index: int | slice) -> Cell | Row:
+        if isinstance(index, slice):
+            return row_of(self._result)[index]
+        return Cell(self._result.row, *_fields(self._result.columnValues[index]))
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(row_of(self._result))
+
+
+def lazy_row_of(result: Any) -> LazyRow:
+    """Return the row of a result, without a cell so far."""
+    return ResultRow(result)
 
 
 def pairs_of(result: Any) -> list[PairedCell]:

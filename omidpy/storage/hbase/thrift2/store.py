@@ -45,6 +45,7 @@ from omidpy.storage.base import (
     Capabilities,
     Condition,
     GuardedMutation,
+    LazyRow,
     ProcessLock,
     Row,
     RowMutation,
@@ -252,17 +253,54 @@ class Thrift2Store(Thrift2Calls):
         page_rows: int = 1000,
     ) -> Iterator[list[Row]]:
         """Yield pages of rows; see `Store`.  The first page is short, later ones by bytes."""
-        rules.check_bounds(min_version, max_version, max_versions)
+        return self._pages(
+            convert.row_of,
+            table,
+            key_range,
+            columns,
+            (min_version, max_version, max_versions),
+            page_rows,
+            is_reversed=reverse,
+        )
+
+    def scan_lazily(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        min_version: int,
+        max_version: int,
+        page_rows: int,
+    ) -> Iterator[list[LazyRow]]:
+        """Yield rows whose cells are not made yet; see `ScansLazily`."""
+        bounds = (min_version, max_version, None)
+        return self._pages(convert.lazy_row_of, table, key_range, columns, bounds, page_rows)
+
+    def _pages(
+        self,
+        convert_row: Callable[[Any], paging.RowT],
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        bounds: tuple[int, int, int | None],
+        page_rows: int,
+        *,
+        is_reversed: bool = False,
+    ) -> Iterator[list[paging.RowT]]:
+        """Scan as `Store` says; `bounds` are the lowest version, the highest, and how many."""
+        rules.check_bounds(*bounds)
         rules.check_page_rows(page_rows)
         rules.check_range(key_range)
         for key in key_range:
             check_findable(table, key)
         specs = self._specs(table, columns)
+        min_version, max_version, _ = bounds
         if specs == [] or min_version >= max_version:
             return iter(())
-        wanted = convert.selection(specs, min_version, max_version, max_versions)
-        reader = self._reader(table, wanted, convert.row_of, is_reversed=reverse)
-        in_order = paging.pages_backwards if reverse else paging.pages
+        wanted = convert.selection(specs, *bounds)
+        reader = self._reader(table, wanted, convert_row, is_reversed=is_reversed)
+        in_order = paging.pages_backwards if is_reversed else paging.pages
         # Whoever asks for versions from one on looks for what one transaction wrote.
         is_sparse = min_version > 0
         return in_order(

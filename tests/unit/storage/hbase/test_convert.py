@@ -82,6 +82,17 @@ def test_pairs_are_those_of_the_cells(names: set[tuple[bytes, bytes, int]]) -> N
         assert convert.pairs_of(result) == [(*cells[0], None)]
 
 
+def test_a_row_without_cells_yet_is_the_row() -> None:
+    """To whoever looks at it as a list, and to whoever asks what the cells hold."""
+    values = [idl.TColumnValue(b"cf", q, b"v" + q, n) for n, q in enumerate(QUALIFIERS)]
+    result = idl.TResult(row=b"r", columnValues=values)
+    cells, row = convert.row_of(result), convert.lazy_row_of(result)
+    assert (row.key, len(row), list(row)) == (b"r", len(cells), cells)
+    assert [row[number] for number in range(len(row))] == cells
+    assert (row[-1], row[1:], cells[0] in row) == (cells[-1], cells[1:], True)
+    assert [Cell(row.key, *fields) for fields in row.fields()] == cells
+
+
 def test_batches_are_bounded_by_rows_and_by_bytes() -> None:
     """A row that is too large alone goes alone."""
     sizes = [10, 10, 10, 500, 10, 60, 60]
