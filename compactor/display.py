@@ -114,7 +114,7 @@ def summary(report: Report) -> str:
             "  the horizon follows the low watermark once the claims are as old as --grace"
         )
     if report.laggards:
-        lines.append(f"  commits that began above {report.horizon} are kept (exit code 3):")
+        lines.append(f"  commits that began above {report.horizon} are kept:")
     lines += [
         f"  held back by {laggard.table} [{laggard.start or 'start'}, {laggard.end or 'end'}) at "
         f"{laggard.watermark}{_since(laggard.age_s)}: {laggard.reason}"

@@ -532,6 +532,23 @@ def test_table_that_appears_during_the_scan_is_scanned_too(world: World) -> None
     assert (report.entries_pruned, list(report.laggards)) == (1, [])
 
 
+def test_table_that_appears_while_another_late_one_is_scanned_blocks(world: World) -> None:
+    """A large copy takes hours, in which a second one may come."""
+    appeared: list[str] = []
+
+    def create(step: str) -> None:
+        if (step, len(appeared)) in (("ranges-passed", 0), ("page-read", 1)):
+            appeared.append(world.table(("late", "later")[len(appeared)]))
+            world.put(b"a", 100, table=appeared[-1])
+
+    world.enter(100, 150)
+    report = world.compact(on_step=create)
+    assert [laggard.table for laggard in report.laggards] == ["later"]
+    assert world.entries() == {100: 150}
+    assert world.compact().entries_pruned == 1
+    assert world.shadows("later") == {(b"a", 100): 150}
+
+
 @on_every_store
 @pytest.mark.parametrize("step", ["list-tables", "page-read", "ranges-passed"])
 def test_table_dropped_during_the_run_does_not_matter(world: World, step: str) -> None:
