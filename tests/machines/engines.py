@@ -30,29 +30,53 @@ def interpreted_engine() -> ModuleType:
 @cache
 def compiled_engine() -> ModuleType | None:
     """Compile the source and load the result; None where Cython or a compiler is missing."""
-    if importlib.util.find_spec("Cython") is None or not (
-        shutil.which("cc") or shutil.which("gcc")
-    ):
+    if not can_compile():
         return None
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "tso" / "core"
-        package.mkdir(parents=True)
-        (package.parent / "__init__.py").touch()
-        (package / "__init__.py").touch()
-        for name in ("engine.py", "engine.pxd"):
-            shutil.copy(SOURCE.with_name(name), package / name)
-        command = "from Cython.Build.Cythonize import main; import sys; main(sys.argv[1:])"
-        options = ["--quiet", "--inplace", "-3", "-X", "annotation_typing=False"]
-        subprocess.run(
-            [sys.executable, "-c", command, *options, str(package / "engine.py")],
-            check=True,
-            cwd=folder,
-            env={**os.environ, "CFLAGS": "-O0"},
-            capture_output=True,
-            timeout=120,
-        )
-        (built,) = package.glob("engine.*.so")
-        return _load("tso.core.engine", built)
+        return load_engine(build_engine(Path(folder), SOURCE.read_text(), flags="-O0"))
+
+
+def can_compile() -> bool:
+    """Say whether Cython and a compiler are here."""
+    has_compiler = shutil.which("cc") or shutil.which("gcc")
+    return importlib.util.find_spec("Cython") is not None and has_compiler is not None
+
+
+def build_engine(folder: Path, source: str, *, flags: str) -> Path:
+    """Compile a source of the engine as `setup.py` does; return the extension module in `folder`.
+
+    Args:
+        folder: An empty one.
+        source: What stands in `engine.py`.
+        flags: What the compiler and the linker are told besides.
+    """
+    package = folder / "tso" / "core"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "engine.py").write_text(source)
+    shutil.copy(SOURCE.with_name("engine.pxd"), package)
+    command = "from Cython.Build.Cythonize import main; import sys; main(sys.argv[1:])"
+    directives = ("annotation_typing", "boundscheck", "wraparound", "initializedcheck")
+    options = [part for name in directives for part in ("-X", f"{name}=False")]
+    subprocess.run(
+        [
+            *(sys.executable, "-c", command, "--quiet", "--inplace", "-3", *options),
+            str(package / "engine.py"),
+        ],
+        check=True,
+        cwd=folder,
+        env={**os.environ, "CFLAGS": flags, "LDFLAGS": flags},
+        capture_output=True,
+        timeout=120,
+    )
+    (built,) = package.glob("engine.*.so")
+    return built
+
+
+def load_engine(path: Path) -> ModuleType:
+    """Load an extension module that was built of the engine."""
+    return _load("tso.core.engine", path)
 
 
 def _load(name: str, path: Path) -> ModuleType:

@@ -1,0 +1,119 @@
+"""Hold the compiled engine to the interpreted one, over hostile bytes.
+
+    python -m tests.machines.hostile_frames ENGINE.so SEED COUNT
+
+Run under AddressSanitizer, with every object of Python in memory of its own, so that one byte read
+behind the end of a request ends the process.  The same seed brings the same bytes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from omidpy.errors import RemoteProtocolError
+from omidpy.model import CellId, TableId, Timestamp
+from omidpy.wire.frames import encode_request
+from omidpy.wire.messages import (
+    CommitRequest,
+    FenceRequest,
+    HandshakeRequest,
+    InvalidateRequest,
+    Request,
+    TimestampRequest,
+)
+from tests.machines.engines import interpreted_engine, load_engine
+from tso.core.engine import STEP
+
+CELL_COUNT: Final = 12
+LIMITS: Final = {
+    "last_issued": 0,
+    "conflict_map_size": 200,
+    "max_fence_count": 20,
+    "begin_memory": 50,
+}
+"""Small, so that everything overflows."""
+
+
+def main(built: Path, seed: int, count: int) -> None:
+    """Read `count` payloads with both and decide them; fail where the two do not agree."""
+    compiled, interpreted = load_engine(built), interpreted_engine()
+    assert compiled.is_compiled(), "otherwise nothing is looked at"
+    assert not interpreted.is_compiled(), "otherwise nothing is compared"
+    deciders = [engine.Engine(**LIMITS) for engine in (compiled, interpreted)]
+    dice = random.Random(seed)
+    read_count = 0
+    for number in range(count):
+        payload = damaged(dice, encode_request(request(dice), packed=dice.random() < 0.5))
+        found, expected = read(compiled, payload), read(interpreted, payload)
+        assert found == expected, f"payload {number} of seed {seed}: {payload.hex()}"
+        if isinstance(found, tuple):
+            read_count += 1
+            age = STEP * dice.randrange(20)
+            decided, wanted = (decide(decider, age, found) for decider in deciders)
+            assert decided == wanted, f"payload {number} of seed {seed}: {payload.hex()}"
+    print(f"{count} payloads, {read_count} of them commits")
+
+
+def request(dice: random.Random) -> Request:
+    """Return any request; most are commits."""
+
+    def number() -> int:
+        return dice.choice((dice.getrandbits(63), -dice.getrandbits(62), dice.getrandbits(7)))
+
+    if dice.random() < 0.8:
+        return CommitRequest(
+            Timestamp(dice.getrandbits(62)),
+            tuple(CellId(number()) for _ in range(dice.randrange(CELL_COUNT))),
+            tuple(TableId(number()) for _ in range(dice.randrange(3))),
+            is_retry=dice.random() < 0.3,
+        )
+    others = (
+        TimestampRequest(dice.getrandbits(20)),
+        HandshakeRequest(),
+        FenceRequest(TableId(number())),
+        InvalidateRequest(Timestamp(dice.getrandbits(62))),
+    )
+    return dice.choice(others)
+
+
+def damaged(dice: random.Random, payload: bytes) -> bytes:
+    """Return the payload with up to four changes: cut, flipped, filled with noise, or doubled."""
+    for _ in range(dice.randrange(5)):
+        at = dice.randrange(len(payload) + 1)
+        before, after = payload[:at], payload[at:]
+        payload = dice.choice(
+            (
+                before,
+                before + dice.randbytes(1) + after[1:],
+                before + dice.randbytes(dice.randrange(6)) + after,
+                before + b"\xff" * dice.randrange(12) + after,
+                payload + after,
+            )
+        )
+    return payload
+
+
+def read(engine: ModuleType, payload: bytes) -> object:
+    """Return what a reader makes of a payload: a commit, None, or the error's words."""
+    try:
+        return engine.read_commit(payload)
+    except RemoteProtocolError as error:
+        return str(error)
+
+
+def decide(decider: Any, age: int, commit: tuple[Any, ...]) -> tuple[int, list[int], int]:
+    """Let an engine decide what was read as if it had begun `age` ago; return what it says."""
+    start_ts = decider.begin(commit[0] & 0xFF) - age
+    _, _, cell_ids, table_ids = commit
+    verdict = decider.commit(start_ts, cell_ids, table_ids)
+    if table_ids:
+        decider.fence(table_ids[0])
+    return verdict, decider.conflicts(start_ts, cell_ids), decider.low_watermark
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
