@@ -16,6 +16,7 @@ from omidpy import codec, errors
 from omidpy.connect import connect
 from omidpy.errors import (
     CommitOutcomeUnknown,
+    CommitterError,
     ConfigError,
     CorruptCell,
     ExportError,
@@ -62,6 +63,7 @@ __all__ = [
     "Aborted",
     "CommitOutcomeUnknown",
     "Committed",
+    "CommitterError",
     "ConfigError",
     "CorruptCell",
     "ExportError",

@@ -25,6 +25,8 @@
       ExportError                   an export queue cannot be made, found or run
         NoSuchQueue                 there is none of this id
         QueueFull                   nothing was added; retryable
+      CommitterError                output was not published; nothing of it is visible, unless it
+                                    names a `plan`, which `omidpy committers plan` finishes
       ConfigError
 
 `retryable` belongs to the instance: true exactly where running the whole transaction again from
@@ -266,6 +268,19 @@ class QueueFull(ExportError):
     """
 
     retryable = True
+
+
+class CommitterError(OmidError):
+    """Output could not be published, or what is at a destination cannot be understood.
+
+    `plan` is empty: nothing of the job is visible, and nothing of it will be.  Otherwise it is the
+    address of the job's durable plan, which was begun and is to be resumed or rolled back.
+    """
+
+    def __init__(self, message: str = "", *, plan: str = "", retryable: bool | None = None) -> None:
+        """Keep the message and the address of the plan."""
+        super().__init__(message, retryable=retryable)
+        self.plan = plan
 
 
 class ConfigError(OmidError):

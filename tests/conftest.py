@@ -14,7 +14,11 @@ from hypothesis import HealthCheck, settings
 
 from compactor import range_pass
 
-pytest_plugins = ["tests.machines.hbase_fixtures", "tests.machines.server_fixtures"]
+pytest_plugins = [
+    "tests.machines.hbase_fixtures",
+    "tests.machines.server_fixtures",
+    "tests.machines.s3.fixtures",
+]
 
 settings.register_profile("dev", max_examples=60, deadline=None)
 settings.register_profile(

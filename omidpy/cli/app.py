@@ -10,6 +10,7 @@ from omidpy import __version__
 from omidpy.cli import (
     backup,
     commit_table,
+    committers,
     compact,
     doctor,
     export,
@@ -64,3 +65,4 @@ app.add_typer(tx.app, name="tx")
 app.add_typer(compact.app, name="compact")
 app.add_typer(fate.app, name="fate")
 app.add_typer(export.app, name="export")
+app.add_typer(committers.app, name="committers")

@@ -8,22 +8,37 @@ from pathlib import Path
 import pytest
 
 from tests.machines.documents import ROOT, PageRun, blocks, looks_like, pages
+from tests.machines.s3.server import S3Server
 
 PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
 
 NEED_A_CLUSTER = {"hbase.md", "omid.md"}
 """Pages that `test_docs_hbase.py` runs."""
 
+NEED_A_BUCKET = {"committers.md"}
+"""Pages that are run with a real S3 server."""
+
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES_WITH_CODE if page.name not in NEED_A_CLUSTER],
+    [page for page in PAGES_WITH_CODE if page.name not in NEED_A_CLUSTER | NEED_A_BUCKET],
     ids=lambda page: str(page.relative_to(ROOT / "docs")),
 )
 def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
     """A reader copies it from top to bottom, and compares what comes out."""
     with PageRun(page, tmp_path) as run:
+        run.run()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["guide/committers.md"])
+def test_the_code_of_a_page_about_s3_runs_as_printed(
+    name: str, s3: S3Server, tmp_path: Path
+) -> None:
+    """The server is where the page says."""
+    addresses = {"127.0.0.1:9000": f"127.0.0.1:{s3.port}"}
+    with PageRun(ROOT / "docs" / name, tmp_path, addresses=addresses) as run:
         run.run()
 
 

@@ -63,7 +63,8 @@ def test_scripts_are_installed(script: str, target: str) -> None:
 def test_extras_and_groups_are_those_that_something_uses() -> None:
     """Documentation and errors name extras; a renamed one would send a user nowhere."""
     extras = PROJECT["project"]["optional-dependencies"]
-    assert set(extras) == {"hbase", "spark", "zk", "parquet", "kafka", "postgresql", "fast", "demo"}
+    kinds = {"hbase", "spark", "zk", "parquet", "kafka", "postgresql", "s3", "fast", "demo"}
+    assert set(extras) == kinds
     assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev", "docs"}
 
 

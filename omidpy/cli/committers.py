@@ -1,0 +1,370 @@
+"""`omidpy committers`: what jobs have left in an S3 store, and whether what they promised is there.
+
+    omidpy committers uploads list|abort PATH [--older-than TIME] [--job ID]
+    omidpy committers plan list PATH | show|resume|rollback PLAN
+    omidpy committers verify PATH [--rows]
+
+PATH is `s3://BUCKET/FOLDER`, and a folder is a folder: `dataset1` says nothing of `dataset10`.
+Credentials come by boto3's own chain.  Progress goes to stderr, where somebody looks at it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.cli.common import (
+    AsJson,
+    UnaskedTso,
+    moment,
+    print_columns,
+    print_facts,
+    print_json,
+    say,
+)
+from omidpy.committers import leftovers, publishing, verification
+from omidpy.committers.places import parse_folder, parse_object
+from omidpy.committers.plan import Plan
+from omidpy.committers.store import ObjectStore, StoreOptions, Upload
+from omidpy.errors import UsageError
+
+app: Final = typer.Typer(help="Look after the output of jobs in S3.", no_args_is_help=True)
+uploads: Final = typer.Typer(help="Uploads that are neither completed nor aborted.")
+plan: Final = typer.Typer(help="Jobs that have begun to commit, and have not ended.")
+app.add_typer(uploads, name="uploads")
+app.add_typer(plan, name="plan")
+
+Path: TypeAlias = Annotated[str, typer.Argument(metavar="PATH", help="s3://BUCKET/FOLDER")]
+PlanAddress: TypeAlias = Annotated[
+    str, typer.Argument(metavar="PLAN", help="s3://BUCKET/FOLDER/_omidpy/JOB/plan.json")
+]
+UnaskedStore: TypeAlias = Annotated[
+    str | None, typer.Option("--store", envvar="OMIDPY_STORE", metavar="URL", hidden=True)
+]
+Endpoint: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="URL", help="Of the store, where it is not Amazon's.")
+]
+Region: TypeAlias = Annotated[str | None, typer.Option(help="Of the bucket.")]
+Profile: TypeAlias = Annotated[str | None, typer.Option(help="Of the files of ~/.aws.")]
+PathStyle: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(help="Name the bucket in the path. Default: where an endpoint is given."),
+]
+OlderThan: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only what began at least this long ago.")
+]
+JobId: TypeAlias = Annotated[
+    str | None, typer.Option("--job", metavar="ID", help="Only what has this job's id in its name.")
+]
+
+
+@uploads.command("list")
+def list_uploads(
+    path: Path,
+    *,
+    older_than: OlderThan = None,
+    job: JobId = None,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    profile: Profile = None,
+    path_style: PathStyle = None,
+    store: UnaskedStore = None,
+    tso: UnaskedTso = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show uploads below a folder that are neither completed nor aborted."""
+    del store, tso
+    opened = _opened(endpoint_url, region, profile, path_style)
+    folder = parse_folder(path)
+    found = leftovers.matching(
+        opened.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
+    )
+    if as_json:
+        print_json([_upload_document(one) for one in found])
+        return
+    if not found:
+        say(f"no uploads are left below {folder.url}")
+        return
+    print_columns(
+        ("began", "upload", "key"),
+        [(moment(one.started_ms), one.upload_id, one.key) for one in found],
+    )
+
+
+@uploads.command("abort")
+def abort_uploads(
+    path: Path,
+    *,
+    older_than: OlderThan = None,
+    job: JobId = None,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    profile: Profile = None,
+    path_style: PathStyle = None,
+    store: UnaskedStore = None,
+    tso: UnaskedTso = None,
+    as_json: AsJson = False,
+) -> None:
+    """Abort uploads below a folder; those of a plan are kept, since their job has begun to commit.
+
+    A job that is running loses its uploads, and then fails with nothing visible: choose by
+    `--job` or `--older-than` where others write.
+    """
+    del store, tso
+    opened = _opened(endpoint_url, region, profile, path_style)
+    folder = parse_folder(path)
+    chosen = leftovers.matching(
+        opened.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
+    )
+    with _progress("aborting uploads") as report:
+        done = leftovers.abort(opened, folder, chosen, report)
+    if as_json:
+        print_json(
+            {
+                "aborted": [_upload_document(one) for one in done.aborted],
+                "gone": [_upload_document(one) for one in done.gone],
+                "planned": [
+                    {**_upload_document(one), "plan": address} for one, address in done.planned
+                ],
+            }
+        )
+        return
+    say(f"aborted {len(done.aborted)} uploads below {folder.url}")
+    for address in sorted({address for _, address in done.planned}):
+        count = sum(one == address for _, one in done.planned)
+        say(f"kept {count} uploads of {address}; run `omidpy committers plan resume {address}`")
+
+
+@plan.command("list")
+def list_plans(
+    path: Path,
+    *,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    profile: Profile = None,
+    path_style: PathStyle = None,
+    store: UnaskedStore = None,
+    tso: UnaskedTso = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the plans below a folder."""
+    del store, tso
+    opened = _opened(endpoint_url, region, profile, path_style)
+    folder = parse_folder(path)
+    found = leftovers.plan_addresses(opened, folder)
+    if as_json:
+        print_json([{"plan": one} for one in found])
+        return
+    for one in found or [f"no job has begun to commit and not ended below {folder.url}"]:
+        say(one)
+
+
+@plan.command()
+def show(
+    address: PlanAddress,
+    *,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    profile: Profile = None,
+    path_style: PathStyle = None,
+    store: UnaskedStore = None,
+    tso: UnaskedTso = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a job was about to publish."""
+    del store, tso
+    opened = _opened(endpoint_url, region, profile, path_style)
+    found, _ = _loaded(opened, address)
+    document = _plan_document(found)
+    if as_json:
+        print_json(document)
+        return
+    print_facts({key: value for key, value in document.items() if not isinstance(value, list)})
+    print_columns(
+        ("bytes", "rows", "how", "key"),
+        [
+            (
+                one.length,
+                "?" if one.rows is None else one.rows,
+                "in the plan" if one.data is not None else f"upload {one.upload_id}",
+                one.key,
+            )
+            for one in found.files
+        ],
+    )
+    for old in found.old:
+        say(f"removes {old.key}")
+
+
+@plan.command()
+def resume(
+    address: PlanAddress,
+    *,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    profile: Profile = None,
+    path_style: PathStyle = None,
+    store: UnaskedStore = None,
+    tso: UnaskedTso = None,
+    as_json: AsJson = False,
+) -> None:
+    """Finish a job whose driver has died: afterwards everything of it is visible."""
+    del store, tso
+    opened = _opened(endpoint_url, region, profile, path_style)
+    found, _ = _loaded(opened, address)
+    with _progress("completing files") as report:
+        manifest = publishing.resume(opened, found, report)
+    if as_json:
+        print_json(
+            {
+                "job": manifest.job_id,
+                "destination": manifest.destination,
+                "files": list(manifest.files),
+                "bytes": manifest.bytes_written,
+                "rows": manifest.rows,
+                "replaced": manifest.replaced,
+            }
+        )
+    else:
+        say(
+            f"job {manifest.job_id} is committed: {len(manifest.files)} files, "
+            f"{manifest.bytes_written:,} bytes at {manifest.destination}"
+        )
+
+
+@plan.command()
+def rollback(
+    address: PlanAddress,
+    *,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    profile: Profile = None,
+    path_style: PathStyle = None,
+    store: UnaskedStore = None,
+    tso: UnaskedTso = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back a job whose driver has died: afterwards nothing of it is visible."""
+    del store, tso
+    opened = _opened(endpoint_url, region, profile, path_style)
+    found, etag = _loaded(opened, address)
+    with _progress("taking files back") as report:
+        publishing.take_back(opened, found, etag, report)
+    if as_json:
+        print_json({"job": found.job_id, "destination": found.folder.url, "rolled_back": True})
+    else:
+        say(f"job {found.job_id} is rolled back: nothing of it is left at {found.folder.url}")
+
+
+@app.command()
+def verify(
+    path: Path,
+    *,
+    rows: Annotated[
+        bool, typer.Option(help="Count the rows of Parquet files, too, which reads them.")
+    ] = False,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    profile: Profile = None,
+    path_style: PathStyle = None,
+    store: UnaskedStore = None,
+    tso: UnaskedTso = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a folder with its `_SUCCESS`; exit code 1 if anything is missing or another."""
+    del store, tso
+    opened = _opened(endpoint_url, region, profile, path_style)
+    folder = parse_folder(path)
+    with _progress("comparing files") as report:
+        found = verification.verify(opened, folder, reads_rows=rows, progress=report)
+    if as_json:
+        print_json(
+            {
+                "whole": found.is_whole,
+                "job": found.job_id,
+                "committer": found.committer,
+                "files": found.files,
+                "bytes": found.bytes,
+                "rows": found.rows,
+                "missing": found.missing,
+                "different": found.different,
+                "others": found.others,
+            }
+        )
+    else:
+        for key in found.missing:
+            say(f"missing: {key}")
+        for one in found.different:
+            say(f"another: {one}")
+        say(
+            f"{folder.url}: {found.files} files, {found.bytes:,} bytes of job {found.job_id}; "
+            f"{len(found.missing)} missing, {len(found.different)} others in their place, "
+            f"{len(found.others)} of other jobs"
+        )
+    if not found.is_whole:
+        raise typer.Exit(1)
+
+
+def _opened(
+    endpoint_url: str | None, region: str | None, profile: str | None, path_style: PathStyle
+) -> ObjectStore:
+    return ObjectStore(StoreOptions(endpoint_url, region, profile, path_style))
+
+
+def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:
+    bucket, key = parse_object(address)
+    return publishing.load(store, f"s3://{bucket}/{key}", bucket, key)
+
+
+def _before_ms(older_than: str | None) -> int | None:
+    if older_than is None:
+        return None
+    found = 0.0 if older_than == "0" else duration_ms(older_than)
+    if found is None:
+        raise UsageError(f"--older-than={older_than!r} is no duration; write {EXAMPLES}")
+    return int(time.time() * 1000 - found)
+
+
+def _upload_document(one: Upload) -> dict[str, Any]:
+    return {"key": one.key, "upload_id": one.upload_id, "started_ms": one.started_ms}
+
+
+def _plan_document(found: Plan) -> dict[str, Any]:
+    rows = [one.rows for one in found.files]
+    return {
+        "job": found.job_id,
+        "plan": found.address,
+        "destination": found.folder.url,
+        "committer": found.committer,
+        "state": found.state,
+        "created_ms": found.created_ms,
+        "bytes": sum(one.length for one in found.files),
+        "rows": None if None in rows else sum(row for row in rows if row is not None),
+        "files": [
+            {
+                "key": one.key,
+                "bytes": one.length,
+                "rows": one.rows,
+                "upload_id": one.upload_id or None,
+            }
+            for one in found.files
+        ],
+        "removes": [one.key for one in found.old],
+    }
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console  # noqa: PLC0415 - only where something takes long
+    from rich.progress import Progress  # noqa: PLC0415 - see above
+
+    console = Console(file=sys.stderr)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,52 @@
+"""Committers: the output of a job appears whole at its destination, or not at all.
+
+    import omidpy.committers
+
+    with omidpy.committers.job("s3://bucket/folder") as job:
+        job.task(table)
+
+Files are uploaded where they will be, and become visible when the job is committed: nothing is
+renamed or copied.  `docs/guide/committers.md` says which committer to choose.
+
+Importing this needs no extra; publishing to S3 needs `omidpy[s3]`.
+"""
+
+from __future__ import annotations
+
+from omidpy.committers.choice import CONFLICTS, NAMES, committer, job
+from omidpy.committers.jobs import Job, Task
+from omidpy.committers.protocol import (
+    Attempt,
+    Capabilities,
+    Committer,
+    Conflict,
+    DelayedFile,
+    TaskFile,
+)
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
+from omidpy.errors import CommitterError
+
+__all__ = [
+    "CONFLICTS",
+    "NAMES",
+    "Attempt",
+    "Capabilities",
+    "Committer",
+    "CommitterError",
+    "Conflict",
+    "DelayedFile",
+    "Job",
+    "Manifest",
+    "ObjectStore",
+    "PendingFile",
+    "S3Committer",
+    "StoreOptions",
+    "Task",
+    "TaskFile",
+    "TaskId",
+    "TaskMessage",
+    "committer",
+    "job",
+]

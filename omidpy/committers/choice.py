@@ -1,0 +1,160 @@
+"""Which committer?  By its name, with options as calls and as Spark write them.
+
+Options that are unknown are refused, since one that is misspelt would otherwise change nothing, and
+nobody would know.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from omidpy.base.sizes import EXAMPLES, size_bytes
+from omidpy.committers.jobs import Job
+from omidpy.committers.places import is_object_store, parse_folder
+from omidpy.committers.protocol import Committer
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.errors import UsageError
+
+CONFLICTS: Final = ("fail", "append", "replace")
+
+
+def _truth(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in {"true", "false"}:
+        return str(value).lower() == "true"
+    raise ValueError("true or false")
+
+
+def _size(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        found: float | None = value
+    else:
+        found = size_bytes(str(value))
+    if found is None or found < 0:
+        raise ValueError(f"a size such as {EXAMPLES}")
+    return int(found)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal() or int(str(value)) < 1:
+        raise ValueError("a whole number from 1 up")
+    return int(str(value))
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """An option: who takes it, under which name, and how it is read."""
+
+    owner: str
+    name: str
+    read: Callable[[object], Any]
+
+
+_OPTIONS: Final[Mapping[str, _Option]] = {
+    "endpoint_url": _Option("store", "endpoint_url", _text),
+    "region": _Option("store", "region", _text),
+    "profile": _Option("store", "profile", _text),
+    "path_style": _Option("store", "path_style", _truth),
+    "threads": _Option("store", "threads", _count),
+    "conflict": _Option("committer", "conflict", _one_of(*CONFLICTS)),
+    "job_id": _Option("committer", "job_id", _text),
+    "scope": _Option("committer", "scope", _one_of("folder", "partitions")),
+    "unique_names": _Option("committer", "unique_names", _truth),
+    "inline_bytes": _Option("committer", "inline_bytes", _size),
+    "inline_task_bytes": _Option("committer", "inline_task_bytes", _size),
+    "inline_job_bytes": _Option("committer", "inline_job_bytes", _size),
+    "part_bytes": _Option("committer", "first_part_bytes", _size),
+    "success": _Option("committer", "marks_success", _truth),
+    "sweep": _Option("committer", "sweep", _one_of("auto", "always", "never")),
+}
+
+OPTION_NAMES: Final = tuple(_OPTIONS)
+"""Options of every committer."""
+
+_KINDS: Final[Mapping[str, type[S3Committer]]] = {"omidpy": S3Committer}
+
+NAMES: Final = tuple(_KINDS)
+"""The committers that there are."""
+
+
+def committer(destination: str, name: str = "omidpy", **options: object) -> Committer:
+    """Make the committer of a new job.
+
+    Args:
+        destination: `s3://BUCKET/FOLDER`.
+        name: Which one: one of `NAMES`.
+        options: As the page of the reference lists them.
+
+    Raises:
+        UsageError: A name, an option or the address is wrong.
+    """
+    if name not in _KINDS:
+        raise UsageError(f"committer={name!r} is none of {', '.join(NAMES)}{_nearest(name, NAMES)}")
+    if not is_object_store(destination):
+        raise UsageError(f"{destination!r} is no address of S3; write s3://BUCKET/FOLDER")
+    taken: dict[str, dict[str, Any]] = {"store": {}, "committer": {}}
+    for key, value in options.items():
+        if key not in _OPTIONS:
+            raise UsageError(f"there is no option {key!r}{_nearest(key, _OPTIONS)}")
+        if value is None:
+            continue
+        option = _OPTIONS[key]
+        try:
+            taken[option.owner][option.name] = option.read(value)
+        except ValueError as error:
+            raise UsageError(f"{key}={value!r} must be {error}") from None
+    store = ObjectStore(StoreOptions(**taken["store"]))
+    return _KINDS[name](parse_folder(destination), store, **taken["committer"])
+
+
+def job(
+    destination: str,
+    *,
+    committer: str = "omidpy",
+    partition_by: Iterable[str] = (),
+    **options: object,
+) -> Job:
+    """Make a job that writes below `destination`; `with` begins it.
+
+    Args:
+        destination: `s3://BUCKET/FOLDER`.
+        committer: Which one.
+        partition_by: Columns of tables that become folders.
+        options: As `omidpy.committers.committer` takes them.
+
+    Raises:
+        UsageError: A name, an option or the address is wrong.
+    """
+    if isinstance(partition_by, str):
+        raise UsageError(f"partition_by must be a list of columns: [{partition_by!r}]")
+    made = _make(destination, committer, options)
+    return Job(made, partition_by=tuple(partition_by))
+
+
+def _make(destination: str, name: str, options: Mapping[str, object]) -> Committer:
+    return committer(destination, name, **options)
+
+
+def _nearest(word: str, words: Iterable[str]) -> str:
+    found = difflib.get_close_matches(word, list(words), 1)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,233 @@
+"""`with omidpy.committers.job(...) as job`: the protocol without Spark, for one process.
+
+    with omidpy.committers.job("s3://bucket/folder") as job:
+        job.task(table)                       # a task that writes one table, committed on return
+        with job.task() as task:              # a task that writes what it likes
+            task.write(table)
+            task.put("notes.csv")
+
+The job is committed where its block ends, and aborted if the block, or a task, fails.  Tasks may
+run in threads of this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from omidpy.committers.protocol import Attempt, Committer, TaskFile
+from omidpy.committers.tables import PartitionedWriter
+from omidpy.committers.values import Manifest, TaskId, TaskMessage
+from omidpy.errors import CommitterError, UsageError
+
+_COPY_BYTES: Final = 2**20
+_log: Final = logging.getLogger(__name__)
+
+
+class Job:
+    """A job that writes to one destination."""
+
+    def __init__(self, committer: Committer, *, partition_by: tuple[str, ...] = ()) -> None:
+        """Keep the committer; `with` begins the job."""
+        self.committer = committer
+        self.manifest: Manifest | None = None
+        """What was published; None until then."""
+        self._partition_by = partition_by
+        self._messages: list[TaskMessage] = []
+        self._attempts: dict[int, int] = {}
+        self._running: set[int] = set()
+        self._lock = threading.Lock()
+        self._state: Literal["new", "running", "committed", "aborted"] = "new"
+
+    @property
+    def id(self) -> str:
+        """The job's id, which the names of its files hold."""
+        return self.committer.job_id
+
+    def task(
+        self, *outputs: object, number: int | None = None, partition_by: Iterable[str] | None = None
+    ) -> Task:
+        """Begin a task; with `outputs`, write them and commit it.
+
+        Args:
+            outputs: Tables and record batches of pyarrow, and paths of local files.
+            number: Which task: a number that was tried before is tried again, and nothing of
+                before is part of the job.  By default the next that is free.
+            partition_by: Columns that become folders; by default those of the job.
+
+        Raises:
+            CommitterError: The job is not running, or the task is committed already.
+        """
+        columns = self._partition_by if partition_by is None else tuple(partition_by)
+        with self._lock:
+            self._check_running("begin a task")
+            chosen = max(self._attempts, default=-1) + 1 if number is None else number
+            if any(one.task.task == chosen for one in self._messages):
+                raise CommitterError(f"task {chosen} of job {self.id} is committed already")
+            if chosen < 0:
+                raise UsageError(f"number={chosen} is negative; tasks count from 0")
+            attempt = self._attempts.get(chosen, -1) + 1
+            self._attempts[chosen] = attempt
+        task = Task(self, self.committer.setup_task(TaskId(chosen, attempt)), columns)
+        if outputs:
+            with task:
+                for one in outputs:
+                    task.add(one)
+        return task
+
+    def commit(self) -> Manifest:
+        """Publish what the committed tasks have written."""
+        with self._lock:
+            self._check_running("be committed")
+            # Whatever comes now, no task of this job promotes anything any more.
+            self._state = "aborted"
+        try:
+            self.manifest = self.committer.commit_job(self._messages)
+        except Exception as error:
+            if not (isinstance(error, CommitterError) and error.plan):
+                self._abort_after(error)
+            raise
+        self._state = "committed"
+        self.committer.cleanup_job()
+        return self.manifest
+
+    def abort(self) -> None:
+        """End the job; nothing of it is left."""
+        with self._lock:
+            if self._state in {"committed", "aborted"}:
+                return
+            self._state = "aborted"
+        self.committer.abort_job(self._messages)
+        self.committer.cleanup_job()
+
+    def __enter__(self) -> Self:
+        """Begin the job."""
+        if self._state != "new":
+            raise CommitterError(f"job {self.id} was begun before; make another")
+        self.committer.setup_job()
+        self._state = "running"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Commit the job, or abort it after an exception, whose own error wins."""
+        if error is None:
+            if self._state == "running":
+                self.commit()
+        else:
+            self._abort_after(error)
+
+    def _abort_after(self, error: BaseException) -> None:
+        self._state = "aborted"
+        try:
+            self.committer.abort_job(self._messages)
+            self.committer.cleanup_job()
+        except CommitterError as failure:
+            _log.warning("job %s failed (%s), and so did its abort: %s", self.id, error, failure)
+
+    def _check_running(self, action: str) -> None:
+        if self._state != "running":
+            raise CommitterError(f"job {self.id} is {self._state}, and cannot {action}")
+
+    def _committed(self, attempt: Attempt) -> None:
+        """Take what an attempt has written, unless another was quicker."""
+        attempt.check_running("be committed")
+        with self._lock:
+            self._check_running("take what its task has written")
+            if any(one.task.task == attempt.id.task for one in self._messages):
+                raise CommitterError(
+                    f"another attempt at task {attempt.id.task} of job {self.id} was committed "
+                    "before this one"
+                )
+            self._messages.append(self.committer.commit_task(attempt))
+
+
+class Task:
+    """An attempt at a task; its block commits it, or aborts it after an exception."""
+
+    def __init__(self, job: Job, attempt: Attempt, partition_by: tuple[str, ...]) -> None:
+        """Belong to a job."""
+        self._job = job
+        self._attempt = attempt
+        self._partition_by = partition_by
+        self._writer: PartitionedWriter | None = None
+
+    @property
+    def number(self) -> int:
+        """Which task it is."""
+        return self._attempt.id.task
+
+    def open(self, path: str) -> TaskFile:
+        """Begin a file, by its path below the destination; write bytes to it and close it."""
+        return self._attempt.open(path)
+
+    def write(self, table: Any) -> None:
+        """Write a table or a record batch of pyarrow, as Parquet."""
+        self._attempt.check_running("write")
+        if self._writer is None:
+            self._writer = PartitionedWriter(self._attempt, partition_by=self._partition_by)
+        self._writer.write(table)
+
+    def put(self, file: str | os.PathLike[str], path: str | None = None) -> None:
+        """Write a local file, under its own name or the path below the destination."""
+        source = Path(file)
+        try:
+            with source.open("rb") as content, self.open(path or source.name) as target:
+                shutil.copyfileobj(content, target, _COPY_BYTES)
+        except OSError as error:
+            raise CommitterError(f"the file {str(source)!r} cannot be read: {error}") from error
+
+    def add(self, output: Any) -> None:
+        """Write a table, a record batch, or a local file by its path."""
+        if isinstance(output, str | os.PathLike):
+            self.put(output)
+        else:
+            self.write(output)
+
+    def commit(self) -> None:
+        """Make its files part of the job; nobody sees them before the job is committed."""
+        if self._writer is not None:
+            self._writer.close()
+        self._job._committed(self._attempt)  # noqa: SLF001 - two halves of one thing
+
+    def abort(self) -> None:
+        """End it and remove what it has written."""
+        if self._attempt.state == "running":
+            self._job.committer.abort_task(self._attempt)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Commit it, or abort it after an exception, whose own error wins."""
+        if error is None:
+            try:
+                if self._attempt.state == "running":
+                    self.commit()
+            except BaseException as failure:
+                self._abort_after(failure)
+                raise
+        else:
+            self._abort_after(error)
+
+    def _abort_after(self, error: BaseException) -> None:
+        try:
+            self._job.committer.abort_task(self._attempt)
+        except CommitterError as failure:
+            _log.warning("a task failed (%s), and so did its abort: %s", error, failure)

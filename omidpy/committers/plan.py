@@ -1,0 +1,184 @@
+"""What is a job about to publish?  One durable object, written before the first completion.
+
+    DEST/_omidpy/<job>/plan.json
+
+Everything that a job's commit does is in it: the uploads to complete and the bytes of small files,
+the files of before to remove, what `_SUCCESS` will say.  Whoever finds it can finish the job or
+take it back, knowing nothing else; while it is not written, nothing of the job is visible.  It goes
+when the job is finished.
+
+    C1 (plan-first)  no file of a job is completed before its plan is durable
+
+It is JSON, and is read as what a stranger may have written: nothing in it is executed, and keys
+outside the plan's own destination are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+
+from omidpy.committers.places import Folder, check_job_id, parse_folder
+from omidpy.committers.values import PendingFile
+from omidpy.errors import CommitterError, UsageError
+
+FORMAT: Final = "omidpy-plan"
+VERSION: Final = 1
+
+
+class OldFile(msgspec.Struct, frozen=True):
+    """A file of before, to be removed once the new ones are there."""
+
+    key: str
+    etag: str
+    """As it was listed: another one of this name is not ours to remove."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job's commit will do."""
+
+    job_id: str
+    committer: str
+    folder: Folder
+    files: tuple[PendingFile, ...]
+    old: tuple[OldFile, ...] = ()
+    is_new_only: bool = True
+    """Whether a file must not replace an object of its key."""
+    is_sole: bool = False
+    """Whether the destination was empty and must have been until the end: mode `fail`."""
+    state: Literal["committing", "rolling back"] = "committing"
+    created_ms: int = 0
+    """Wall time."""
+    success: dict[str, Any] | None = field(default_factory=dict)
+    """What `_SUCCESS` will say besides what the files tell; None writes none."""
+
+    @property
+    def address(self) -> str:
+        """Where it is, or would be."""
+        return f"s3://{self.folder.bucket}/{self.folder.plan_key(self.job_id)}"
+
+
+class _File(msgspec.Struct, omit_defaults=True):
+    key: str
+    length: int
+    rows: int | None = None
+    upload_id: str = ""
+    etags: tuple[str, ...] = ()
+    data: str | None = None
+    is_stamped: bool = True
+
+
+class _Document(msgspec.Struct, omit_defaults=True):
+    format: str
+    version: int
+    job: str
+    committer: str
+    destination: str
+    files: list[_File]
+    old: list[OldFile] = []
+    new_only: bool = True
+    sole: bool = False
+    state: Literal["committing", "rolling back"] = "committing"
+    created_ms: int = 0
+    success: dict[str, Any] | None = None
+
+
+def encode(plan: Plan) -> bytes:
+    """Return a plan as JSON."""
+    files = [
+        _File(
+            key=plan.folder.below(one.key),
+            length=one.length,
+            rows=one.rows,
+            upload_id=one.upload_id,
+            etags=one.etags,
+            data=None if one.data is None else base64.b64encode(one.data).decode(),
+            is_stamped=one.is_stamped,
+        )
+        for one in plan.files
+    ]
+    return msgspec.json.encode(
+        {
+            **msgspec.to_builtins(
+                _Document(
+                    FORMAT,
+                    VERSION,
+                    plan.job_id,
+                    plan.committer,
+                    plan.folder.url,
+                    files,
+                    [OldFile(plan.folder.below(one.key), one.etag) for one in plan.old],
+                    plan.is_new_only,
+                    plan.is_sole,
+                    plan.state,
+                    plan.created_ms,
+                    plan.success,
+                )
+            ),
+        }
+    )
+
+
+def decode(data: bytes, address: str) -> Plan:
+    """Read a plan.
+
+    Raises:
+        CommitterError: It is none, or one of a newer version, or one that reaches elsewhere.
+    """
+    try:
+        raw = json.loads(data)
+        if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+            raise CommitterError(f"{address} is no plan of a job")
+        if raw.get("version") != VERSION:
+            raise CommitterError(
+                f"{address} is a plan of version {raw.get('version')!r}, and this omidpy knows "
+                f"version {VERSION}; finish it with the omidpy that began it, or a newer one"
+            )
+        document = msgspec.convert(raw, _Document)
+        folder = parse_folder(document.destination)
+        check_job_id(document.job)
+        files = tuple(_file(one, folder) for one in document.files)
+        old = tuple(OldFile(folder.key(one.key), one.etag) for one in document.old)
+    except (ValueError, binascii.Error, UsageError, msgspec.ValidationError) as error:
+        raise CommitterError(f"{address} cannot be read as a plan: {error}") from error
+    plan = Plan(
+        document.job,
+        document.committer,
+        folder,
+        files,
+        old,
+        document.new_only,
+        document.sole,
+        document.state,
+        document.created_ms,
+        document.success,
+    )
+    if plan.address != address:
+        raise CommitterError(
+            f"{address} is a plan of {plan.address}: it was copied or moved, and another job's "
+            "files could be touched; give the plan where it was written"
+        )
+    return plan
+
+
+def _file(one: _File, folder: Folder) -> PendingFile:
+    data = None if one.data is None else base64.b64decode(one.data, validate=True)
+    if data is None and not one.upload_id:
+        raise ValueError(f"the file {one.key!r} has neither an upload nor bytes")
+    if data is not None and len(data) != one.length:
+        raise ValueError(f"the file {one.key!r} has {len(data)} bytes, not {one.length}")
+    return PendingFile(
+        folder.key(one.key),
+        one.length,
+        one.rows,
+        one.upload_id,
+        one.etags,
+        data,
+        one.is_stamped,
+    )

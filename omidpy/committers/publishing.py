@@ -1,0 +1,375 @@
+"""How does a plan become visible files, and how is it taken back?
+
+    publish    plan -> complete every file -> `_SUCCESS` -> remove files of before -> no plan
+    take back  plan says so -> abort or remove every file -> no plan
+
+Each step may be done again, by another process, after any of them was cut short: a completion whose
+answer was lost finds its own object, recognised by its tag, length and the job that its metadata
+name.  Whatever is not recognised is another's, and stays.
+
+    C2 (new-before-old)  no file of before is removed before every new one is visible
+    C3 (own-only)        nothing is removed or aborted that is not of this job, or listed in its
+                         plan as it was when the plan was made
+
+A plan is for one hand at a time.  To resume one whose driver lives is harmless; to take it back is
+not, and its driver then finds uploads gone and takes back what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from omidpy.committers import plan as plans
+from omidpy.committers import success
+from omidpy.committers.places import SUCCESS, Folder
+from omidpy.committers.plan import OldFile, Plan
+from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
+from omidpy.committers.values import Manifest, PendingFile
+from omidpy.errors import CommitterError
+
+_log: Final = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called with how many files are done, and of how many."""
+
+_One = TypeVar("_One")
+
+
+def unobserved(_done: int, _total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a job has cost so far, for its manifest."""
+
+    started_s: float
+    """Monotonic."""
+    requests: int = 0
+    """Of its tasks."""
+
+
+def begin(store: ObjectStore, plan: Plan) -> str:
+    """Write a plan; from here on the job can be finished by anybody.  Return the plan's tag.
+
+    Raises:
+        CommitterError: It could not be written; if that is certain, nothing of the job happened.
+    """
+    data = plans.encode(plan)
+    key = plan.folder.plan_key(plan.job_id)
+    try:
+        return store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=True)[0]
+    except Occupied:
+        # Ours, if the answer to our first try was lost; else a second driver has the same job.
+        found, etag = store.get(plan.folder.bucket, key)
+        if found != data:
+            raise CommitterError(
+                f"another driver has begun to commit job {plan.job_id}: {plan.address}; "
+                "each run of a job needs an id of its own",
+                plan=plan.address,
+            ) from None
+        return etag
+
+
+def load(store: ObjectStore, address: str, bucket: str, key: str) -> tuple[Plan, str]:
+    """Read a plan; return it with its tag.
+
+    Raises:
+        CommitterError: There is none, or it cannot be understood.
+    """
+    try:
+        data, etag = store.get(bucket, key)
+    except Gone as error:
+        raise CommitterError(
+            f"there is no plan {address}: its job was finished or taken back, or never began to "
+            "commit"
+        ) from error
+    return plans.decode(data, address), etag
+
+
+def publish(
+    store: ObjectStore,
+    plan: Plan,
+    effort: Effort,
+    progress: Progress = unobserved,
+    *,
+    is_resumed: bool = False,
+) -> Manifest:
+    """Carry out a plan that is written: afterwards everything of it is visible, and it is gone.
+
+    Args:
+        store: Where it is.
+        plan: The plan.
+        effort: What the job has cost so far.
+        progress: Told of each file that is complete.
+        is_resumed: Another driver began: a failure leaves everything as it is, since it may come
+            from what others did after a commit that was all but finished.
+
+    Raises:
+        CommitterError: With `plan`, it is unfinished; without, all was taken back.
+    """
+    if plan.state == "rolling back":
+        raise CommitterError(
+            f"{plan.address} is being rolled back; finish that with "
+            f"`omidpy committers plan rollback {plan.address}`",
+            plan=plan.address,
+        )
+    is_published = is_resumed and _is_published(store, plan)
+    files = () if is_published else plan.files
+    failures = _each(store, files, lambda one: _complete(store, plan, one), progress)
+    manifest = _manifest(store, plan, effort)
+    if not failures and not is_published:
+        try:
+            _write_success(store, plan, manifest)
+        except CommitterError as error:
+            failures = [error]
+    if failures and is_resumed:
+        raise CommitterError(
+            f"job {plan.job_id} cannot be finished: {failures[0]}; run `omidpy committers plan "
+            f"rollback {plan.address}` to take it back",
+            plan=plan.address,
+        ) from failures[0]
+    if failures:
+        raise _after_failure(store, plan, failures) from failures[0]
+    try:
+        _remove_old(store, plan)
+    except CommitterError as error:
+        raise CommitterError(
+            f"job {plan.job_id} is committed and visible, but what it replaces could not be "
+            f"removed: {error}; run `omidpy committers plan resume {plan.address}`",
+            plan=plan.address,
+        ) from error
+    return manifest
+
+
+def resume(store: ObjectStore, plan: Plan, progress: Progress = unobserved) -> Manifest:
+    """Finish a plan whose driver has died.
+
+    Files of before are removed only where they are as the plan has seen them: since the driver
+    died, others may have written.
+    """
+    if plan.old and plan.state == "committing":
+        unchanged = set(_still_old(store, plan.folder, plan.old))
+        plan = replace(plan, old=tuple(one for one in plan.old if one.key in unchanged))
+    return publish(store, plan, Effort(time.monotonic()), progress, is_resumed=True)
+
+
+def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = unobserved) -> None:
+    """Undo a plan: afterwards nothing of its job is visible, and it is gone.
+
+    Raises:
+        CommitterError: The job is committed already, or the store failed: the plan is still there.
+    """
+    bucket = plan.folder.bucket
+    if plan.state == "committing":
+        if _is_published(store, plan):
+            raise CommitterError(
+                f"job {plan.job_id} is committed, and can only be finished: run `omidpy committers "
+                f"plan resume {plan.address}`",
+                plan=plan.address,
+            )
+        # From here on nobody completes what others see us abort.
+        plan = replace(plan, state="rolling back")
+        key = plan.folder.plan_key(plan.job_id)
+        try:
+            store.put(bucket, key, plans.encode(plan), job_id=plan.job_id, expected_etag=etag)
+        except (Occupied, Gone):
+            now, _ = load(store, plan.address, bucket, key)
+            if now.state != "rolling back":
+                raise
+    failures = _each(store, plan.files, lambda one: _undo(store, plan, one), progress)
+    if failures:
+        raise CommitterError(
+            f"job {plan.job_id} is not wholly rolled back: {failures[0]}; run `omidpy committers "
+            f"plan rollback {plan.address}`",
+            plan=plan.address,
+        ) from failures[0]
+    store.delete(bucket, plan.folder.plan_key(plan.job_id))
+
+
+def abort_files(store: ObjectStore, bucket: str, files: Sequence[PendingFile]) -> None:
+    """Abort the uploads of files that no plan speaks of.
+
+    Raises:
+        CommitterError: The store failed; the uploads that are left can be listed and aborted.
+    """
+    uploads = [one for one in files if one.upload_id]
+    failures = _each(store, uploads, lambda one: store.abort_upload(bucket, one.key, one.upload_id))
+    if failures:
+        raise failures[0]
+
+
+# -- one file --------------------------------------------------------------------------------------
+
+
+class _Foreign(CommitterError):
+    """The file can never be completed."""
+
+
+def _complete(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
+    bucket = plan.folder.bucket
+    address = f"s3://{bucket}/{one.key}"
+    try:
+        if one.data is not None:
+            etag, is_hash = store.put(
+                bucket, one.key, one.data, job_id=plan.job_id, is_new=plan.is_new_only
+            )
+        else:
+            etag, is_hash = store.complete_upload(
+                bucket, one.key, one.upload_id, one.etags, is_new=plan.is_new_only
+            )
+    except CommitterError as error:
+        # The answer to an earlier try may have been lost, or a driver before us completed it.
+        found = store.head(bucket, one.key)
+        if found is not None and _is_own(found, one, plan):
+            return
+        if isinstance(error, Occupied):
+            raise _Foreign(f"{address} exists and is not of job {plan.job_id}") from error
+        if isinstance(error, Gone):
+            raise _Foreign(
+                f"the upload of {address} is gone: somebody aborted it, or the bucket's rules did"
+            ) from error
+        raise
+    if is_hash and one.etag and etag != one.etag:
+        raise _Foreign(
+            f"{address} is not what its task has written: its tag is {etag}, not {one.etag}"
+        )
+
+
+def _undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
+    """Make a file invisible for ever.  First the upload: then no completion can come after us."""
+    bucket = plan.folder.bucket
+    if one.upload_id:
+        store.abort_upload(bucket, one.key, one.upload_id)
+    found = store.head(bucket, one.key)
+    if found is not None and _is_own(found, one, plan):
+        store.delete(bucket, one.key)
+
+
+def _is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
+    """Say whether an object is the one that this plan completes."""
+    if one.is_stamped:
+        return found.job_id == plan.job_id and found.length == one.length
+    return bool(one.etag) and found.etag == one.etag and found.length == one.length
+
+
+# -- the whole job ---------------------------------------------------------------------------------
+
+
+def _manifest(store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
+    rows = [one.rows for one in plan.files]
+    return Manifest(
+        plan.job_id,
+        plan.folder.url,
+        plan.committer,
+        tuple(sorted(one.key for one in plan.files)),
+        sum(one.length for one in plan.files),
+        None if None in rows else sum(row for row in rows if row is not None),
+        time.monotonic() - effort.started_s,
+        effort.requests + store.request_count,
+        len(plan.old),
+        dict(plan.success or {}),
+    )
+
+
+def _write_success(store: ObjectStore, plan: Plan, manifest: Manifest) -> None:
+    if plan.success is None:
+        return
+    key = plan.folder.key(SUCCESS)
+    files = tuple(sorted(plan.files, key=lambda one: one.key))
+    data = success.encode(manifest, files, now_ms=int(time.time() * 1000))
+    try:
+        store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=plan.is_sole)
+    except Occupied as error:
+        if not _is_published(store, plan):
+            raise _Foreign(
+                f"another job was committed to {plan.folder.url} since this one began, whose "
+                "conflict mode is `fail`"
+            ) from error
+
+
+def _remove_old(store: ObjectStore, plan: Plan) -> None:
+    """Remove what the job replaces, and then the plan: with the last of it, to spare a request."""
+    bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
+    if not plan.old:
+        store.delete(bucket, key)
+        return
+    try:
+        store.delete_many(bucket, [*(one.key for one in plan.old), key])
+    except CommitterError:
+        # The plan may be gone although something before it is not.
+        store.put(bucket, key, plans.encode(plan), job_id=plan.job_id)
+        raise
+
+
+def _is_published(store: ObjectStore, plan: Plan) -> bool:
+    """Say whether `_SUCCESS` is this job's."""
+    found = store.head(plan.folder.bucket, plan.folder.key(SUCCESS))
+    return found is not None and found.job_id == plan.job_id
+
+
+def _after_failure(
+    store: ObjectStore, plan: Plan, failures: Sequence[CommitterError]
+) -> CommitterError:
+    """Take back what a failed commit has made visible; return what to raise."""
+    count = "" if len(failures) == 1 else f" (and {len(failures) - 1} more)"
+    first = next((one for one in failures if isinstance(one, _Foreign)), failures[0])
+    try:
+        key = plan.folder.plan_key(plan.job_id)
+        found, etag = load(store, plan.address, plan.folder.bucket, key)
+        take_back(store, found, etag)
+    except CommitterError as error:
+        with suppress(CommitterError):
+            if _is_published(store, plan):
+                return CommitterError(
+                    f"job {plan.job_id} was committed, but {first}{count}; run `omidpy "
+                    f"committers plan resume {plan.address}`",
+                    plan=plan.address,
+                )
+        return CommitterError(
+            f"job {plan.job_id} is half committed: {first}{count}; taking it back failed too: "
+            f"{error}; run `omidpy committers plan resume {plan.address}`, or `rollback`",
+            plan=plan.address,
+        )
+    return CommitterError(
+        f"job {plan.job_id} was taken back and nothing of it is visible: {first}{count}"
+    )
+
+
+def _still_old(store: ObjectStore, folder: Folder, old: Iterable[OldFile]) -> list[str]:
+    now = {one.key: one.etag for one in store.objects(folder)}
+    return [one.key for one in old if now.get(one.key) == one.etag]
+
+
+def _each(
+    store: ObjectStore,
+    items: Sequence[_One],
+    work: Callable[[_One], object],
+    progress: Progress = unobserved,
+) -> list[CommitterError]:
+    """Do something for each, many at a time; return what failed.
+
+    What is no error of ours ends it at once: a driver that is being killed sends nothing more.
+    """
+    failures: list[CommitterError] = []
+    if not items:
+        return failures
+    with ThreadPoolExecutor(min(store.options.threads, len(items))) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for done, future in enumerate(futures, 1):
+                try:
+                    future.result()
+                except CommitterError as error:
+                    failures.append(error)
+                progress(done, len(items))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return failures

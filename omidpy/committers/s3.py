@@ -1,0 +1,305 @@
+"""The product's own committer for S3: messages instead of files about files, and one plan.
+
+A task sends what it writes as it writes it, or keeps it in hand if it is small, and tells the
+driver what it has.  The driver writes a plan and carries it out.
+
+    requests: 3 for each file, 1 for each small one, and 3 more: the plan, `_SUCCESS`, no plan
+              1 listing for each 1,000 keys in modes `fail` and `replace`
+              1 listing of uploads for each 1,000 of them where attempts may have been lost
+
+Tasks neither list nor look nor read.
+
+Names of files hold the job's id, so that no two jobs meet, and so that uploads of lost attempts can
+be told from those of other jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+from omidpy.committers import publishing
+from omidpy.committers.places import (
+    Folder,
+    check_path,
+    folder_of,
+    is_hidden,
+    owner,
+    unique_name,
+)
+from omidpy.committers.plan import OldFile, Plan
+from omidpy.committers.protocol import (
+    Attempt,
+    Capabilities,
+    Committer,
+    Conflict,
+    DelayedFile,
+    checked_messages,
+)
+from omidpy.committers.store import Gone, ObjectStore
+from omidpy.committers.uploads import Allowance, UploadedFile, part_bytes
+from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
+from omidpy.errors import CommitterError
+
+Scope = Literal["folder", "partitions"]
+Sweep = Literal["auto", "always", "never"]
+
+INLINE_BYTES: Final = 2**20
+"""A file up to this size travels with its message."""
+INLINE_TASK_BYTES: Final = 8 * 2**20
+"""Of one task's files together."""
+INLINE_JOB_BYTES: Final = 64 * 2**20
+"""Of one job's: the driver holds them all, and writes them into the plan."""
+PART_BYTES: Final = 8 * 2**20
+"""Of an upload's first parts."""
+
+_SUMMARIES: Final = frozenset({"_metadata", "_common_metadata"})
+"""Hidden files that speak of the files beside them, and go with them."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class S3Committer(Committer):
+    """Publishes files below a folder of a bucket, all of a job's or none."""
+
+    name = "omidpy"
+    capabilities = Capabilities()
+
+    def __init__(
+        self,
+        folder: Folder,
+        store: ObjectStore,
+        *,
+        job_id: str | None = None,
+        conflict: Conflict = "append",
+        scope: Scope = "folder",
+        unique_names: bool = True,
+        inline_bytes: int = INLINE_BYTES,
+        inline_task_bytes: int = INLINE_TASK_BYTES,
+        inline_job_bytes: int = INLINE_JOB_BYTES,
+        first_part_bytes: int = PART_BYTES,
+        marks_success: bool = True,
+        sweep: Sweep = "auto",
+    ) -> None:
+        """Make the committer of a job; nothing is sent.
+
+        Args:
+            folder: The destination.
+            store: How it is reached.
+            job_id: Of the job; a new one by default.
+            conflict: What becomes of files that are there: refuse, keep or replace them.
+            scope: What `conflict` speaks of: the whole folder, or each partition that is written.
+            unique_names: Put the job's id into the names of files.
+            inline_bytes: The largest file that travels with its message; 0 for none.
+            inline_task_bytes: How much of such a task may keep in hand.
+            inline_job_bytes: How much of such the plan takes; what is more, the driver uploads.
+            first_part_bytes: The size of an upload's first parts.
+            marks_success: Write `_SUCCESS`.
+            sweep: Look for uploads of lost attempts: always, never, or where there may be any.
+        """
+        super().__init__(job_id=job_id, conflict=conflict)
+        self.folder = folder
+        self.store = store
+        self.scope: Scope = scope
+        self.unique_names = unique_names
+        self.inline_bytes = inline_bytes
+        self.inline_task_bytes = inline_task_bytes
+        self.inline_job_bytes = inline_job_bytes
+        self.first_part_bytes = first_part_bytes
+        self.marks_success = marks_success
+        self.sweep: Sweep = sweep
+        self._taken: frozenset[str] = frozenset()
+        self._started_s = time.monotonic()
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    def setup_job(self) -> None:
+        """Refuse a destination that is in the way; 1 request in mode `fail`, else none."""
+        self._started_s = time.monotonic()
+        if self.conflict != "fail":
+            return
+        if self.scope == "folder":
+            if (key := self.store.occupied(self.folder)) is not None:
+                raise CommitterError(
+                    f"{self.folder.url} is not empty: it has s3://{self.folder.bucket}/{key}; "
+                    "write elsewhere, or choose conflict='append' or 'replace'"
+                )
+        else:
+            paths = (self.folder.below(one.key) for one in self.store.objects(self.folder))
+            self._taken = frozenset(folder_of(path) for path in paths if not is_hidden(path))
+
+    def setup_task(self, task: TaskId) -> Attempt:
+        """Begin an attempt; no request."""
+        allowance = Allowance(self.inline_task_bytes)
+
+        def make(path: str) -> DelayedFile:
+            self._check_free(path)
+            return self._file(self.key(path), allowance)
+
+        return Attempt(task, self.job_id, make)
+
+    def key(self, path: str) -> str:
+        """Return the key of a file by its path below the destination."""
+        return self.folder.key(unique_name(path, self.job_id) if self.unique_names else path)
+
+    def commit_task(self, attempt: Attempt) -> TaskMessage:
+        """Collect what the attempt has written; no request."""
+        attempt.check_running("be committed")
+        files = tuple(one.pending() for one in attempt.files.values())
+        attempt.state = "committed"
+        sent = self.store.request_count
+        return TaskMessage(
+            self.job_id, attempt.id, files, self.store.id, sent, is_lone=attempt.is_lone
+        )
+
+    def abort_task(self, attempt: Attempt) -> None:
+        """Abort each upload of the attempt; 1 request each."""
+        attempt.state = "aborted"
+        failures = []
+        for one in attempt.files.values():
+            try:
+                one.abort()
+            except CommitterError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    # -- the job -----------------------------------------------------------------------------------
+
+    def commit_job(self, messages: Sequence[TaskMessage]) -> Manifest:
+        """Write the plan, then carry it out."""
+        files = self._spilled(checked_messages(self.job_id, messages))
+        for one in files:
+            if not one.key.startswith(self.folder.prefix):
+                raise CommitterError(
+                    f"job {self.job_id} writes to {self.folder.url}, and not {one.key}"
+                )
+            check_path(self.folder.below(one.key))
+        plan = Plan(
+            self.job_id,
+            self.name,
+            self.folder,
+            tuple(files),
+            tuple(self._old(files)),
+            is_new_only=self.unique_names or self.conflict != "replace",
+            is_sole=self.conflict == "fail" and self.scope == "folder",
+            created_ms=int(time.time() * 1000),
+            success={} if self.marks_success else None,
+        )
+        publishing.begin(self.store, plan)
+        elsewhere: dict[str, int] = {}
+        for message in messages:
+            if (sender := message.sender) != self.store.id:
+                elsewhere[sender] = max(elsewhere.get(sender, 0), message.requests)
+        effort = publishing.Effort(self._started_s, sum(elsewhere.values()))
+        manifest = publishing.publish(self.store, plan, effort)
+        if self.sweep == "always" or (self.sweep == "auto" and _may_have_lost(messages)):
+            self._sweep()
+        return manifest
+
+    def abort_job(self, messages: Iterable[TaskMessage]) -> None:
+        """Take back what a plan of ours began, if there is one; abort every upload of the job."""
+        bucket, key = self.folder.bucket, self.folder.plan_key(self.job_id)
+        try:
+            plan, etag = publishing.load(self.store, f"s3://{bucket}/{key}", bucket, key)
+        except CommitterError as error:
+            if not isinstance(error.__cause__, Gone):
+                raise
+            files = [one for message in messages for one in message.files]
+            publishing.abort_files(self.store, bucket, files)
+        else:
+            publishing.take_back(self.store, plan, etag)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Abort what uploads of this job are left: of attempts that nobody has heard of again."""
+        if not self.unique_names:
+            return  # nothing tells them from those of others
+        try:
+            for upload in list(self.store.uploads(self.folder)):
+                if owner(upload.key) == self.job_id:
+                    self.store.abort_upload(self.folder.bucket, upload.key, upload.upload_id)
+        except CommitterError as error:
+            _log.warning(
+                "uploads of job %s may be left, run `omidpy committers uploads abort --job %s %s`:"
+                " %s",
+                self.job_id,
+                self.job_id,
+                self.folder.url,
+                error,
+            )
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _file(self, key: str, allowance: Allowance) -> DelayedFile:
+        return UploadedFile(
+            self.store,
+            bucket=self.folder.bucket,
+            key=key,
+            job_id=self.job_id,
+            first_part_bytes=self.first_part_bytes,
+            inline_bytes=self.inline_bytes,
+            allowance=allowance,
+        )
+
+    def _check_free(self, path: str) -> None:
+        if (partition := folder_of(path)) and partition in self._taken:
+            raise CommitterError(
+                f"the partition {partition} of {self.folder.url} has files; choose "
+                "conflict='append' or 'replace', or write other partitions"
+            )
+
+    def _spilled(self, files: list[PendingFile]) -> list[PendingFile]:
+        """Upload the bytes that are too many for the plan; they stay invisible."""
+        left = self.inline_job_bytes
+        kept: list[PendingFile] = []
+        for one in files:
+            if one.data is not None and (left := left - one.length) < 0:
+                kept.append(self._uploaded(one.key, one.data, one.rows))
+            else:
+                kept.append(one)
+        return kept
+
+    def _uploaded(self, key: str, data: bytes, rows: int | None) -> PendingFile:
+        bucket = self.folder.bucket
+        upload_id = self.store.create_upload(bucket, key, self.job_id)
+        etags: list[str] = []
+        at = 0
+        while at < len(data) or not etags:
+            number = len(etags) + 1
+            part = data[at : at + part_bytes(number, self.first_part_bytes)]
+            etags.append(self.store.upload_part(bucket, key, upload_id, number, part))
+            at += len(part)
+        return PendingFile(key, len(data), rows, upload_id, tuple(etags))
+
+    def _old(self, files: Sequence[PendingFile]) -> list[OldFile]:
+        """List what mode `replace` is to remove: what readers see now and will not see again."""
+        if self.conflict != "replace":
+            return []
+        written = {one.key for one in files}
+        if self.scope == "folder":
+            places, top = [""], ""
+        else:
+            # A file at the top is in no partition, and replaces nothing.
+            folders = {folder_of(self.folder.below(key)) for key in written} - {""}
+            if not folders:
+                return []
+            places = [f"{one}/" for one in folders]
+            top = posixpath.commonpath(sorted(folders)) + "/" if folders else ""
+            top = "" if top == "/" else top
+        found = []
+        for one in self.store.objects(Folder(self.folder.bucket, self.folder.key(top))):
+            path = self.folder.below(one.key)
+            is_summary = path.rpartition("/")[2] in _SUMMARIES
+            if one.key in written or (is_hidden(path) and not is_summary):
+                continue
+            if path.startswith(tuple(places)):
+                found.append(OldFile(one.key, one.etag))
+        return found
+
+
+def _may_have_lost(messages: Sequence[TaskMessage]) -> bool:
+    return any(one.task.attempt > 0 or not one.is_lone for one in messages)

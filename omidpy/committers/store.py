@@ -1,0 +1,417 @@
+"""An S3-compatible store through boto3: few verbs, errors that say what to do, requests counted.
+
+Credentials come by boto3's own chain.  Objects of this class can be pickled: they hold options, and
+make their client when it is first needed, so that a task makes its own.
+
+Every request is counted where it leaves, repetitions included.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from omidpy.committers.places import Folder
+from omidpy.errors import CommitterError, ConfigError
+
+MANY_KEYS: Final = 1000
+"""How many keys one answer of a listing has at most, and one bulk delete takes."""
+
+MISSING_EXTRA: Final = (
+    "publishing to S3 needs boto3, which is not installed; run `pip install 'omidpy[s3]'`"
+)
+
+
+class Gone(CommitterError):
+    """The upload or object is not there (any more)."""
+
+
+class Occupied(CommitterError):
+    """There is an object already where none must be, or another one than was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object of a listing."""
+
+    key: str
+    length: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A multipart upload that is neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the store says of an object."""
+
+    length: int
+    etag: str
+    job_id: str
+    """That its writer stamped it with; empty if none did."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store is reached; what is None, boto3 finds out."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    path_style: bool | None = None
+    """None: where an endpoint is named, since few have a name for each bucket."""
+    threads: int = 32
+    """Requests at the same time, and connections that are kept."""
+
+
+class ObjectStore:
+    """The requests that committers make."""
+
+    def __init__(self, options: StoreOptions | None = None) -> None:
+        """Keep the options; nothing is sent."""
+        self.options = options or StoreOptions()
+        self.requests: Counter[str] = Counter()
+        """How many requests of each operation were sent."""
+        self.before_request: Callable[[str], None] | None = None
+        """Called with the operation's name before each request: what a test fails."""
+        self.id = uuid.uuid4().hex
+        """Of this object in this process: a copy has another."""
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process."""
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin anew with the same options."""
+        self.__init__(state["options"])  # type: ignore[misc]  # the whole state is the options
+
+    @property
+    def request_count(self) -> int:
+        """How many requests were sent."""
+        with self._lock:
+            return sum(self.requests.values())
+
+    @property
+    def client(self) -> Any:
+        """The client of boto3, made when it is first asked for."""
+        with self._lock:
+            if self._client is None:
+                self._client = _new_client(self.options)
+                self._client.meta.events.register("before-send.s3", self._count)
+            return self._client
+
+    def _count(self, event_name: str, **_: Any) -> None:
+        operation = event_name.rpartition(".")[2]
+        with self._lock:
+            self.requests[operation] += 1
+        if self.before_request is not None:
+            self.before_request(operation)
+
+    # -- uploads -----------------------------------------------------------------------------------
+
+    def create_upload(self, bucket: str, key: str, job_id: str) -> str:
+        """Begin a multipart upload; return its id."""
+        with _translated(f"s3://{bucket}/{key}", "begin an upload"):
+            answer = self.client.create_multipart_upload(
+                Bucket=bucket, Key=key, Metadata={_STAMP: job_id}
+            )
+        return str(answer["UploadId"])
+
+    def upload_part(self, bucket: str, key: str, upload_id: str, number: int, data: bytes) -> str:
+        """Send a part; return its tag."""
+        with _translated(f"s3://{bucket}/{key}", f"upload part {number}"):
+            answer = self.client.upload_part(
+                Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=data
+            )
+        return _bare(answer["ETag"])
+
+    def complete_upload(
+        self, bucket: str, key: str, upload_id: str, etags: Sequence[str], *, is_new: bool
+    ) -> tuple[str, bool]:
+        """Make an upload visible; return the object's tag, and whether it is a hash.
+
+        Args:
+            bucket: Its bucket.
+            key: Its key.
+            upload_id: Its id.
+            etags: Of its parts.
+            is_new: Refuse if the key has an object.
+
+        Raises:
+            Gone: There is no such upload: it was completed or aborted.
+            Occupied: The key has an object.
+        """
+        parts = [{"ETag": f'"{etag}"', "PartNumber": at} for at, etag in enumerate(etags, 1)]
+        condition = {"IfNoneMatch": "*"} if is_new else {}
+        with _translated(f"s3://{bucket}/{key}", "complete the upload"):
+            answer = self.client.complete_multipart_upload(
+                Bucket=bucket,
+                Key=key,
+                UploadId=upload_id,
+                MultipartUpload={"Parts": parts},
+                **condition,
+            )
+        return _bare(answer["ETag"]), not _is_opaque(answer)
+
+    def abort_upload(self, bucket: str, key: str, upload_id: str) -> bool:
+        """Give an upload up; say whether it was there."""
+        try:
+            with _translated(f"s3://{bucket}/{key}", "abort the upload"):
+                self.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
+        except Gone:
+            return False
+        return True
+
+    def uploads(self, folder: Folder) -> Iterator[Upload]:
+        """Yield the uploads below a folder that are neither completed nor aborted."""
+        markers: dict[str, str] = {}
+        while True:
+            with _translated(folder.url, "list uploads"):
+                answer = self.client.list_multipart_uploads(
+                    Bucket=folder.bucket, Prefix=folder.prefix, **markers
+                )
+            for one in answer.get("Uploads", ()):
+                # The prefix ends in "/"; a store that read it otherwise must not cost other jobs.
+                if one["Key"].startswith(folder.prefix):
+                    started_ms = int(one["Initiated"].timestamp() * 1000)
+                    yield Upload(one["Key"], one["UploadId"], started_ms)
+            if not answer.get("IsTruncated"):
+                return
+            markers = {
+                "KeyMarker": answer["NextKeyMarker"],
+                "UploadIdMarker": answer["NextUploadIdMarker"],
+            }
+
+    # -- objects -----------------------------------------------------------------------------------
+
+    def put(
+        self,
+        bucket: str,
+        key: str,
+        data: bytes,
+        *,
+        job_id: str = "",
+        is_new: bool = False,
+        expected_etag: str = "",
+        metadata: dict[str, str] | None = None,
+    ) -> tuple[str, bool]:
+        """Write an object; return its tag, and whether that is a hash.
+
+        Raises:
+            Occupied: There is one already (`is_new`), or another than `expected_etag`.
+        """
+        options: dict[str, Any] = {}
+        if is_new:
+            options["IfNoneMatch"] = "*"
+        if expected_etag:
+            options["IfMatch"] = f'"{expected_etag}"'
+        stamps = {**({_STAMP: job_id} if job_id else {}), **(metadata or {})}
+        with _translated(f"s3://{bucket}/{key}", "write the object"):
+            answer = self.client.put_object(
+                Bucket=bucket, Key=key, Body=data, Metadata=stamps, **options
+            )
+        return _bare(answer["ETag"]), not _is_opaque(answer)
+
+    def get(self, bucket: str, key: str) -> tuple[bytes, str]:
+        """Read an object; return its bytes and its tag.
+
+        Raises:
+            Gone: There is none.
+        """
+        with _translated(f"s3://{bucket}/{key}", "read the object"):
+            answer = self.client.get_object(Bucket=bucket, Key=key)
+            return answer["Body"].read(), _bare(answer["ETag"])
+
+    def head(self, bucket: str, key: str) -> Head | None:
+        """Return what is known of an object; None if there is none."""
+        try:
+            with _translated(f"s3://{bucket}/{key}", "look at the object"):
+                answer = self.client.head_object(Bucket=bucket, Key=key)
+        except Gone:
+            return None
+        stamp = answer.get("Metadata", {}).get(_STAMP, "")
+        return Head(answer["ContentLength"], _bare(answer["ETag"]), stamp)
+
+    def objects(self, folder: Folder) -> Iterator[Found]:
+        """Yield the objects below a folder, in order of keys."""
+        for answer in self._pages(folder.bucket, Prefix=folder.prefix):
+            for one in answer.get("Contents", ()):
+                # A store with folders of its own lists them as objects that end in "/".
+                if one["Key"].startswith(folder.prefix) and not one["Key"].endswith("/"):
+                    yield Found(one["Key"], one["Size"], _bare(one["ETag"]))
+
+    def occupied(self, folder: Folder) -> str | None:
+        """Return the key of a file that makes a folder no empty one; None if it is empty.
+
+        A file of the folder's own name counts: no folder can be there, to whoever reads paths.
+        """
+        file = folder.prefix.rstrip("/")
+        for answer in self._pages(folder.bucket, Prefix=file, Delimiter="/"):
+            keys = [one["Key"] for one in answer.get("Contents", ())]
+            folders = [one["Prefix"] for one in answer.get("CommonPrefixes", ())]
+            if file and file in keys:
+                return file
+            if folder.prefix in folders:
+                return folder.prefix
+            if not file and (keys or folders):
+                return str((keys or folders)[0])
+            if max([*keys, *folders], default="") > folder.prefix:
+                return None
+        return None
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Remove an object; it is no error if there is none."""
+        with _translated(f"s3://{bucket}/{key}", "delete the object"):
+            self.client.delete_object(Bucket=bucket, Key=key)
+
+    def delete_many(self, bucket: str, keys: Sequence[str]) -> None:
+        """Remove objects, a thousand with each request."""
+        for at in range(0, len(keys), MANY_KEYS):
+            some = [{"Key": key} for key in keys[at : at + MANY_KEYS]]
+            with _translated(f"s3://{bucket}", "delete objects"):
+                answer = self.client.delete_objects(
+                    Bucket=bucket, Delete={"Objects": some, "Quiet": True}
+                )
+            if answer.get("Errors"):
+                first = answer["Errors"][0]
+                raise CommitterError(
+                    f"could not delete {len(answer['Errors'])} of {len(some)} objects, "
+                    f"s3://{bucket}/{first.get('Key')} for one: {first.get('Message')}"
+                )
+
+    def _pages(self, bucket: str, **options: str) -> Iterator[dict[str, Any]]:
+        more: dict[str, str] = {}
+        while True:
+            with _translated(f"s3://{bucket}/{options['Prefix']}", "list objects"):
+                answer = self.client.list_objects_v2(Bucket=bucket, **options, **more)
+            yield answer
+            if not answer.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+
+_STAMP: Final = "omidpy-job"
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+@cache
+def _descriptions() -> Any:
+    """Return what reads boto3's descriptions of services, which takes longer than the rest."""
+    import botocore.loaders  # noqa: PLC0415 - an extra
+
+    return botocore.loaders.create_loader()
+
+
+def _new_client(options: StoreOptions) -> Any:
+    try:
+        import boto3  # noqa: PLC0415 - an extra
+        import botocore.session  # noqa: PLC0415 - see above
+        from botocore.config import Config  # noqa: PLC0415 - see above
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - see above
+    except ImportError as error:
+        raise ConfigError(MISSING_EXTRA) from error
+    path_style = options.path_style
+    if path_style is None:
+        # boto3 takes an endpoint of its environment, too.
+        named = (options.endpoint_url, *map(os.environ.get, _ENDPOINTS))
+        path_style = any(named)
+    try:
+        core = botocore.session.get_session()
+        core.register_component("data_loader", _descriptions())
+        session = boto3.session.Session(
+            botocore_session=core, profile_name=options.profile, region_name=options.region
+        )
+        region = session.region_name or ("us-east-1" if options.endpoint_url else None)
+        return session.client(
+            "s3",
+            endpoint_url=options.endpoint_url,
+            region_name=region,
+            config=Config(
+                max_pool_connections=options.threads,
+                retries={"mode": "standard", "total_max_attempts": 4},
+                s3={"addressing_style": "path" if path_style else "auto"},
+                # Newer checksums than a store knows make it refuse what it could have taken.
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigError(f"no client for S3 could be made: {error}") from error
+
+
+_MISSING_CODES: Final = frozenset({"NoSuchUpload", "NoSuchKey", "404", "NotFound"})
+_OCCUPIED_CODES: Final = frozenset(
+    {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+)
+_FILE_CODES: Final = frozenset(
+    {"ObjectParentIsFile", "ExistingObjectIsDirectory", "ExistingObjectIsFile"}
+)
+
+
+@contextmanager
+def _translated(address: str, action: str) -> Iterator[None]:
+    """Turn errors of boto3 into ours: what was tried on which address, and what would help."""
+    try:
+        from botocore.exceptions import (  # noqa: PLC0415 - an extra
+            BotoCoreError,
+            ClientError,
+            NoCredentialsError,
+            PartialCredentialsError,
+        )
+    except ImportError as error:
+        raise ConfigError(MISSING_EXTRA) from error
+    try:
+        yield
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise ConfigError(
+            f"could not {action} {address}: {error}; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or name a profile of ~/.aws/config"
+        ) from error
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        what = f"could not {action} {address}: {error}"
+        if code in _MISSING_CODES:
+            raise Gone(what) from error
+        if code in _OCCUPIED_CODES:
+            raise Occupied(what) from error
+        if code in _FILE_CODES:
+            raise CommitterError(
+                f"{what}; a file is where a folder would have to be, or the other way round"
+            ) from error
+        if code == "NoSuchBucket":
+            raise CommitterError(f"{what}; make the bucket, or check its name") from error
+        if code in {"NotImplemented", "501", "MethodNotAllowed"}:
+            raise CommitterError(
+                f"{what}; committers need multipart uploads and conditional writes of the store"
+            ) from error
+        is_passing = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500
+        raise CommitterError(what, retryable=is_passing) from error
+    except BotoCoreError as error:
+        raise CommitterError(f"could not {action} {address}: {error}", retryable=True) from error
+
+
+def _bare(etag: str) -> str:
+    return etag.strip('"')
+
+
+def _is_opaque(answer: dict[str, Any]) -> bool:
+    """Say whether a tag is no hash of the bytes: objects encrypted by keys of a service."""
+    return str(answer.get("ServerSideEncryption", "")).startswith("aws:") or bool(
+        answer.get("SSECustomerAlgorithm")
+    )

@@ -1,0 +1,259 @@
+"""Tables of pyarrow into Parquet files of a task: partitions, and a bounded number of open files.
+
+Rows wait in memory until a row group is worth its cost, so that batches of a few rows, as Spark
+sends them, do not become row groups of a few rows.
+
+    M1  at most MOST_OPEN files are open: another partition ends the one that waited longest, which
+        goes on in a second file if it comes again
+    M2  at most WAITING_BYTES wait in all of them together
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from omidpy.committers.places import partition_folder
+from omidpy.committers.protocol import Attempt, TaskFile
+from omidpy.errors import ConfigError, UsageError
+
+MOST_OPEN: Final = 64
+WAITING_BYTES: Final = 256 * 2**20
+GROUP_BYTES: Final = 64 * 2**20
+GROUP_ROWS: Final = 2**20
+SAMPLE_ROWS: Final = 20_000
+"""How many of a file's first rows say how its columns are encoded."""
+
+
+class PartitionedWriter:
+    """Writes the tables of one attempt."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        *,
+        partition_by: Iterable[str] = (),
+        compression: str = "snappy",
+        most_open: int = MOST_OPEN,
+        group_rows: int = GROUP_ROWS,
+    ) -> None:
+        """Write to an attempt's files.
+
+        Args:
+            attempt: The attempt.
+            partition_by: Columns whose values become folders, as Hive and Spark name them.
+            compression: As pyarrow names it.
+            most_open: How many files may be open.
+            group_rows: How many rows a row group has.
+        """
+        self._attempt = attempt
+        self._names = tuple(partition_by)
+        self._compression = compression
+        self._most_open = most_open
+        self._group_rows = group_rows
+        self._files: OrderedDict[str, _ParquetFile] = OrderedDict()
+        self._count = 0
+        self.rows = 0
+        """How many rows were written."""
+
+    def write(self, table: Any) -> None:
+        """Add a table or a record batch."""
+        pa = _pyarrow()
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise UsageError(
+                f"a {type(table).__name__} is no table; give a Table or RecordBatch of pyarrow, or "
+                "the path of a file"
+            )
+        self.rows += table.num_rows
+        for folder, part in self._parts(table):
+            self._file(folder).add(part)
+            waiting = sum(one.waiting_bytes for one in self._files.values())
+            if waiting > WAITING_BYTES:
+                max(self._files.values(), key=lambda one: one.waiting_bytes).flush()
+
+    def close(self) -> None:
+        """End every file."""
+        while self._files:
+            self._files.popitem(last=False)[1].close()
+
+    def _parts(self, table: Any) -> Iterator[tuple[str, Any]]:
+        if not self._names:
+            yield "", table
+            return
+        missing = [name for name in self._names if name not in table.column_names]
+        if missing:
+            raise UsageError(
+                f"the table has no column {missing[0]!r} to partition by; it has "
+                f"{', '.join(table.column_names)}"
+            )
+        if set(table.column_names) == set(self._names):
+            raise UsageError("every column is one to partition by; leave one for the files")
+        rest = table.drop_columns(list(self._names))
+        for values, rows in _groups(table, self._names):
+            yield partition_folder(self._names, values) + "/", rest.take(rows)
+
+    def _file(self, folder: str) -> _ParquetFile:
+        if folder in self._files:
+            self._files.move_to_end(folder)
+            return self._files[folder]
+        if len(self._files) >= self._most_open:
+            self._files.popitem(last=False)[1].close()
+        ending = "" if self._compression == "none" else f".{self._compression}"
+        name = f"part-{self._attempt.id.task:05}-c{self._count:03}{ending}.parquet"
+        self._count += 1
+        made = _ParquetFile(self._attempt.open(folder + name), self._compression, self._group_rows)
+        self._files[folder] = made
+        return made
+
+
+class _ParquetFile:
+    """One file, and the rows that wait for their row group."""
+
+    def __init__(self, file: TaskFile, compression: str, group_rows: int) -> None:
+        self._file = file
+        self._compression = compression
+        self._group_rows = group_rows
+        self._writer: Any = None
+        self._waiting: list[Any] = []
+        self._rows = 0
+        self._waiting_rows = 0
+        self.waiting_bytes = 0
+
+    def add(self, table: Any) -> None:
+        self._waiting.append(table)
+        self._rows += table.num_rows
+        self._waiting_rows += table.num_rows
+        self.waiting_bytes += table.nbytes
+        if self._waiting_rows >= self._group_rows or self.waiting_bytes >= GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        pa = _pyarrow()
+        try:
+            table = pa.concat_tables(self._waiting)
+            if self._writer is None:
+                self._writer = _new_writer(self._file, table, self._compression)
+            self._writer.write_table(table, row_group_size=self._group_rows)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
+            raise UsageError(f"the table cannot be written as Parquet: {error}") from error
+        self._waiting = []
+        self._waiting_rows = 0
+        self.waiting_bytes = 0
+
+    def close(self) -> None:
+        if self._waiting or self._writer is None:
+            self.flush()
+        self._writer.close()
+        self._file.rows = self._rows
+        self._file.close()
+
+
+def _new_writer(file: TaskFile, table: Any, compression: str) -> Any:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    dictionary, encodings = encodings_of(table)
+    return pq.ParquetWriter(
+        file,
+        table.schema,
+        compression=compression,
+        use_dictionary=dictionary,
+        column_encoding=encodings or None,
+        write_statistics=True,
+    )
+
+
+def encodings_of(table: Any) -> tuple[list[str], dict[str, str]]:
+    """Say which columns have a dictionary, and how others are encoded, by a table's first rows.
+
+    A dictionary of values that hardly repeat is stored beside them for nothing.
+    """
+    pa = _pyarrow()
+    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
+
+    sample = table.slice(0, SAMPLE_ROWS)
+    dictionary: list[str] = []
+    encodings: dict[str, str] = {}
+    for name, path in _leaves(table.schema):
+        kind = table.schema.field(name).type
+        if name != path or pa.types.is_boolean(kind):
+            dictionary.append(path)  # of what is nested, nobody has counted the values
+            continue
+        distinct = pc.count_distinct(sample.column(name)).as_py() if sample.num_rows else 0
+        if distinct * 2 <= sample.num_rows or not sample.num_rows:
+            dictionary.append(path)
+        elif pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+            encodings[path] = "DELTA_BINARY_PACKED"
+    return dictionary, encodings
+
+
+def _leaves(schema: Any) -> list[tuple[str, str]]:
+    """Return (column, path) of every leaf that Parquet stores."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow.parquet as pq  # noqa: PLC0415 - see above
+
+    sink = pa.BufferOutputStream()
+    pq.write_metadata(schema, sink)
+    stored = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    names = schema.names
+    paths = [stored.column(at).path for at in range(len(stored))]
+    # A column's name may have a dot: the longest name that fits is the column.
+    return [
+        (max((n for n in names if path == n or path.startswith(f"{n}.")), key=len), path)
+        for path in paths
+    ]
+
+
+def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | None, ...], Any]]:
+    """Yield the values of each partition with the numbers of its rows, in their order."""
+    pa = _pyarrow()
+    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
+
+    if not table.num_rows:
+        return
+    codes: Any = pa.array([0] * table.num_rows, pa.int64())
+    columns = []
+    for name in names:
+        column = table.column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks)
+        if pa.types.is_nested(column.type):
+            raise UsageError(f"the column {name!r} of type {column.type} cannot name folders")
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        indices = pc.add(pc.fill_null(encoded.indices.cast(pa.int64()), -1), 1)
+        codes = pc.add(pc.multiply(codes, len(encoded.dictionary) + 1), indices)
+        columns.append(column)
+    order = pc.sort_indices(codes)
+    ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
+    start = 0
+    for end in ends:
+        rows = order.slice(start, end - start)
+        first = rows[0].as_py()
+        yield tuple(_text(column[first].as_py()) for column in columns), rows
+        start = end
+
+
+def _text(value: Any) -> str | None:
+    """Return a value as Spark writes it into the name of a folder; None is no value."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None).isoformat(sep=" ")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return str(value)
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            "writing tables needs pyarrow, which is not installed; run `pip install 'omidpy[s3]'`"
+        ) from error
+    return pa

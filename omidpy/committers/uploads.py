@@ -1,0 +1,142 @@
+"""Files that are written now and visible later: multipart uploads, and small files kept in hand.
+
+A file begins in memory.  One that ends there, small enough, travels with its task's message and
+costs one request, when the job is committed.  One that grows becomes an upload, part by part.
+
+    requests: 0 for a small file, else 1 and 1 for each part
+
+Parts grow, since a store takes 10,000 of them and files may have terabytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from omidpy.committers.store import ObjectStore
+from omidpy.committers.values import PendingFile
+from omidpy.errors import CommitterError
+
+MOST_PARTS: Final = 10_000
+SMALLEST_PART_BYTES: Final = 5 * 2**20
+"""Of every part but the last; the store refuses smaller ones when the upload is completed."""
+LARGEST_PART_BYTES: Final = 5 * 2**30
+PARTS_OF_A_SIZE: Final = 1000
+
+
+class Allowance:
+    """How many bytes of small files a task may still keep in hand."""
+
+    def __init__(self, total_bytes: int) -> None:
+        """Begin with all of them."""
+        self._left = total_bytes
+        self._lock = threading.Lock()
+
+    def take(self, count: int) -> bool:
+        """Take `count` bytes; False, and none are taken, where that is too many."""
+        with self._lock:
+            if count > self._left:
+                return False
+            self._left -= count
+            return True
+
+
+def part_bytes(number: int, first_bytes: int) -> int:
+    """Return the size of part `number`, from 1: twice as much after every thousand.
+
+    With 8 MiB at first 10,000 parts hold more than the 5 TiB of the largest object.
+    """
+    return int(min(first_bytes << ((number - 1) // PARTS_OF_A_SIZE), LARGEST_PART_BYTES))
+
+
+class UploadedFile:
+    """A file on its way to a key."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        bucket: str,
+        key: str,
+        job_id: str,
+        first_part_bytes: int,
+        inline_bytes: int,
+        allowance: Allowance,
+    ) -> None:
+        """Begin it; nothing is sent."""
+        self.rows: int | None = None
+        self._store = store
+        self._bucket = bucket
+        self._key = key
+        self._job_id = job_id
+        self._first_part_bytes = first_part_bytes
+        self._inline_bytes = inline_bytes
+        self._allowance = allowance
+        self._buffer = bytearray()
+        self._upload_id = ""
+        self._etags: list[str] = []
+        self._length = 0
+        self._is_inline = False
+        self._is_closed = False
+        self._is_dead = False
+
+    def write(self, data: bytes, /) -> int:
+        """Add bytes; sends each part that is full."""
+        self._buffer += data
+        self._length += len(data)
+        while len(self._buffer) >= (size := self._next_part_bytes):
+            self._send(bytes(self._buffer[:size]))
+            del self._buffer[:size]
+        return len(data)
+
+    def close(self) -> None:
+        """End it; an empty file, too, has one part."""
+        if self._is_closed or self._is_dead:
+            return
+        small = not self._upload_id and 0 < self._inline_bytes >= self._length
+        if small and self._allowance.take(self._length):
+            self._is_inline = True
+        elif self._buffer or not self._etags:
+            self._send(bytes(self._buffer))
+            self._buffer.clear()
+        self._is_closed = True
+
+    def abort(self) -> None:
+        """Give it up."""
+        self._is_dead = True
+        self._buffer.clear()
+        if self._upload_id:
+            self._store.abort_upload(self._bucket, self._key, self._upload_id)
+
+    def pending(self) -> PendingFile:
+        """Return what the driver needs to complete it."""
+        if not self._is_closed or self._is_dead:
+            raise CommitterError(
+                f"the file s3://{self._bucket}/{self._key} was not closed, so that it may lack "
+                "its end; close every file before its task is committed"
+            )
+        return PendingFile(
+            self._key,
+            self._length,
+            self.rows,
+            self._upload_id,
+            tuple(self._etags),
+            bytes(self._buffer) if self._is_inline else None,
+        )
+
+    @property
+    def _next_part_bytes(self) -> int:
+        return part_bytes(len(self._etags) + 1, self._first_part_bytes)
+
+    def _send(self, data: bytes) -> None:
+        number = len(self._etags) + 1
+        if number > MOST_PARTS:
+            raise CommitterError(
+                f"the file s3://{self._bucket}/{self._key} has more than {MOST_PARTS} parts; "
+                "raise part_bytes"
+            )
+        if not self._upload_id:
+            self._upload_id = self._store.create_upload(self._bucket, self._key, self._job_id)
+        self._etags.append(
+            self._store.upload_part(self._bucket, self._key, self._upload_id, number, data)
+        )

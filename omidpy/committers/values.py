@@ -1,0 +1,89 @@
+"""What tasks tell the driver: files that wait to be completed, and what became of a job.
+
+A message is small, since the driver holds one for every task: an upload's id and its parts' tags,
+or, for a small file, its bytes.  All of it can be pickled, which is how Spark carries it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_MD5: Final = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """One try at one part of a job."""
+
+    task: int
+    """Which part: 0 and up."""
+    attempt: int = 0
+    """Which try at it.  No two tries at one part have the same number."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingFile:
+    """A file that is written, and that no reader sees before it is completed."""
+
+    key: str
+    """Where it will be in its bucket, or its path in a file system."""
+    length: int
+    """Bytes."""
+    rows: int | None = None
+    """None where nobody counted."""
+    upload_id: str = ""
+    """Of its multipart upload; empty for a file whose bytes are `data`."""
+    etags: tuple[str, ...] = ()
+    """Of the upload's parts 1, 2, ..., without quotes."""
+    data: bytes | None = None
+    """The whole file, if it is small enough to travel with the message."""
+    is_stamped: bool = True
+    """Whether the object's metadata will name the job: Hadoop's uploads have none of ours."""
+
+    @property
+    def etag(self) -> str:
+        """The tag that the object will have on a store that hashes; empty if that is unknown."""
+        if self.data is not None:
+            return hashlib.md5(self.data, usedforsecurity=False).hexdigest()
+        if not self.etags or not all(map(_MD5.fullmatch, self.etags)):
+            return ""
+        parts = b"".join(bytes.fromhex(etag) for etag in self.etags)
+        return f"{hashlib.md5(parts, usedforsecurity=False).hexdigest()}-{len(self.etags)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMessage:
+    """What a committed task attempt tells the driver."""
+
+    job_id: str
+    task: TaskId
+    files: tuple[PendingFile, ...] = ()
+    sender: str = ""
+    """The store object that the attempt wrote through; tasks of one process may share one."""
+    requests: int = 0
+    """How many requests the sender had sent by then."""
+    is_lone: bool = True
+    """Whether no other attempt of this job can have been lost, as far as this one knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a committed job has published; the `_SUCCESS` object says the same in JSON."""
+
+    job_id: str
+    destination: str
+    committer: str
+    files: tuple[str, ...]
+    """Keys, in order."""
+    bytes_written: int
+    rows: int | None
+    """None if a file's rows were not counted."""
+    seconds: float
+    requests: int
+    """Of driver and tasks, as far as the driver knows them: without those that come after."""
+    replaced: int = 0
+    """How many files of before were removed."""
+    extra: dict[str, Any] = field(default_factory=dict)

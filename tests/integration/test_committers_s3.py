@@ -1,0 +1,536 @@
+"""Jobs that publish to a real S3 server: what readers see, and what it costs."""
+
+from __future__ import annotations
+
+import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from omidpy import committers
+from omidpy.committers import plan as plans
+from omidpy.committers import publishing
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.values import TaskId
+from omidpy.errors import CommitterError, ConfigError
+from tests.machines.s3.looking import Bucket
+from tests.machines.s3.server import S3Server
+
+pytestmark = pytest.mark.integration
+
+TABLE = pa.table({"v": [1, 2, 3]})
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> Bucket:
+    """Give a bucket of its own."""
+    return Bucket(s3)
+
+
+@pytest.fixture
+def begin(s3: S3Server, bucket: Bucket) -> Any:
+    """Give what begins a job in a folder of the bucket."""
+
+    def begun(folder: str = "out", **options: Any) -> committers.Job:
+        address = f"s3://{bucket.name}/{folder}"
+        return committers.job(address, endpoint_url=s3.endpoint, **options)
+
+    return begun
+
+
+def store_of(job: committers.Job) -> ObjectStore:
+    """Return the store that a job writes through."""
+    assert isinstance(job.committer, S3Committer)
+    return job.committer.store
+
+
+def test_a_job_is_visible_whole_once_it_is_committed(begin: Any, bucket: Bucket) -> None:
+    """Not a file of it before."""
+    with begin() as job:
+        job.task(TABLE)
+        with job.task(partition_by=["p"]) as task:
+            task.write(pa.table({"p": ["x", "y"], "v": [4, 5]}))
+            with task.open("large.bin") as file:
+                file.write(b"z" * 3_000_000)
+        assert bucket.visible("out") == []
+    paths = bucket.visible("out")
+    assert [path.partition(job.id)[0] for path in paths] == [
+        "large-",
+        "p=x/part-00001-c000-",
+        "p=y/part-00001-c001-",
+        "part-00000-c000-",
+    ]
+    assert bucket.get(f"out/{paths[0]}") == b"z" * 3_000_000
+    assert pq.read_table(io.BytesIO(bucket.get(f"out/{paths[3]}"))) == TABLE
+    assert bucket.keys() == [*sorted(f"out/{path}" for path in paths), "out/_SUCCESS"][-1:] + [
+        f"out/{path}" for path in paths
+    ]
+    assert bucket.uploads() == []
+    said = bucket.success("out")
+    assert said["filenames"] == [f"/out/{path}" for path in paths]
+    assert said["jobId"] == job.id
+    assert job.manifest is not None
+    assert said["omidpy"]["bytes"] == job.manifest.bytes_written
+    assert job.manifest.bytes_written == sum(len(bucket.get(f"out/{path}")) for path in paths)
+
+
+def test_requests_are_as_many_as_promised(begin: Any, bucket: Bucket) -> None:
+    """1 for a small file, 3 for another, 3 for the job; no more for tasks that wrote nothing."""
+    with begin(inline_bytes=100) as job:
+        for at in range(4):
+            with job.task() as task, task.open(f"small-{at}") as file:
+                file.write(b"x" * 100)
+        for at in range(5):
+            with job.task() as task, task.open(f"large-{at}") as file:
+                file.write(b"x" * 101)
+        with job.task():
+            pass
+        in_tasks = dict(store_of(job).requests)
+    assert in_tasks == {"CreateMultipartUpload": 5, "UploadPart": 5}
+    assert store_of(job).requests == {
+        "CreateMultipartUpload": 5,
+        "UploadPart": 5,
+        "CompleteMultipartUpload": 5,
+        "PutObject": 4 + 2,
+        "DeleteObject": 1,
+    }
+    assert store_of(job).request_count == 5 * 3 + 4 * 1 + 3
+    assert len(bucket.visible("out")) == 9
+
+
+@pytest.mark.parametrize("conflict", ["fail", "replace"])
+def test_conflict_modes_cost_one_listing_more(begin: Any, bucket: Bucket, conflict: str) -> None:
+    """What replaces removes with the plan, in one request."""
+    if conflict == "replace":
+        bucket.put("out/old")
+    with begin(conflict=conflict) as job:
+        job.task(TABLE)
+    assert store_of(job).request_count == 1 + 3 + 1
+    assert store_of(job).requests["ListObjectsV2"] == 1
+    assert len(bucket.visible("out")) == 1
+
+
+def test_an_empty_job_says_that_it_succeeded(begin: Any, bucket: Bucket) -> None:
+    """A frame without rows is a result, too."""
+    with begin():
+        pass
+    assert bucket.keys() == ["out/_SUCCESS"]
+    assert bucket.success("out")["filenames"] == []
+
+
+def test_an_empty_file_is_a_file(begin: Any, bucket: Bucket) -> None:
+    """As an upload it has one part, which is empty."""
+    with begin(inline_bytes=0) as job, job.task() as task:
+        task.open("empty").close()
+        with task.open("one") as file:
+            file.write(b"1")
+    with begin() as job, job.task() as task:
+        task.open("empty2").close()
+    assert sorted(len(bucket.get(f"out/{path}")) for path in bucket.visible("out")) == [0, 0, 1]
+
+
+def test_a_file_of_many_parts_is_whole(begin: Any, bucket: Bucket) -> None:
+    """Parts are cut where they are full, not where the writer paused."""
+    data = bytes(range(256)) * 50_000  # 12.8 MB
+    with begin(part_bytes="5MiB") as job, job.task() as task, task.open("f") as file:
+        for at in range(0, len(data), 999_999):
+            file.write(data[at : at + 999_999])
+    (path,) = bucket.visible("out")
+    assert bucket.get(f"out/{path}") == data
+    assert store_of(job).requests["UploadPart"] == 3
+
+
+def test_local_files_and_lists_of_tables_are_tasks(
+    begin: Any, bucket: Bucket, tmp_path: Path
+) -> None:
+    """`job.task(...)` takes what there is."""
+    (tmp_path / "notes.csv").write_text("a,b\n")
+    with begin() as job:
+        job.task(TABLE, str(tmp_path / "notes.csv"))
+        with job.task() as task:
+            task.put(tmp_path / "notes.csv", "deep/er.csv")
+    assert [path.partition(job.id)[0] for path in bucket.visible("out")] == [
+        "deep/er-",
+        "notes-",
+        "part-00000-c000-",
+    ]
+
+
+# -- what is no part of the job --------------------------------------------------------------------
+
+
+def test_a_failed_job_leaves_nothing(begin: Any, bucket: Bucket) -> None:
+    """Its own exception wins."""
+
+    def fail() -> None:
+        with begin(inline_bytes=0) as job:
+            job.task(TABLE)
+            with job.task() as task:
+                task.write(TABLE)
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert bucket.keys() == []
+    assert bucket.uploads() == []
+
+
+def test_a_task_that_is_tried_again_is_there_once(begin: Any, bucket: Bucket) -> None:
+    """Of the first try there is nothing, not even an upload."""
+
+    def fail(job: committers.Job) -> None:
+        with job.task(number=7) as task, task.open("f") as file:
+            file.write(b"first")
+            raise ZeroDivisionError
+
+    with begin(inline_bytes=0) as job:
+        with pytest.raises(ZeroDivisionError):
+            fail(job)
+        assert bucket.uploads() == []
+        with job.task(number=7) as task, task.open("f") as file:
+            file.write(b"second")
+    (path,) = bucket.visible("out")
+    assert bucket.get(f"out/{path}") == b"second"
+
+
+def test_of_two_attempts_at_a_task_the_first_to_commit_stays(begin: Any, bucket: Bucket) -> None:
+    """Speculation: the other one is told, and what it wrote goes."""
+    with begin(inline_bytes=0) as job:
+        slow, quick = job.task(number=0), job.task(number=0)
+        with slow.open("f") as file:
+            file.write(b"slow")
+        with quick.open("f") as file:
+            file.write(b"quick")
+        quick.commit()
+        with pytest.raises(CommitterError, match="another attempt at task 0"), slow:
+            pass
+        assert len(bucket.uploads()) == 1
+    (path,) = bucket.visible("out")
+    assert bucket.get(f"out/{path}") == b"quick"
+    assert bucket.uploads() == []
+
+
+def test_what_is_dead_stays_dead(begin: Any, bucket: Bucket) -> None:
+    """After its end neither an attempt nor a job promotes anything."""
+    with begin() as job:
+        committed = job.task(TABLE)
+        late = job.task()
+        for action in (lambda: committed.open("x"), committed.commit, lambda: committed.write(1)):
+            with pytest.raises(CommitterError, match="is committed"):
+                action()
+        aborted = job.task()
+        aborted.abort()
+        with pytest.raises(CommitterError, match="is aborted"):
+            aborted.open("x")
+        with pytest.raises(CommitterError, match="committed already"):
+            job.task(number=0)
+    late.open("late").close()
+    with pytest.raises(CommitterError, match=r"job .* is committed, and cannot"):
+        late.commit()
+    for again in (job.commit, job.task, job.__enter__):
+        with pytest.raises(CommitterError, match=r"is committed|was begun before"):
+            again()
+    assert len(bucket.visible("out")) == 1
+
+
+def test_a_file_that_was_not_closed_fails_its_task(begin: Any, bucket: Bucket) -> None:
+    """It may lack its end."""
+    with (
+        pytest.raises(CommitterError, match="was not closed"),
+        begin() as job,
+        job.task() as task,
+    ):
+        task.open("f").write(b"half")
+    assert bucket.keys() == []
+
+
+def test_lost_attempts_are_swept_and_other_jobs_are_not(begin: Any, bucket: Bucket) -> None:
+    """An executor that dies tells nobody; `out10` is no part of `out1`."""
+    with begin("out10", inline_bytes=0) as neighbour:
+        begun = neighbour.task()
+        begun.open("f").close()
+        with begin("out1", inline_bytes=0) as other:
+            theirs = other.task()
+            theirs.open("f").close()
+            with begin("out1", inline_bytes=0) as job:
+                lost = job.task(number=0)
+                lost.open("f").close()  # and is never heard of again
+                with job.task(number=0) as task:
+                    task.open("f").close()
+                assert len(bucket.uploads()) == 4
+            assert len(bucket.uploads()) == 2
+            assert store_of(job).requests["ListMultipartUploads"] == 1
+            theirs.commit()
+        begun.commit()
+    assert len(bucket.visible("out1")) == 2
+    assert len(bucket.visible("out10")) == 1
+
+
+def test_jobs_to_one_destination_do_not_meet(begin: Any, bucket: Bucket) -> None:
+    """Each is whole, whatever the other does."""
+    go = threading.Barrier(4)
+
+    def run(at: int) -> None:
+        with begin(inline_bytes=at % 2 * 1000) as job:
+            for _ in range(3):
+                job.task(TABLE)
+            go.wait(60)
+            if at == 3:
+                job.abort()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(4)))
+    assert len(bucket.visible("out")) == 9
+    assert bucket.uploads() == []
+    assert len(bucket.keys()) == 9 + 1
+
+
+# -- conflicts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("old", ["out/a", "out/p=1/a", "out/_SUCCESS"])
+def test_mode_fail_refuses_before_any_upload(begin: Any, bucket: Bucket, old: str) -> None:
+    """Whatever is there is somebody's."""
+    bucket.put(old)
+    job = begin(conflict="fail")
+    with pytest.raises(CommitterError, match="is not empty"), job:
+        job.task(TABLE)
+    assert store_of(job).request_count == 1
+    assert bucket.keys() == [old]
+
+
+def test_mode_fail_ignores_neighbours(begin: Any, bucket: Bucket) -> None:
+    """`out-1`, `out.x` and `out10` come before and after `out/` in a listing."""
+    for key in ("out-1/a", "out.x", "out10/a", "ou"):
+        bucket.put(key)
+    with begin(conflict="fail") as job:
+        job.task(TABLE)
+    assert len(bucket.visible("out")) == 1
+
+
+def test_a_destination_that_is_a_file_is_refused(begin: Any, bucket: Bucket) -> None:
+    """Nobody could list the folder of this name."""
+    bucket.put("out")
+    with pytest.raises(CommitterError, match="is not empty"), begin(conflict="fail"):
+        pass
+    for options in ({}, {"inline_bytes": 0}, {"conflict": "replace"}):
+        with pytest.raises(CommitterError, match="s3://"), begin(**options) as job:
+            job.task(TABLE)
+    assert bucket.keys() == ["out"]
+    assert bucket.uploads() == []
+
+
+def test_of_two_jobs_in_mode_fail_one_succeeds(begin: Any, bucket: Bucket) -> None:
+    """Both found the destination empty; the second to end takes its files back."""
+    second = begin(conflict="fail").__enter__()
+    second.task(TABLE)
+    with begin(conflict="fail") as first:
+        first.task(TABLE)
+    with pytest.raises(CommitterError, match="another job was committed"):
+        second.commit()
+    (path,) = bucket.visible("out")
+    assert first.id in path
+    assert bucket.success("out")["jobId"] == first.id
+    assert len(bucket.keys()) == 2
+
+
+def test_mode_replace_removes_what_readers_saw(begin: Any, bucket: Bucket) -> None:
+    """And nothing that belongs to a job which is still running, or to a neighbour."""
+    kept = ["out/_temporary/0/x", "out/__magic_job-1/x", "out10/a", "out/_omidpy/j/plan.json"]
+    for key in (*kept, "out/a", "out/p=1/b", "out/_metadata"):
+        bucket.put(key)
+    with begin(conflict="replace") as job:
+        job.task(TABLE)
+    assert sorted(bucket.keys()) == sorted(
+        [*kept, "out/_SUCCESS", *(f"out/{path}" for path in bucket.visible("out"))]
+    )
+    assert len(bucket.visible("out")) == 1
+    assert job.manifest is not None
+    assert job.manifest.replaced == 3
+
+
+def test_mode_replace_of_partitions_touches_those_that_are_written(
+    begin: Any, bucket: Bucket
+) -> None:
+    """A file at the top is in no partition: it must not cost the whole table."""
+    for key in ("out/a", "out/p=1/a", "out/p=1/q=1/a", "out/p=10/a", "out/p=2/a"):
+        bucket.put(key)
+    with begin(conflict="replace", scope="partitions") as job:
+        job.task(pa.table({"p": [1], "v": [1]}), partition_by=["p"])
+        job.task(TABLE)
+    left = [path for path in bucket.visible("out") if job.id not in path]
+    assert left == ["a", "p=10/a", "p=2/a"]
+    assert len(bucket.visible("out")) == 5
+
+
+def test_mode_fail_of_partitions_refuses_in_the_task(begin: Any, bucket: Bucket) -> None:
+    """No request is sent for what may not be written; other partitions are free."""
+    bucket.put("out/p=1/a")
+    with begin(conflict="fail", scope="partitions", inline_bytes=0) as job:
+        with pytest.raises(CommitterError, match=r"the partition p=1 of .* has files"):
+            job.task(pa.table({"p": [1], "v": [1]}), partition_by=["p"])
+        assert store_of(job).requests == {"ListObjectsV2": 1}
+        job.task(pa.table({"p": [2], "v": [1]}), partition_by=["p"])
+    assert len(bucket.visible("out")) == 2
+
+
+def test_names_that_are_not_unique_replace_nothing_in_mode_append(
+    begin: Any, bucket: Bucket
+) -> None:
+    """The object of this name is another's; what was completed beside it is taken back."""
+    bucket.put("out/b", b"theirs")
+    job = begin(unique_names=False).__enter__()
+    with job.task() as task:
+        for name in "abc":
+            with task.open(name) as file:
+                file.write(b"ours")
+    with pytest.raises(CommitterError, match="exists and is not of job"):
+        job.commit()
+    assert bucket.keys() == ["out/b"]
+    assert bucket.get("out/b") == b"theirs"
+
+
+def test_names_that_are_not_unique_replace_in_mode_replace(begin: Any, bucket: Bucket) -> None:
+    """The new object is not removed as the old one of its name."""
+    bucket.put("out/b", b"theirs")
+    bucket.put("out/c", b"theirs")
+    with (
+        begin(unique_names=False, conflict="replace") as job,
+        job.task() as task,
+        task.open("b") as file,
+    ):
+        file.write(b"ours")
+    assert bucket.visible("out") == ["b"]
+    assert bucket.get("out/b") == b"ours"
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def committer_of(s3: S3Server, bucket: Bucket, **options: Any) -> S3Committer:
+    """Return a committer of a new job that was set up."""
+    made = committers.committer(f"s3://{bucket.name}/out", endpoint_url=s3.endpoint, **options)
+    assert isinstance(made, S3Committer)
+    made.setup_job()
+    return made
+
+
+def test_messages_that_are_no_job_are_refused(s3: S3Server, bucket: Bucket) -> None:
+    """Two attempts at a task, another job's task, or one name twice: nothing is published."""
+    one, other = (committer_of(s3, bucket, unique_names=False) for _ in range(2))
+    messages = []
+    for committer, task, path in (
+        (one, TaskId(0, 0), "a"),
+        (one, TaskId(0, 1), "b"),
+        (one, TaskId(1, 0), "a"),
+        (other, TaskId(2, 0), "c"),
+    ):
+        attempt = committer.setup_task(task)
+        attempt.open(path).close()
+        messages.append(committer.commit_task(attempt))
+    first, again, same, foreign = messages
+    for wrong, message in (
+        ([first, again], "committed by attempts 0 and 1"),
+        ([first, same], "two tasks .* have written"),
+        ([first, foreign], "a job commits its own tasks alone"),
+    ):
+        with pytest.raises(CommitterError, match=message):
+            one.commit_job(wrong)
+    assert bucket.keys() == []
+
+
+def test_bytes_that_changed_on_their_way_fail_the_job(s3: S3Server, bucket: Bucket) -> None:
+    """The tag that the store answers with is that of the bytes that the task had."""
+    import dataclasses
+
+    committer = committer_of(s3, bucket)
+    attempt = committer.setup_task(TaskId(0))
+    with attempt.open("f") as file:
+        file.write(b"x" * 10)
+    message = committer.commit_task(attempt)
+    upload = committer._uploaded(message.files[0].key, b"y" * 10, None)
+    wrong = dataclasses.replace(upload, etags=("0" * 32,))
+    with pytest.raises(CommitterError):
+        committer.commit_job([dataclasses.replace(message, files=(wrong,))])
+    assert bucket.visible("out") == []
+
+
+def test_small_files_that_are_too_many_for_the_plan_are_uploaded(
+    begin: Any, bucket: Bucket
+) -> None:
+    """The driver holds them all, and writes them twice."""
+    with begin(inline_job_bytes=150) as job:
+        for at in range(3):
+            with job.task() as task, task.open(f"f{at}") as file:
+                file.write(b"x" * 100)
+    assert store_of(job).requests["CompleteMultipartUpload"] == 2
+    assert len(bucket.visible("out")) == 3
+
+
+def test_an_upload_that_is_gone_fails_the_job_and_leaves_nothing(
+    begin: Any, bucket: Bucket
+) -> None:
+    """A rule of the bucket, or an operator, aborted it."""
+    job = begin(inline_bytes=5).__enter__()
+    for name, size in (("a", 1), ("b", 10), ("c", 20)):
+        with job.task() as task, task.open(name) as file:
+            file.write(b"x" * size)
+    (upload, *_) = bucket.client.list_multipart_uploads(Bucket=bucket.name)["Uploads"]
+    bucket.client.abort_multipart_upload(
+        Bucket=bucket.name, Key=upload["Key"], UploadId=upload["UploadId"]
+    )
+    with pytest.raises(CommitterError, match=r"nothing of it is visible.*is gone"):
+        job.commit()
+    assert bucket.keys() == []
+    assert bucket.uploads() == []
+
+
+# -- the store ------------------------------------------------------------------------------------
+
+
+def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
+    """A slip in its name is the usual reason."""
+    job = committers.job("s3://no-such-bucket/out", endpoint_url=s3.endpoint)
+    with pytest.raises(CommitterError, match=r"no-such-bucket.*make the bucket"), job:
+        job.task(TABLE)
+
+
+def test_without_credentials_the_variables_are_named(
+    begin: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is sent."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="AWS_ACCESS_KEY_ID"), begin(conflict="fail"):
+        pass
+
+
+def test_a_profile_that_is_not_there_is_named(begin: Any) -> None:
+    """It is a setting that does not fit."""
+    with pytest.raises(ConfigError, match="nobody"), begin(conflict="fail", profile="nobody"):
+        pass
+
+
+def test_a_second_driver_of_a_job_is_refused(s3: S3Server, bucket: Bucket) -> None:
+    """Two that commit the same job would undo each other."""
+    one, two = (committer_of(s3, bucket, job_id="job_00001") for _ in range(2))
+    messages = []
+    for committer in (one, two):
+        attempt = committer.setup_task(TaskId(0))
+        with attempt.open("f") as file:
+            file.write(committer.store.id.encode())
+        messages.append(committer.commit_task(attempt))
+    store = ObjectStore(StoreOptions(endpoint_url=s3.endpoint))
+    plan = plans.Plan("job_00001", "omidpy", one.folder, messages[0].files)
+    publishing.begin(store, plan)
+    with pytest.raises(CommitterError, match="another driver has begun") as raised:
+        two.commit_job(messages[1:])
+    assert raised.value.plan == plan.address
+    assert bucket.visible("out") == []

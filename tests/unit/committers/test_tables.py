@@ -1,0 +1,190 @@
+"""Tables of pyarrow as Parquet files of an attempt."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from omidpy.committers import tables
+from omidpy.committers.protocol import Attempt
+from omidpy.committers.tables import PartitionedWriter
+from omidpy.committers.values import PendingFile, TaskId
+from omidpy.errors import UsageError
+
+
+class Kept:
+    """A file in memory."""
+
+    def __init__(self, world: World, path: str) -> None:
+        """Belong to a world."""
+        self.rows: int | None = None
+        self.data = bytearray()
+        self.is_open = True
+        self._world = world
+        self._path = path
+        world.open += 1
+        world.most_open = max(world.most_open, world.open)
+
+    def write(self, data: bytes, /) -> int:
+        """Add bytes."""
+        self.data += data
+        return len(data)
+
+    def close(self) -> None:
+        """End it."""
+        if self.is_open:
+            self.is_open = False
+            self._world.open -= 1
+
+    def abort(self) -> None:
+        """End it."""
+        self.close()
+
+    def pending(self) -> PendingFile:
+        """Return what is known."""
+        return PendingFile(self._path, len(self.data), self.rows)
+
+
+class World:
+    """An attempt whose files are kept."""
+
+    def __init__(self) -> None:
+        """Begin an attempt."""
+        self.open = 0
+        self.most_open = 0
+        self.attempt = Attempt(TaskId(3), "job_00001", lambda path: Kept(self, path))
+
+    def read(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of every file by its path."""
+        return {
+            path: pq.read_table(io.BytesIO(bytes(one.data))).to_pylist()
+            for path, one in self.attempt.files.items()
+            if isinstance(one, Kept)
+        }
+
+
+def test_batches_make_one_row_group() -> None:
+    """Spark's batches are small, and a group of a few rows costs more than it holds."""
+    world = World()
+    writer = PartitionedWriter(world.attempt)
+    for at in range(10):
+        writer.write(pa.record_batch({"a": [at]}))
+    writer.close()
+    ((path, rows),) = world.read().items()
+    assert path == "part-00003-c000.snappy.parquet"
+    assert [row["a"] for row in rows] == list(range(10))
+    (file,) = world.attempt.files.values()
+    assert isinstance(file, Kept)
+    assert pq.read_metadata(io.BytesIO(bytes(file.data))).num_row_groups == 1
+    assert (file.rows, writer.rows) == (10, 10)
+
+
+def test_columns_become_folders_and_rows_keep_their_order() -> None:
+    """Null, text and numbers name folders as Spark names them."""
+    world = World()
+    writer = PartitionedWriter(world.attempt, partition_by=["p", "q"])
+    writer.write(
+        pa.table(
+            {
+                "p": ["x", "y", "x", None, "x"],
+                "v": [1, 2, 3, 4, 5],
+                "q": [True, True, True, False, False],
+            }
+        )
+    )
+    writer.close()
+    found = {
+        path.rpartition("/")[0]: [row["v"] for row in rows] for path, rows in world.read().items()
+    }
+    assert found == {
+        "p=x/q=true": [1, 3],
+        "p=y/q=true": [2],
+        "p=__HIVE_DEFAULT_PARTITION__/q=false": [4],
+        "p=x/q=false": [5],
+    }
+    assert all(set(row) == {"v"} for rows in world.read().values() for row in rows)
+
+
+def test_open_files_are_bounded() -> None:
+    """A million values must not be a million files in memory; no row is lost to the bound."""
+    world = World()
+    writer = PartitionedWriter(world.attempt, partition_by=["p"], most_open=2)
+    for _ in range(2):
+        writer.write(pa.table({"p": [1, 2, 3, 4], "v": [1, 2, 3, 4]}))
+    writer.close()
+    assert world.most_open == 2
+    assert not world.open
+    files = world.read()
+    assert sorted(row["v"] for rows in files.values() for row in rows) == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert len(files) == 8
+
+
+def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest of many small files goes first."""
+    monkeypatch.setattr(tables, "WAITING_BYTES", 200)
+    world = World()
+    writer = PartitionedWriter(world.attempt, partition_by=["p"])
+    for _ in range(20):
+        writer.write(pa.table({"p": [1, 2], "v": [1, 2]}))
+        assert sum(one.waiting_bytes for one in writer._files.values()) <= 200
+    writer.close()
+    assert sum(len(rows) for rows in world.read().values()) == 40
+
+
+@pytest.mark.parametrize(
+    ("table", "partition_by", "message"),
+    [
+        ({"a": [1]}, ["b"], "no column 'b'"),
+        ({"a": [1]}, ["a"], "leave one for the files"),
+        ({"a": [[1]], "b": [1]}, ["a"], "cannot name folders"),
+    ],
+)
+def test_what_cannot_be_partitioned_is_refused(
+    table: dict[str, Any], partition_by: list[str], message: str
+) -> None:
+    """The column is named."""
+    with pytest.raises(UsageError, match=message):
+        PartitionedWriter(World().attempt, partition_by=partition_by).write(pa.table(table))
+
+
+def test_what_is_no_table_is_refused() -> None:
+    """A list of rows has no types."""
+    with pytest.raises(UsageError, match="a list is no table"):
+        PartitionedWriter(World().attempt).write([1])
+
+
+def test_tables_of_one_file_have_one_schema() -> None:
+    """Parquet has no other."""
+    writer = PartitionedWriter(World().attempt)
+    writer.write(pa.table({"a": [1]}))
+    writer.write(pa.table({"b": [1]}))
+    with pytest.raises(UsageError, match="cannot be written as Parquet"):
+        writer.close()
+
+
+def test_columns_that_hardly_repeat_have_no_dictionary() -> None:
+    """It would hold every value once more."""
+    table = pa.table(
+        {
+            "id": list(range(1000)),
+            "kind": ["a", "b"] * 500,
+            "name": [f"n{at}" for at in range(1000)],
+            "dotted.name": [1] * 1000,
+            "deep": [[1, 2]] * 1000,
+        }
+    )
+    dictionary, encodings = tables.encodings_of(table)
+    assert encodings == {"id": "DELTA_BINARY_PACKED"}
+    assert set(dictionary) == {"kind", "dotted.name", "deep.list.element"}
+    plain, ours = io.BytesIO(), World()
+    pq.write_table(table, plain)
+    writer = PartitionedWriter(ours.attempt)
+    writer.write(table)
+    writer.close()
+    (file,) = ours.attempt.files.values()
+    assert isinstance(file, Kept)
+    assert len(file.data) < len(plain.getvalue()) * 0.8
