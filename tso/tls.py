@@ -16,6 +16,7 @@ from typing import Final
 
 from omidpy.errors import ConfigError
 from omidpy.wire.messages import ALL_ROLES, Role
+from omidpy.wire.tls import show_certificate
 
 ANY_NAME: Final = "*"
 """In the file of roles: every name that has no line of its own."""
@@ -77,7 +78,7 @@ def _read(settings: TlsSettings) -> tuple[ssl.SSLContext, dict[str, Role] | None
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0
     try:
-        context.load_cert_chain(settings.cert, settings.key, password=_no_password)
+        show_certificate(context, settings.cert, settings.key)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--tls-cert {settings.cert!r}, --tls-key {settings.key!r}: {error}; name PEM files of "
@@ -93,11 +94,6 @@ def _read(settings: TlsSettings) -> tuple[ssl.SSLContext, dict[str, Role] | None
                 "authorities that sign clients' certificates"
             ) from error
     return context, None if settings.roles is None else _read_roles(settings.roles)
-
-
-def _no_password() -> str:
-    """Stand in for OpenSSL's question on the terminal."""
-    raise ValueError("the key has a password")
 
 
 def _read_roles(path: str) -> dict[str, Role]:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from omidpy.base.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
-from omidpy.wire.tls import TlsStream
+from omidpy.wire.tls import TlsStream, show_certificate
 
 OPTIONS: Final = ("tls", "ca", "cert", "key", "name")
 
@@ -103,18 +103,13 @@ def _context(tls: ClientTls) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if tls.cert is not None:
         try:
-            context.load_cert_chain(tls.cert, tls.key, password=_no_password)
+            show_certificate(context, tls.cert, tls.key)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"cert={tls.cert!r}, key={tls.key!r}: {error}; name PEM files of the client's "
                 "certificate and of its key without a password"
             ) from error
     return context
-
-
-def _no_password() -> str:
-    """Stand in for OpenSSL's question on the terminal."""
-    raise ValueError("the key has a password")
 
 
 class TlsSocket:

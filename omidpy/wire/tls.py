@@ -16,6 +16,25 @@ from typing import Final, cast
 _PART_BYTES: Final = 64 * 1024
 
 
+def show_certificate(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    """Let connections of a context show a certificate.
+
+    Args:
+        context: What connections share.
+        cert: A PEM file.
+        key: That of its key; None if the same file has it.
+
+    Raises:
+        OSError: a file cannot be read, or holds something else.
+        ValueError: the key has a password.  OpenSSL would ask for it on the terminal.
+    """
+
+    def no_password() -> str:
+        raise ValueError("the key has a password")
+
+    context.load_cert_chain(cert, key, password=no_password)
+
+
 class TlsStream:
     """One end of a TLS connection."""
 

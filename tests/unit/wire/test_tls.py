@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from omidpy.errors import ConfigError
+from omidpy.oracle.tls import client_tls
 from omidpy.wire.tls import TlsStream
-from tests.machines.tls import Authority
+from tests.machines.tls import Authority, openssl
 from tso.tls import ServerTls, TlsSettings
 
 
@@ -105,3 +107,18 @@ def test_old_versions_and_resumed_sessions_are_not_spoken(server_context: ssl.SS
     assert server_context.options & ssl.OP_NO_TICKET
     assert server_context.options & ssl.OP_NO_RENEGOTIATION
     assert server_context.num_tickets == 0
+
+
+def test_a_key_with_a_password_is_refused(authority: Authority, tmp_path: Path) -> None:
+    """A daemon has no terminal on which OpenSSL could ask for it."""
+    locked = tmp_path / "locked.pem"
+    openssl(
+        *("pkey", "-in", str(authority.issue("locked")), "-aes128", "-passout", "pass:secret"),
+        *("-out", str(locked)),
+    )
+    for refuse in (
+        lambda: ServerTls(TlsSettings(str(authority.issue("open")), key=str(locked))),
+        lambda: client_tls({"tls": "true", "cert": str(locked)}, address="tso:1"),
+    ):
+        with pytest.raises(ConfigError, match="without a password"):
+            refuse()
