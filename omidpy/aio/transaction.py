@@ -131,6 +131,10 @@ class Queue:
         """Add an entry for each (key, value), in this order."""
         await self.lane.run(lambda: self.blocking.add_all(pairs))
 
+    async def record(self, tables: Iterable[str]) -> None:
+        """Add an entry for each row of some tables that the transaction will have changed."""
+        await self.lane.run(lambda: self.blocking.record(tables))
+
 
 class Savepoint:
     """Twin of `omidpy.tx.savepoint.Savepoint`."""

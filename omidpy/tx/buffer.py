@@ -234,6 +234,18 @@ class WriteBuffer:
                     merged.setdefault(key, {}).update(rows.by_key[key])
         return merged
 
+    def newest(self) -> Iterator[tuple[CellName, bytes | None]]:
+        """Yield each cell that the transaction has written, with its newest value or tombstone.
+
+        None stands for the value of a cell that another process wrote.
+        """
+        found: dict[CellName, bytes | None] = {
+            name: versions[max(versions)] for name, versions in self._sent.items()
+        }
+        for layer in self._layers:
+            found.update(layer.cells())
+        yield from found.items()
+
     @property
     def is_empty(self) -> bool:
         """Whether the transaction has written nothing at all."""

@@ -62,3 +62,7 @@ class Adding(Protocol):
     def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:
         """Add an entry for each (key, value), in this order."""
         ...
+
+    def record(self, tables: Iterable[str]) -> None:
+        """Add an entry for each row of some tables that the transaction will have changed."""
+        ...

@@ -13,7 +13,7 @@ only after a certain abort (I8, I9).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -104,6 +104,7 @@ class Transaction:
         self._block: Block | None = None
         self._commit_since_s: float | None = None
         self._callbacks: list[Callable[[Transaction], object]] = []
+        self._preparing: list[Callable[[], object]] = []
         self.ordinals = Ordinals()
 
     def __repr__(self) -> str:
@@ -167,6 +168,15 @@ class Transaction:
         """Call `callback(tx)` once, after the commit; its exception is logged."""
         self.check_open()
         self._callbacks.append(callback)
+
+    def before_commit(self, callback: Callable[[], object]) -> None:
+        """Call `callback` as the commit begins: it may write, and what it raises rolls back."""
+        self.check_writable()
+        self._preparing.append(callback)
+
+    def changes(self) -> Iterator[tuple[CellName, bytes | None]]:
+        """Yield the cells written so far with their values, or tombstones; None: by a worker."""
+        return self._buffer.newest()
 
     def set_rollback_only(self) -> None:
         """Make `commit` roll back and raise `TransactionAborted`."""
@@ -319,6 +329,7 @@ class Transaction:
             raise TransactionAborted(
                 f"transaction {self.start_ts} was rolled back: {reason}", retryable=False
             )
+        self._run_preparations()
         if self._parts is not None or not self._buffer.is_empty:
             self._prepare_or_abort()
         if self._buffer.is_empty:
@@ -349,6 +360,14 @@ class Transaction:
         """End the transaction without committing; its flushed cells are removed."""
         self.check_open()
         self._roll_back()
+
+    def _run_preparations(self) -> None:
+        try:
+            for prepare in self._preparing:
+                prepare()
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _prepare_or_abort(self) -> None:
         """Bring the store to where the oracle may be asked: all own cells, and no others."""

@@ -128,6 +128,8 @@ def test_no_public_call_is_left_out() -> None:
     assert public - reached == {
         "TransactionManager.close",
         "TransactionalTable.scan_arrow",
+        "Transaction.before_commit",
+        "Transaction.changes",
         "Transaction.queue",
         "Worker.queue",
     }

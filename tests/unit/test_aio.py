@@ -65,6 +65,8 @@ async def _with_manager(
             transaction.Transaction,
             # What the parts of the blocking client say to each other.
             {
+                "before_commit",
+                "changes",
                 "check_horizon",
                 "check_open",
                 "check_writable",

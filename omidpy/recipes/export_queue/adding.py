@@ -20,6 +20,7 @@ from omidpy.facts.control import decode_document
 from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.layout import COLUMN, bucket_of, encode_content, log_row
+from omidpy.recipes.export_queue.recording import check_recordable, row_changes
 from omidpy.recipes.export_queue.state import GENERATION, Gauge, table_name
 
 if TYPE_CHECKING:
@@ -155,6 +156,31 @@ class QueueWriter:
         self._table.put(row, {COLUMN: content})
         if BELL.is_heard:
             self._tell_of(bucket)
+
+    def record(self, tables: Iterable[str]) -> None:
+        """Add an entry for each row of some tables that the transaction will have changed.
+
+        Its key is the row, its value what was changed: {column: value, or None where deleted}, and
+        the header `table` says where.  Entries are added at the commit; see `recording.py`.
+
+        Args:
+            tables: Their names.
+
+        Raises:
+            UsageError: the queue's codec is not `msgpack`; or this is a worker, whose owner records
+                all but what workers write.
+            NoSuchTable: one of them is not there.
+        """
+        if isinstance(tables, (str, bytes)):
+            raise TypeError(f"tables are a list of names, not {tables!r}")
+        recorded = check_recordable(self._writer, self._definition.codec)
+        names = {self._writer.table(name).name: name for name in tables}
+
+        def add() -> None:
+            for table, row, columns in list(row_changes(recorded.changes(), names)):
+                self.add(row, columns, headers={"table": table})
+
+        recorded.before_commit(add)
 
     def _tell_of(self, bucket: int) -> None:
         if not self._buckets and isinstance(self._writer, Committing):

@@ -274,6 +274,24 @@ class ExportQueue:
         """Add an entry for each (key, value), in this order; as `add`."""
         self.within(tx).add_all(pairs)
 
+    def record(self, tx: Writer, *, tables: Iterable[str]) -> None:
+        """Add an entry for each row of some tables that a transaction will have changed.
+
+        Its key is the row, its value {column: new value, or None where it was deleted}, and its
+        header `table` the name of the table.  What counts is what the transaction comes to in the
+        end, whether it was written before this call or after; entries are added at the commit.
+
+        Args:
+            tx: The transaction; workers of it are not recorded.
+            tables: Their names.
+
+        Raises:
+            UsageError: the queue's codec is not `msgpack`; at the commit, which then rolls back:
+                a worker has written to one of the tables.
+            NoSuchTable: one of them is not there.
+        """
+        self.within(tx).record(tables)
+
     # -- exporting -----------------------------------------------------------------------------
 
     def run(self, exporter: Exporting, **settings: Any) -> None:

@@ -9,7 +9,10 @@ from typing import Any, Final
 import pytest
 
 import omidpy.recipes.export_queue
+import omidpy.tx
+from omidpy.model import Committed, TransactionStatus
 from omidpy.testing.interrupts import Interrupt, Interrupter
+from omidpy.tx.transaction import Transaction
 from tests.machines.export_queues import Scene
 
 FOLDERS: Final = (Path(omidpy.recipes.export_queue.__file__).parent,)
@@ -34,6 +37,33 @@ def test_an_interrupted_addition_is_whole_or_absent() -> None:
     found = scene.export()
     assert found.count("next") == len(numbers)
     assert set(found) <= {"next", "cut"}
+
+
+def test_an_interrupted_recording_is_committed_with_what_it_records_or_not_at_all() -> None:
+    """At any line of the call, of the commit, and of what the commit records."""
+    scene = Scene(codec="msgpack")
+    scene.tm.create_table("orders", ["cf"])
+
+    def change(tx: Transaction, row: bytes) -> None:
+        scene.queue.record(tx, tables=["orders"])
+        tx.table("orders").put(row, {b"cf:a": row})
+        tx.commit()
+
+    interrupter = Interrupter((*FOLDERS, Path(omidpy.tx.__file__).parent))
+    numbers = interrupter.places(lambda: change(scene.tm.begin(), b"warm"))
+    assert len(numbers) > 100
+    for number in numbers[::3]:
+        tx, row = scene.tm.begin(), b"%d" % number
+        with contextlib.suppress(Interrupt):
+            interrupter.interrupt(lambda: change(tx, row), number, Interrupt())  # noqa: B023 - now
+        if tx.status is TransactionStatus.RUNNING:
+            tx.rollback()
+        is_committed = isinstance(scene.tm.outcome(tx), Committed)
+        scene.export()
+        is_recorded = row in {entry.key for entry in scene.sink.entries}
+        with scene.tm.begin(read_only=True) as reading:
+            is_there = bool(reading.table("orders").row(row))
+        assert is_committed == is_recorded == is_there, interrupter.where
 
 
 def patient(runner: Any, scene: Scene) -> None:
