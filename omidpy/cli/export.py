@@ -63,6 +63,9 @@ def create(
     codec: Annotated[
         str, typer.Option(metavar="json|msgpack|bytes", help="How values are written.")
     ] = "json",
+    layout: Annotated[
+        str, typer.Option(metavar="log|fluo", help="In what order entries stand: of time, or keys.")
+    ] = "log",
     keep: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Keep what was delivered for so long, for a replay."),
@@ -84,6 +87,7 @@ def create(
             queue,
             buckets=buckets,
             codec=codec,
+            layout=layout,
             keep_s=None if keep is None else seconds("--keep", keep),
             max_entries=max_entries,
             max_lag_s=None if max_lag is None else seconds("--max-lag", max_lag),

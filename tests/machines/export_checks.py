@@ -202,6 +202,30 @@ def new_buckets_keep_the_order_of_each_key() -> None:
         assert scene.queue.lag().entries == 0
 
 
+def keys_leave_whole_and_in_order() -> None:
+    """In the layout `fluo`: keys that begin with others, and commits that overtake each other."""
+    scene = Scene(layout="fluo")
+    keys = (b"", b"a", b"ab", b"a" + bytes(8), b"b")
+    early = {key: scene.tm.begin() for key in keys}
+    for key, tx in early.items():
+        scene.queue.add(tx, key, [key.hex(), "late"])
+    for number in range(3):
+        for key in keys:
+            scene.add([key.hex(), number], key=key)
+    for tx in early.values():
+        tx.commit()
+    scene.export(buffer_bytes=1)
+    expected = [
+        [key.hex(), what] for key in sorted(keys, key=_by_row) for what in (0, 1, 2, "late")
+    ]
+    assert scene.sink.values == expected
+    assert scene.raw_rows() == []
+
+
+def _by_row(key: bytes) -> tuple[int, bytes]:
+    return len(key), key
+
+
 def two_additions_are_two_entries() -> None:
     """X3: of one key, in one transaction."""
     scene = Scene()
@@ -220,4 +244,5 @@ CHECKS: Final = (
     into_the_same_store_exactly_once,
     an_entry_outlives_the_pruning_of_its_commit,
     new_buckets_keep_the_order_of_each_key,
+    keys_leave_whole_and_in_order,
 )

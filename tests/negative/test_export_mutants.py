@@ -17,7 +17,7 @@ from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
-from omidpy.recipes.export_queue import acknowledgement, delivery, queue, rebucketing
+from omidpy.recipes.export_queue import acknowledgement, delivery, ordering, queue, rebucketing
 from omidpy.recipes.export_queue.delivery import Delivery
 from omidpy.recipes.export_queue.exporter import Batch
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
@@ -47,10 +47,10 @@ def snapshot_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X4: the watermark is read once the snapshot has been begun."""
     begin = View.__init__
 
-    def look(self: View, tm: TransactionManager, table: str) -> None:
+    def look(self: View, tm: TransactionManager, table: str, **more: Any) -> None:
         low_watermark = tm.low_watermark
         tm.low_watermark = lambda: 0  # type: ignore[method-assign]  # it is read below
-        begin(self, tm, table)
+        begin(self, tm, table, **more)
         tm.low_watermark = low_watermark  # type: ignore[method-assign]
         self.low_ts = low_watermark()
 
@@ -172,9 +172,21 @@ def adds_by_what_it_once_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "DEFINITION_AGE_S", math.inf)
 
 
+def takes_keys_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break the order of the layout `fluo`: that of beginnings, as Fluo has it."""
+    monkeypatch.setattr(ordering, "sorted", list, raising=False)
+
+
+def takes_a_bucket_for_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break what keeps keys apart in it."""
+    monkeypatch.setattr(delivery, "key_prefix", lambda row: row[:4])
+
+
 @pytest.mark.parametrize(
     ("variant", "check"),
     [
+        (takes_keys_as_they_come, export_checks.keys_leave_whole_and_in_order),
+        (takes_a_bucket_for_one_key, export_checks.keys_leave_whole_and_in_order),
         (opens_the_new_buckets_at_once, export_checks.new_buckets_keep_the_order_of_each_key),
         (changes_buckets_without_a_fence, export_checks.new_buckets_keep_the_order_of_each_key),
         (

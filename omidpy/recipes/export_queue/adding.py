@@ -19,7 +19,14 @@ from omidpy.errors import QueueFull
 from omidpy.facts.control import decode_document
 from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.codecs import codec_named
-from omidpy.recipes.export_queue.layout import COLUMN, bucket_of, encode_content, log_row
+from omidpy.recipes.export_queue.layout import (
+    BY_KEY,
+    COLUMN,
+    bucket_of,
+    encode_content,
+    keyed_row,
+    log_row,
+)
 from omidpy.recipes.export_queue.recording import check_recordable, row_changes
 from omidpy.recipes.export_queue.state import GENERATION, Gauge, table_name
 
@@ -151,11 +158,16 @@ class QueueWriter:
         content = encode_content(key, _checked_headers(headers), self._codec.encode(value))
         self._limit.check(self._writer.start_ts)
         bucket = bucket_of(key, self._definition.buckets)
-        ordinal = self._writer.ordinals.take()
-        row = log_row(GENERATION, bucket, self._writer.start_ts, ordinal)
+        row = self._row(bucket, key)
         self._table.put(row, {COLUMN: content})
         if BELL.is_heard:
             self._tell_of(bucket)
+
+    def _row(self, bucket: int, key: bytes) -> bytes:
+        start_ts, ordinal = self._writer.start_ts, self._writer.ordinals.take()
+        if self._definition.layout == BY_KEY:
+            return keyed_row(GENERATION, bucket, key, start_ts, ordinal)
+        return log_row(GENERATION, bucket, start_ts, ordinal)
 
     def record(self, tables: Iterable[str]) -> None:
         """Add an entry for each row of some tables that the transaction will have changed.

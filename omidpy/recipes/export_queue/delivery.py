@@ -41,8 +41,8 @@ from omidpy.recipes.export_queue.exporter import (
     Retry,
     TransactionalExporter,
 )
-from omidpy.recipes.export_queue.layout import COLUMN, decode_content
-from omidpy.recipes.export_queue.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.layout import BY_KEY, COLUMN, decode_content, key_prefix
+from omidpy.recipes.export_queue.ordering import Found, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS, Patience
 from omidpy.recipes.export_queue.state import table_name
 
@@ -128,6 +128,19 @@ class Memory:
     """Entries that turned out to be poison, and why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """How far a pass over a bucket came.
+
+    Attributes:
+        has_moved: Whether something was delivered.
+        is_whole: Whether all that its snapshot sees has left; if not, it goes on at once.
+    """
+
+    has_moved: bool
+    is_whole: bool
+
+
 class Counter(Protocol):
     """Is told what was delivered."""
 
@@ -176,8 +189,8 @@ class Delivery:
         """Return what is known of a bucket before its first pass."""
         return Memory(Patience(self._options.max_attempts), Patience(self._options.max_attempts))
 
-    def run_pass(self, lease: Lease, memory: Memory, view: View) -> bool:
-        """Deliver what is in a bucket; say whether there may be more at once.
+    def run_pass(self, lease: Lease, memory: Memory, view: View) -> Pass:
+        """Deliver what is in a bucket; say how far that came.
 
         Args:
             lease: The bucket.
@@ -192,11 +205,7 @@ class Delivery:
         until_s = self._clock.monotonic_s() + self._options.pass_s
         graves = graves_of(view, lease.bucket)
         self._deliver_dead(lease, memory, graves)
-        window = Window(
-            view.log(lease.bucket, from_ts=lease.state.scan_from),
-            after=lease.state.cursor,
-            hold_bytes=HOLD_BATCHES * self._options.buffer_bytes,
-        )
+        window = self._window(lease, view)
         has_moved = False
         while batch := window.take(
             buffer_bytes=self._options.buffer_bytes, max_entries=memory.patience.max_entries
@@ -205,11 +214,18 @@ class Delivery:
             self._deliver_batch(lease, memory, graves, batch, view, window)
             has_moved = True
             if self._clock.monotonic_s() >= until_s:
-                return True
+                return Pass(has_moved=True, is_whole=False)
         scan_from = _scan_from(view, window)
         if has_moved or scan_from - lease.state.scan_from > IDLE_TS:
             lease.update(scan_from=max(scan_from, lease.state.scan_from))
-        return has_moved
+        return Pass(has_moved=has_moved, is_whole=True)
+
+    def _window(self, lease: Lease, view: View) -> Window | KeyWindow:
+        found = view.log(lease.bucket, from_ts=lease.state.scan_from)
+        if self._definition.layout == BY_KEY:
+            return KeyWindow(found, key_prefix)
+        hold_bytes = HOLD_BATCHES * self._options.buffer_bytes
+        return Window(found, after=lease.state.cursor, hold_bytes=hold_bytes)
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -220,7 +236,7 @@ class Delivery:
         graves: Graves,
         batch: Sequence[Found],
         view: View,
-        window: Window,
+        window: Window | KeyWindow,
     ) -> None:
         whole = self._with_contents(batch, view)
         good: list[tuple[Found, Entry]] = []
@@ -254,22 +270,24 @@ class Delivery:
         if stopped:
             # What stands before it was delivered, and its rows are gone; the cursor stays below it.
             before = [found.position for found, _ in good]
-            cursor = max(before, default=lease.state.cursor)
-            lease.update(
-                stopped=stopped, cursor_ts=cursor.commit_ts, cursor_ordinal=cursor.ordinal.hex()
-            )
+            lease.update(stopped=stopped, **self._moved(max(before, default=lease.state.cursor)))
             raise ExportError(
                 f"bucket {lease.bucket} of the queue {self._queue_id!r} has stopped at the entry "
                 f"of seq {end.commit_ts}: {stopped}; deliver it, or start again with "
                 "poison='park-key' or 'skip'"
             )
         lease.update(
-            cursor_ts=end.commit_ts,
-            cursor_ordinal=end.ordinal.hex(),
+            **self._moved(end),
             scan_from=max(_scan_from(view, window), lease.state.scan_from),
             exported=lease.state.exported + len(good),
         )
         self._on_step("cursor")
+
+    def _moved(self, cursor: Position) -> dict[str, object]:
+        """Return what moves the cursor; where keys come one after the other there is none."""
+        if self._definition.layout == BY_KEY:
+            return {}
+        return {"cursor_ts": cursor.commit_ts, "cursor_ordinal": cursor.ordinal.hex()}
 
     def _with_contents(self, batch: Sequence[Found], view: View) -> list[Found]:
         """Return a batch with what it holds; what somebody else has removed meanwhile is left out.
@@ -421,7 +439,9 @@ class Delivery:
         return Paused(patience.pause_s())
 
 
-def _scan_from(view: View, window: Window) -> int:
+def _scan_from(view: View, window: Window | KeyWindow) -> int:
     """Return where the next scan may begin: at no transaction that may still commit."""
+    if isinstance(window, KeyWindow):
+        return 0
     low_ts = window.low_ts()
     return view.low_ts + 1 if low_ts is None else min(view.low_ts + 1, low_ts)

@@ -89,7 +89,7 @@ def _of_buckets(
     tm: TransactionManager, places: Places, definition: Definition
 ) -> tuple[View, tuple[BucketLag, ...]]:
     states = BucketRows(tm.session.control, places, definition).read()
-    view = View(tm, table_name(places.queue_id, definition.number))
+    view = View(tm, table_name(places.queue_id, definition.number), layout=definition.layout)
     return view, tuple(_of_bucket(view, raw) for raw in states)
 
 
@@ -100,7 +100,7 @@ def measure_roughly(tm: TransactionManager, places: Places, definition: Definiti
     oldest commit so far, that is the oldest of all.
     """
     most = definition.max_entries or 0
-    view = View(tm, table_name(places.queue_id, definition.number))
+    view = View(tm, table_name(places.queue_id, definition.number), layout=definition.layout)
     entries, oldest_ts = 0, None
     for raw in BucketRows(tm.session.control, places, definition).read():
         oldest_here: int | None = None

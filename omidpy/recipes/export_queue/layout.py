@@ -4,10 +4,13 @@ Rows, numbers big endian:
 
     dead    generation 1 | 00 | bucket 2 | commit_ts 8 | start_ts 8 | ordinal
     log     generation 1 | 01 | bucket 2 | start_ts 8 | ordinal
+    fluo    generation 1 | 01 | bucket 2 | length of key 2 | key | start_ts 8 | ordinal
 
 All of a row but the commit timestamp is known when the entry is added, and no two additions have
 one row: a transaction has its own start timestamp, and each of its entries an ordinal of its own
-(`tx/ordinals.py`).  So adders never conflict.  A log is in the order in which transactions began;
+(`tx/ordinals.py`).  So adders never conflict.  A log is in the order in which transactions began,
+and the layout `fluo` has the entries of a key side by side, among them in that order: the length
+before the key keeps one that begins with another one apart from it.
 dead letters of a bucket are in the order in which they committed, and stand apart from all logs, so
 that one look shows that no bucket has any.
 
@@ -39,6 +42,12 @@ QUALIFIER: Final = b"e"
 COLUMN: Final = FAMILY + b":" + QUALIFIER
 
 MAX_BUCKETS: Final = 65_536
+MAX_KEY_BYTES: Final = 32_000
+"""Of a key that is part of a row."""
+
+BY_TIME: Final = "log"
+BY_KEY: Final = "fluo"
+LAYOUTS: Final = (BY_TIME, BY_KEY)
 
 FORMAT: Final = b"\x01"
 _DEAD: Final = b"\x00"
@@ -46,6 +55,7 @@ _LOG: Final = b"\x01"
 _PLACE_BYTES: Final = 4
 _TS_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
+_KEY_LENGTH_BYTES: Final = 2
 _MAX_TS: Final = 2**63 - 1
 
 
@@ -93,6 +103,34 @@ def parse_log_row(row: bytes) -> LogRow:
     bucket = int.from_bytes(row[2:_PLACE_BYTES], "big")
     at = _PLACE_BYTES + _TS_BYTES
     return LogRow(bucket, int.from_bytes(row[_PLACE_BYTES:at], "big"), row[at:])
+
+
+def keyed_row(generation: int, bucket: int, key: bytes, start_ts: int, ordinal: bytes) -> bytes:
+    """Return the row of an entry in the layout `fluo`.
+
+    Raises:
+        UsageError: the key is too long.
+    """
+    if len(key) > MAX_KEY_BYTES:
+        raise UsageError(
+            f"the key {key[:40]!r}... has {len(key)} bytes, more than the {MAX_KEY_BYTES} that one "
+            f"has in the layout {BY_KEY!r}; make the queue with layout={BY_TIME!r}"
+        )
+    place = _place(generation, bucket, _LOG) + len(key).to_bytes(_KEY_LENGTH_BYTES, "big")
+    return place + key + start_ts.to_bytes(_TS_BYTES, "big") + ordinal
+
+
+def parse_keyed_row(row: bytes) -> LogRow:
+    """Return what the row of an entry says in the layout `fluo`."""
+    at = len(key_prefix(row))
+    start_ts = int.from_bytes(row[at : at + _TS_BYTES], "big")
+    return LogRow(int.from_bytes(row[2:_PLACE_BYTES], "big"), start_ts, row[at + _TS_BYTES :])
+
+
+def key_prefix(row: bytes) -> bytes:
+    """Return what the rows of one key begin with in the layout `fluo`, and no others."""
+    start = _PLACE_BYTES + _KEY_LENGTH_BYTES
+    return row[: start + int.from_bytes(row[_PLACE_BYTES:start], "big")]
 
 
 def log_range(generation: int, bucket: int, *, from_ts: int = 0, to_ts: int = _MAX_TS) -> KeyRange:

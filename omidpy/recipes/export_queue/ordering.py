@@ -17,7 +17,8 @@ Nothing here deletes, and nothing looks at what an entry holds.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 
@@ -102,3 +103,39 @@ class Window:
         else:
             self._held_bytes += one.size_bytes
         heapq.heappush(self._waiting, one)
+
+
+class KeyWindow:
+    """Entries of one snapshot that are read key by key, and taken so; those of a key by position.
+
+    All that the snapshot sees of a key are there before the first of them is taken, and whatever is
+    committed later is above the snapshot: so a key keeps its order without a cursor, as long as
+    what was taken is removed.
+    """
+
+    def __init__(self, found: Iterator[Found], key_of: Callable[[bytes], bytes]) -> None:
+        """Look at entries; `key_of` says what the rows of one key have in common."""
+        self._found = found
+        self._key_of = key_of
+        self._next = next(found, None)
+        self._waiting: deque[Found] = deque()
+
+    def take(self, *, buffer_bytes: int, max_entries: int | None = None) -> list[Found]:
+        """Return the next entries, as `Window.take`."""
+        batch: list[Found] = []
+        size_bytes = 0
+        while self._has_first() and (max_entries is None or len(batch) < max_entries):
+            size_bytes += self._waiting[0].size_bytes
+            if batch and size_bytes > buffer_bytes:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    def _has_first(self) -> bool:
+        if not self._waiting and self._next is not None:
+            key, same = self._key_of(self._next.row), []
+            while self._next is not None and self._key_of(self._next.row) == key:
+                same.append(self._next)
+                self._next = next(self._found, None)
+            self._waiting.extend(sorted(same))
+        return bool(self._waiting)

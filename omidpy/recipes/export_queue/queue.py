@@ -35,7 +35,13 @@ from omidpy.recipes.export_queue.crew import LEASE_S
 from omidpy.recipes.export_queue.delivery import BUFFER_BYTES, POLICIES, Options
 from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
 from omidpy.recipes.export_queue.lag import Lag, measure, measure_roughly
-from omidpy.recipes.export_queue.layout import MAX_BUCKETS, decode_content
+from omidpy.recipes.export_queue.layout import (
+    BY_KEY,
+    BY_TIME,
+    LAYOUTS,
+    MAX_BUCKETS,
+    decode_content,
+)
 from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.runner import MAX_POLL_S, Runner
@@ -97,6 +103,7 @@ class ExportQueue:
         *,
         buckets: int = DEFAULT_BUCKETS,
         codec: str = "json",
+        layout: str = BY_TIME,
         keep_s: float | None = None,
         max_entries: int | None = None,
         max_lag_s: float | None = None,
@@ -109,6 +116,9 @@ class ExportQueue:
             buckets: How many parts are exported independently of each other; all entries of a key
                 are in one.
             codec: How values are written: `bytes`, `json` or `msgpack`.
+            layout: `log`: entries stand in the order of time, so that looking for new ones passes
+                over few old ones.  `fluo`: those of a key stand side by side, and leave so: for
+                receivers that want all changes of a key at once, or the last one alone.
             keep_s: How long what was delivered can be replayed; None: it is deleted at once.
             max_entries: `add` raises `QueueFull` where so many wait, as exporters last counted.
             max_lag_s: `add` raises `QueueFull` where the oldest has waited for longer.
@@ -124,11 +134,19 @@ class ExportQueue:
         for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
             if seconds is not None and not seconds > 0:
                 raise UsageError(f"{name}={seconds} must be positive seconds, or None")
+        if layout not in LAYOUTS:
+            raise UsageError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
+        if layout == BY_KEY and keep_s is not None:
+            raise UsageError(
+                f"a queue of the layout {BY_KEY!r} keeps nothing that was delivered: give it no "
+                f"keep_s, or layout={BY_TIME!r}"
+            )
         wanted = Definition(
             number=0,
             is_open=True,
             buckets=buckets,
             codec=codec_named(codec).name,
+            layout=layout,
             keep_s=None if keep_s is None else float(keep_s),
             max_entries=max_entries,
             max_lag_s=None if max_lag_s is None else float(max_lag_s),
@@ -399,7 +417,7 @@ class ExportQueue:
         """
         check_count("count", count)
         definition = self._definition = self._find()
-        view = View(self._tm, self._table)
+        view = View(self._tm, self._table, layout=definition.layout)
         states = BucketRows(self._tm.session.control, self._places, definition).read()
 
         def waiting() -> Iterator[Found]:
@@ -423,7 +441,7 @@ class ExportQueue:
             How many entries that were; what is delivered already does not count.
         """
         definition = self._definition = self._find()
-        view = View(self._tm, self._table)
+        view = View(self._tm, self._table, layout=definition.layout)
         gone = [
             found
             for raw in BucketRows(self._tm.session.control, self._places, definition).read()

@@ -275,7 +275,7 @@ def rebucket(
 
 def _waiting(env: RebucketTools, queue_id: str, known: Definition) -> str:
     """Say what of the old buckets is still to be delivered; empty: nothing ever again."""
-    view = View(env.tm, table_name(queue_id, known.number))
+    view = View(env.tm, table_name(queue_id, known.number), layout=known.layout)
     count, buckets, stopped = 0, 0, ""
     for raw in BucketRows(env.tm.session.control, env.places(queue_id), known).read():
         here = sum(

@@ -89,7 +89,6 @@ class Runner:
         self._on_step = on_step
         self._look_s = lease_s / BEATS_PER_LEASE
         self._lease_s = lease_s
-        self._pass_s = options.pass_s
         self._worker_count = workers
         self._max_poll_s = max_poll_s
         self._look_after = look_after
@@ -125,6 +124,9 @@ class Runner:
         """Buckets that rest since something failed: no addition cuts that short."""
         if self._stopping.is_set():
             self._is_over.set()
+
+    def _look(self) -> View:
+        return View(self._tm, self._table, layout=self._definition.layout)
 
     def _has_moved(self) -> bool:
         """Say whether the queue has other buckets by now.
@@ -268,7 +270,7 @@ class Runner:
         # What is committed from here on may be above the snapshot, and is heard of once more.
         within(self._lock, self._heard.difference_update, [lease.bucket for lease in leases])
         try:
-            view = View(self._tm, self._table)
+            view = self._look()
         except OmidError as error:
             log.warning("cannot look into the queue: %s", error)
             for lease in leases:
@@ -304,7 +306,7 @@ class Runner:
         bucket, began_s = lease.bucket, self._clock.monotonic_s()
         memory = self._memories.setdefault(bucket, self._delivery.new_memory())
         try:
-            has_more = self._delivery.run_pass(lease, memory, view)
+            done = self._delivery.run_pass(lease, memory, view)
         except BucketLost as lost:
             log.info("%s", lost)
             self._memories.pop(bucket, None)
@@ -315,10 +317,10 @@ class Runner:
             log.warning("bucket %d rests for a while: %s", bucket, error)
             raise Paused(TROUBLE_S) from error
         took_s = self._clock.monotonic_s() - began_s
-        if has_more:
+        if done.has_moved:
             self._poll_s[bucket] = FIRST_POLL_S
             # More is coming in, and a batch costs the same whatever its size: let some gather.
-            return 0.0 if took_s >= self._pass_s else min(took_s, self._max_poll_s)
+            return min(took_s, self._max_poll_s) if done.is_whole else 0.0
         rest_s = min(self._max_poll_s, self._poll_s.get(bucket, FIRST_POLL_S))
         self._poll_s[bucket] = 2 * rest_s
         return rest_s
@@ -370,24 +372,24 @@ class Runner:
     def _drain(self, lease: BucketLease) -> None:
         """Pass over a bucket until what a first look has shown is delivered."""
         memory = self._memories.setdefault(lease.bucket, self._delivery.new_memory())
-        since = View(self._tm, self._table)
-        view, failures, cursor = since, 0, lease.state.cursor
+        since = self._look()
+        view, failures, state = since, 0, lease.state
         while True:
             try:
-                has_more = self._delivery.run_pass(lease, memory, view)
+                is_whole = self._delivery.run_pass(lease, memory, view).is_whole
             except Paused as pause:
-                failures = failures + 1 if lease.state.cursor == cursor else 1
-                cursor = lease.state.cursor
+                failures = failures + 1 if lease.state == state else 1
+                state = lease.state
                 if failures > MOST_PAUSES:
                     raise ExportError(
                         f"bucket {lease.bucket} of {self._table} gets nowhere after {failures} "
                         f"tries: {pause.__cause__!r}; its entries stay"
                     ) from pause
                 self._stopping.wait(pause.after_s)
-                has_more = True
+                is_whole = False
             except BucketLost as lost:
                 log.info("%s", lost)
                 return
-            if not has_more or lease.state.cursor_ts >= since.start_ts:
+            if is_whole or lease.state.cursor_ts >= since.start_ts:
                 return
-            view = View(self._tm, self._table)
+            view = self._look()

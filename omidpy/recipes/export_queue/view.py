@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omidpy.errors import NoSuchQueue, NoSuchTable
 from omidpy.reading.visibility import VisibleCell, cells_of
 from omidpy.recipes.export_queue.layout import (
+    BY_KEY,
+    BY_TIME,
     COLUMN,
     FAMILY,
     MAX_BUCKETS,
@@ -23,6 +25,7 @@ from omidpy.recipes.export_queue.layout import (
     dead_range,
     log_range,
     parse_dead_row,
+    parse_keyed_row,
     parse_log_row,
 )
 from omidpy.recipes.export_queue.ordering import Found, Position
@@ -54,7 +57,7 @@ class View:
         start_ts: The snapshot.
     """
 
-    def __init__(self, tm: TransactionManager, table: str) -> None:
+    def __init__(self, tm: TransactionManager, table: str, *, layout: str = BY_TIME) -> None:
         """Look now.
 
         Cost: 2 gets and 1 oracle round trip.
@@ -63,19 +66,26 @@ class View:
         self._tx: Transaction = tm.begin(read_only=True)
         self.start_ts = self._tx.start_ts
         self._table = table
+        self._is_by_key = layout == BY_KEY
         self._in_store = tm.session.catalog.full_name(table)
         self._no_dead: range = range(0)
         """Buckets that have no dead letters, as a look has shown."""
 
     def log(self, bucket: int, *, from_ts: int = 0, to_ts: int | None = None) -> Iterator[Found]:
-        """Yield the entries of transactions that began in [from_ts, to_ts), in that order."""
+        """Yield the entries of transactions that began in [from_ts, to_ts), in that order.
+
+        In the layout `fluo` all of them, key by key, and those of each key in that order.
+        """
+        if self._is_by_key:
+            from_ts, to_ts = 0, None
+        parse = parse_keyed_row if self._is_by_key else parse_log_row
         key_range = (
             log_range(GENERATION, bucket, from_ts=from_ts)
             if to_ts is None
             else log_range(GENERATION, bucket, from_ts=from_ts, to_ts=to_ts)
         )
         for cell, commit_ts in self._scan(key_range):
-            parsed = parse_log_row(cell.row)
+            parsed = parse(cell.row)
             position = Position(commit_ts, parsed.ordinal)
             size_bytes = len(cell.row) + len(cell.value)
             yield Found(position, parsed.start_ts, cell.row, cell.value, size_bytes, cell.version)
