@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple, Protocol, TypeAlias
 
 from compactor.lease import DEFAULT_LEASE_S
@@ -26,13 +27,19 @@ class Passed(NamedTuple):
     size_bytes: int = 0
     healed: int = 0
 
+    def with_result(self, one: RangeResult) -> Passed:
+        """Return what they come to with one more."""
+        return Passed(
+            self.rows + one.rows_read,
+            self.cells + one.cells_read,
+            self.size_bytes + one.bytes_read,
+            self.healed + one.cells_healed,
+        )
+
     @classmethod
     def by(cls, results: Iterable[RangeResult]) -> Passed:
         """Return what some passes came to."""
-        counts = [
-            (one.rows_read, one.cells_read, one.bytes_read, one.cells_healed) for one in results
-        ]
-        return cls(*map(sum, zip(*counts, strict=True))) if counts else cls()
+        return reduce(cls.with_result, results, cls())
 
 
 OnProgress: TypeAlias = Callable[[int, Passed], None]

@@ -39,12 +39,14 @@ def ranges_here(
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
         results: list[RangeResult] = []
+        passed = Passed()
         pacer = Pacer(tasks[0].pacing if tasks else UNPACED, clock, sleep)
         for task in tasks:
             range_pass = pass_type(store, task, clock=clock, on_step=on_step)
             range_pass.pacer = pacer
             results.append(range_pass.run())
-            on_progress(len(results), Passed.by(results))
+            passed = passed.with_result(results[-1])
+            on_progress(len(results), passed)
         return results
 
     return execute

@@ -12,8 +12,10 @@ from compactor.display import LineProgress, details, size_text
 from compactor.environment import Passed
 from compactor.options import Options
 from compactor.pacing import page_bytes
+from compactor.range_pass import RangeResult, RangeTask
 from compactor.report import RangeReport, Report, TableReport
 from omidpy.base.clock import ManualClock
+from omidpy.model import KeyRange
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 
@@ -43,6 +45,16 @@ def test_report_says_what_was_done_to_each_table() -> None:
     ]
     assert len(of_t.slowest) == 3
     assert of_u == TableReport("u", ranges=1, slowest=[])
+
+
+def test_what_passes_came_to_adds_up() -> None:
+    """One after another as all at once, each count by itself."""
+    task = RangeTask("t", KeyRange(), frozenset(), 0, 0, 0, "c")
+    results = [RangeResult(task, n, 10 * n, 100 * n, 0.0, 1000 * n) for n in (1, 2)]
+    one = Passed().with_result(results[0])
+    assert one == Passed(1, 10, 100, 1000)
+    assert one.with_result(results[1]) == Passed.by(results) == Passed(3, 30, 300, 3000)
+    assert Passed.by([]) == Passed()
 
 
 def test_details_are_read_by_people() -> None:
