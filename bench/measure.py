@@ -33,6 +33,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     p50_ms: float | None = None
     p99_ms: float | None = None
     per_second: float | None = None
+    mib: float | None = None
     count: int = 0
 
 

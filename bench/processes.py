@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ def tso_server(
     log: Path,
     options: Sequence[str] = (),
     program: Sequence[str] = ("tso.cli",),
+    on_start: Callable[[int], None] = lambda _: None,
 ) -> Iterator[str]:
     """Run a `tso-server` on `store`; yield the address it listens on.
 
@@ -36,6 +37,7 @@ def tso_server(
         log: Where its standard error goes, the line that says it listens included.
         options: Further arguments of the command.
         program: The module that is run, and arguments that only it knows.
+        on_start: Told the id of the process.
 
     Raises:
         RuntimeError: it did not start or stop in good order; the message ends with its log.
@@ -45,6 +47,7 @@ def tso_server(
         process = subprocess.Popen(
             [*command, *options], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=output
         )
+        on_start(process.pid)
         try:
             yield _address(process, log)
             process.terminate()

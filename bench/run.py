@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Document, Result, commit_id, describe_machine, today
-from bench.workloads import compaction, exports, latency, micro, pruning, scans, throughput
+from bench.workloads import attacks, compaction, exports, latency, micro, pruning, scans, throughput
 
 WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     "micro": lambda directory, quick: micro.measure(directory, quick=quick),
@@ -37,6 +37,11 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     ),
     "pruning": lambda directory, quick: pruning.measure(
         directory, entries=100 if quick else 100_000, rounds=1 if quick else 5
+    ),
+    "attacks": lambda directory, quick: attacks.measure(
+        directory,
+        seconds=0.1 if quick else 5.0,
+        names=("frames that do not end",) if quick else (),
     ),
     "exports": lambda directory, quick: exports.measure(
         directory, transactions=2 if quick else 300, lone=1 if quick else 20
@@ -63,13 +68,16 @@ def print_results(console: Console, document: Document) -> None:
     table = Table(title=f"{document.commit}, {document.machine.processor}")
     for name in ("what", "load"):
         table.add_column(name)
-    for name in ("p50 ms", "p99 ms", "a second"):
+    for name in ("p50 ms", "p99 ms", "a second", "MiB"):
         table.add_column(name, justify="right")
     for result in document.results:
         table.add_row(
             result.name,
             result.load,
-            *(_shown(value) for value in (result.p50_ms, result.p99_ms, result.per_second)),
+            *(
+                _shown(value)
+                for value in (result.p50_ms, result.p99_ms, result.per_second, result.mib)
+            ),
         )
     console.print(table)
 

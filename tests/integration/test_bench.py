@@ -25,6 +25,7 @@ def test_every_workload_runs_and_leaves_a_result_file(tmp_path: Path) -> None:
         "transactions, bare SQLite",
         "compaction, every cell to heal",
         "entries, pruned over bare deletes",
+        "begin and commit during frames that do not end",
         "entries drained, embedded",
         "entry of another process on its way, tso-server",
     ):

@@ -1,0 +1,254 @@
+"""What does a healthy client of `tso-server` feel while a stranger attacks, and what does it cost?
+
+A healthy client begins and commits ten cells two hundred times a second; beside it, from a process
+of its own, comes one attack after another, each some hundred kilobytes a second, which is what one
+stranger with a slow line can send.  Measured are the latencies, the memory that the server takes
+beyond what it took at rest, the commits that were refused, and how long after the end of the attack
+the last slow answer came.
+
+The server persists nothing, so that no disk is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Final, TypeAlias
+
+from bench.measure import Result, latencies, paced, percentile
+from bench.processes import tso_server
+from omidpy.model import CellId, TableId, Timestamp
+from omidpy.oracle.base import CommitGranted
+from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.wire.frames import frame_request
+from omidpy.wire.messages import (
+    ALL_FEATURES,
+    CommitRequest,
+    FenceRequest,
+    HandshakeRequest,
+    InvalidateRequest,
+    PeerCapabilities,
+    Request,
+    TimestampRequest,
+)
+
+PER_S: Final = 200.0
+CELLS: Final = 10
+SLOW: Final = 3.0
+"""An answer this many times as late as 99 of 100 without an attack is slow."""
+SETTLING_S: Final = 2.0
+"""How long an attack goes on before anything is measured."""
+
+Attack: TypeAlias = Callable[[str, Event], None]
+
+
+def measure(directory: Path, *, seconds: float, names: Sequence[str] = ()) -> list[Result]:
+    """Measure attacks, all or those named, for some seconds each, on a server of its own."""
+    chosen = names or (NO_ATTACK, *ATTACKS)
+    return [result for name in chosen for result in _measure(directory, name, seconds)]
+
+
+def _measure(directory: Path, name: str, seconds: float) -> list[Result]:
+    pids: list[int] = []
+    log = directory / "attacked.log"
+    count = max(2, round(PER_S * seconds))
+    load = f"{PER_S:.0f} a second, 1 client"
+    with (
+        tso_server("null:", log=log, on_start=pids.append) as address,
+        closing(TcpOracle(address)) as oracle,
+    ):
+        client = _Healthy(oracle)
+        at_rest = paced(client.transact, per_second=PER_S, count=count)
+        before_mib = _resident_mib(pids[0])
+        client.refused_count = 0
+        with _attacked(name, address):
+            time.sleep(min(seconds, SETTLING_S))
+            found = paced(client.transact, per_second=PER_S, count=count)
+            took_mib = _resident_mib(pids[0]) - before_mib
+        after = paced(client.transact, per_second=PER_S, count=count)
+        limit_s = SLOW * percentile(at_rest, 0.99)
+        slow = [number for number, late_s in enumerate(after, 1) if late_s > limit_s]
+    return [
+        latencies(f"begin and commit before {name}", load, at_rest),
+        latencies(f"begin and commit during {name}", load, found),
+        Result(f"memory during {name}", load, mib=round(took_mib, 1), count=1),
+        Result(
+            f"refused during {name}", load, per_second=client.refused_count / seconds, count=count
+        ),
+        Result(
+            f"last slow answer after {name}",
+            load,
+            p50_ms=round(max(slow, default=0) / PER_S * 1000, 1),
+            count=count,
+        ),
+    ]
+
+
+class _Healthy:
+    """A client as it should be."""
+
+    def __init__(self, oracle: TcpOracle) -> None:
+        self._oracle = oracle
+        self._dice = random.Random(1)
+        self.refused_count = 0
+
+    def transact(self) -> None:
+        """Begin and commit."""
+        start_ts = self._oracle.begin().start_ts
+        cells = [CellId(self._dice.getrandbits(62)) for _ in range(CELLS)]
+        verdict = self._oracle.commit(start_ts, cells, [])
+        self.refused_count += not isinstance(verdict, CommitGranted)
+
+
+def _resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@contextmanager
+def _attacked(name: str, address: str) -> Iterator[None]:
+    if name == NO_ATTACK:
+        yield
+        return
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    attacker = context.Process(target=_attack, args=(name, address, stop))
+    attacker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        attacker.join(10)
+        attacker.kill()
+        attacker.join()
+
+
+def _attack(name: str, address: str, stop: Event) -> None:
+    """Attack again and again until told to stop; the server may hang up."""
+    while not stop.is_set():
+        with contextlib.suppress(OSError):
+            ATTACKS[name](address, stop)
+
+
+# -- attacks ---------------------------------------------------------------------------------------
+
+
+def _connected(address: str, *, client: int | None = None) -> socket.socket:
+    """Return a connection past its handshake."""
+    connection = socket.create_connection(parse_address(address), timeout=5)
+    capabilities = PeerCapabilities(int(ALL_FEATURES), client=client)
+    connection.sendall(frame_request(HandshakeRequest(capabilities)))
+    connection.recv(4096)
+    return connection
+
+
+def _flood(address: str, stop: Event, frames: bytes, *, per_second: float, reads: bool) -> None:
+    """Send the same frames at a pace, on one connection."""
+    with _connected(address) as connection:
+        while not stop.wait(1 / per_second):
+            connection.sendall(frames)
+            if reads:
+                connection.recv(1 << 20)
+
+
+def _repeated(request: Request, count: int) -> bytes:
+    return frame_request(request) * count
+
+
+def _bursts_of_begins(address: str, stop: Event) -> None:
+    frames = _repeated(TimestampRequest(), 42_000)
+    _flood(address, stop, frames, per_second=1, reads=False)
+
+
+def _padded_begins(address: str, stop: Event) -> None:
+    padding = bytes((7 << 3 | 2,)) + b"\x80\x20" + bytes(4096)
+    body = bytes((1 << 3 | 2, *_varint(len(padding)))) + padding
+    _flood(address, stop, struct.pack(">I", len(body)) + body, per_second=100, reads=False)
+
+
+def _varint(number: int) -> tuple[int, int]:
+    return number & 0x7F | 0x80, number >> 7
+
+
+def _unread_answers(address: str, stop: Event) -> None:
+    with contextlib.ExitStack() as stack:
+        deaf = [stack.enter_context(_connected(address)) for _ in range(10)]
+        frames = _repeated(TimestampRequest(), 2000)
+        while not stop.wait(0.3):
+            for connection in deaf:
+                connection.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    connection.send(frames)
+
+
+def _unfinished_frames(address: str, stop: Event) -> None:
+    with contextlib.ExitStack() as stack:
+        hoarders = [stack.enter_context(_connected(address)) for _ in range(26)]
+        for connection in hoarders:
+            connection.sendall(struct.pack(">I", 10_000_000))
+        while not stop.wait(0.05):
+            for connection in hoarders:
+                connection.sendall(bytes(1000))
+
+
+def _huge_commits(address: str, stop: Event) -> None:
+    with closing(TcpOracle(address)) as oracle:
+        while not stop.wait(1):
+            start_ts = oracle.begin().start_ts
+            oracle.commit(start_ts, [CellId(number) for number in range(300_000)], [])
+
+
+def _fences_of_one_table(address: str, stop: Event) -> None:
+    _flood(address, stop, _repeated(FenceRequest(TableId(1)), 1000), per_second=10, reads=True)
+
+
+def _unknown_invalidations(address: str, stop: Event) -> None:
+    dice = random.Random(2)
+    while not stop.wait(0.01):
+        with _connected(address) as connection:
+            asked = InvalidateRequest(Timestamp(50 * dice.getrandbits(50)))
+            connection.sendall(frame_request(asked))
+
+
+def _holds(address: str, stop: Event) -> None:
+    frames = _repeated(TimestampRequest(hold_ms=86_400_000), 500)
+    _flood(address, stop, frames, per_second=20, reads=True)
+
+
+def _bad_connections(address: str, stop: Event) -> None:
+    while not stop.wait(0.003):
+        with socket.create_connection(parse_address(address), timeout=5) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def _commits_of_others(address: str, stop: Event) -> None:
+    with closing(TcpOracle(address)) as oracle:
+        while not stop.wait(0.005):
+            with _connected(address) as connection:
+                theirs = CommitRequest(oracle.begin().start_ts, (CellId(1),))
+                connection.sendall(frame_request(theirs))
+
+
+NO_ATTACK: Final = "nothing"
+
+ATTACKS: Final[Mapping[str, Attack]] = {
+    "bursts of 42,000 begins": _bursts_of_begins,
+    "begins padded to 4 KiB": _padded_begins,
+    "answers that nobody reads": _unread_answers,
+    "frames that do not end": _unfinished_frames,
+    "commits of 300,000 cells": _huge_commits,
+    "fences of one table": _fences_of_one_table,
+    "invalidations of nothing": _unknown_invalidations,
+    "holds of a day": _holds,
+    "connections that speak HTTP": _bad_connections,
+    "commits of others' transactions": _commits_of_others,
+}
