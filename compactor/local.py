@@ -18,7 +18,7 @@ from compactor.environment import (
     Progress,
 )
 from compactor.options import Options
-from compactor.pacing import UNPACED, Pacer
+from compactor.pacing import Pacer, Pacing
 from compactor.plan import run
 from compactor.prune import SlicesHere
 from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
@@ -40,10 +40,13 @@ def ranges_here(
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
         results: list[RangeResult] = []
         passed = Passed()
-        pacer = Pacer(tasks[0].pacing if tasks else UNPACED, clock, sleep)
+        # Tables have limits of their own; each is kept by whoever reads it next.
+        pacers: dict[Pacing, Pacer] = {}
         for task in tasks:
             range_pass = pass_type(store, task, clock=clock, on_step=on_step)
-            range_pass.pacer = pacer
+            if task.pacing not in pacers:
+                pacers[task.pacing] = Pacer(task.pacing, clock, sleep)
+            range_pass.pacer = pacers[task.pacing]
             results.append(range_pass.run())
             passed = passed.with_result(results[-1])
             on_progress(len(results), passed)

@@ -55,6 +55,14 @@ class Pacing:
             bytes_per_s=None if self.bytes_per_s is None else self.bytes_per_s / among,
         )
 
+    def at_most(self, rows_per_s: float | None, bytes_per_s: float | None) -> Pacing:
+        """Return what keeps to these rates as well; None is no rate."""
+        return replace(
+            self,
+            rows_per_s=_lesser(self.rows_per_s, rows_per_s),
+            bytes_per_s=_lesser(self.bytes_per_s, bytes_per_s),
+        )
+
     def page_rows(self, most: int) -> int:
         """Return how many rows to read at once: what a second allows, and one at least."""
         return most if self.rows_per_s is None else max(1, min(most, int(self.rows_per_s)))
@@ -63,6 +71,10 @@ class Pacing:
         """Say that the window is over, for the reason of a laggard."""
         moment = datetime.fromtimestamp((self.ends_ms or 0) / 1000, UTC)
         return f"the run's window ended at {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _lesser(one: float | None, other: float | None) -> float | None:
+    return min((rate for rate in (one, other) if rate is not None), default=None)
 
 
 UNPACED: Final = Pacing()

@@ -255,6 +255,7 @@ class CompactionParts(Work):
         """Have the ranges passed over, and wait for all of them."""
         if not tasks:
             return []
+        tasks = self.schedule.paced(tasks)
         total = len(tasks)
         self.progress.update(0, total, Passed())
 

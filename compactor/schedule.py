@@ -12,7 +12,7 @@ and no table drops what a snapshot that is let in needs (I10).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -65,6 +65,18 @@ class Schedule:
             table: sorted({edge for claim in claims for edge in claim.key_range if edge})
             for table, claims in self.claims.items()
         }
+
+    def paced(self, tasks: Iterable[RangeTask]) -> list[RangeTask]:
+        """Return ranges that take no more than their tables allow, nor than the run may."""
+        return [
+            replace(
+                task,
+                pacing=task.pacing.at_most(
+                    self.of(task.table).max_rows_per_s, self.of(task.table).max_bytes_per_s
+                ),
+            )
+            for task in tasks
+        ]
 
     def ordered(self, tasks: Iterable[RangeTask]) -> list[RangeTask]:
         """Return ranges in the order in which they are begun.

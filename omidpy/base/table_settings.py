@@ -1,4 +1,4 @@
-"""What may a table ask of every compaction?  Its priority, retention and schedule, as attributes.
+"""What may a table ask of every compaction?  Priority, retention, schedule, limits: as attributes.
 
 Pure.  Words become attributes where somebody sets them, with an error for bad ones; attributes
 become settings where a run reads them, with a complaint, since somebody may have set them by the
@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from omidpy.base import sizes
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
 
@@ -22,19 +23,29 @@ RETENTION_ATTRIBUTE: Final = "OMIDPY_RETENTION"
 EVERY_ATTRIBUTE: Final = "OMIDPY_COMPACT_EVERY"
 """Table attribute: a run leaves the table out that was passed over more lately than that."""
 
+MAX_ROWS_ATTRIBUTE: Final = "OMIDPY_MAX_ROWS_PER_S"
+"""Table attribute: how many of its rows a run reads a second, at most."""
+MAX_BYTES_ATTRIBUTE: Final = "OMIDPY_MAX_BYTES_PER_S"
+"""Table attribute: the same in bytes of keys and values."""
+
 ATTRIBUTES: Final = {
     "priority": PRIORITY_ATTRIBUTE,
     "retention": RETENTION_ATTRIBUTE,
     "every": EVERY_ATTRIBUTE,
+    "max-rows-per-s": MAX_ROWS_ATTRIBUTE,
+    "max-bytes-per-s": MAX_BYTES_ATTRIBUTE,
 }
 """Attribute by the name of its setting."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,9}")
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,11}")
 _ADVICE: Final = {
     "priority": "write an integer such as 5; tables with higher ones come first, and without one "
     "it is 0",
     "retention": f"write a number and a unit, as in {EXAMPLES}",
     "every": f"write a number and a unit, as in {EXAMPLES}",
+    "max-rows-per-s": "write how many, such as 20000; leave it out for no limit",
+    "max-bytes-per-s": f"write a size of one byte at least, as in {sizes.EXAMPLES}",
 }
 
 
@@ -46,6 +57,9 @@ class TableSettings(NamedTuple):
     """At least so long; infinite where nobody can read how long."""
     every_s: float = 0.0
     """0: it is passed over by every run."""
+    max_rows_per_s: float | None = None
+    """None: as many as the run may."""
+    max_bytes_per_s: float | None = None
 
 
 DEFAULT_SETTINGS: Final = TableSettings()
@@ -94,7 +108,11 @@ def settings_of(table: str, attributes: Mapping[str, str]) -> tuple[TableSetting
             number = math.inf if name == "retention" else 0.0
         numbers[name] = number
     settings = TableSettings(
-        int(numbers.get("priority", 0)), numbers.get("retention", 0.0), numbers.get("every", 0.0)
+        int(numbers.get("priority", 0)),
+        numbers.get("retention", 0.0),
+        numbers.get("every", 0.0),
+        numbers.get("max-rows-per-s") or None,
+        numbers.get("max-bytes-per-s") or None,
     )
     return settings, tuple(complaints)
 
@@ -103,5 +121,10 @@ def _number(name: str, text: str) -> float | None:
     """Return what a setting says, durations in seconds; None if it says nothing."""
     if name == "priority":
         return int(text) if _INTEGER.fullmatch(text) else None
+    if name == "max-rows-per-s":
+        return int(text) if _COUNT.fullmatch(text) else None
+    if name == "max-bytes-per-s":
+        size = sizes.size_bytes(text)
+        return size if size is not None and 1 <= size < math.inf else None
     milliseconds = 0.0 if text == "0" else duration_ms(text)
     return None if milliseconds is None or math.isinf(milliseconds) else milliseconds / 1000

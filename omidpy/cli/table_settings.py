@@ -29,7 +29,8 @@ def set_settings(
             metavar="NAME=VALUE...",
             help="priority=5: higher first.  retention=30d: how far back snapshots stay readable "
             "at least; the longest of any table holds for all.  every=1d: runs leave the table out "
-            "that was passed over more lately.",
+            "that was passed over more lately.  max-rows-per-s=20000, max-bytes-per-s=50MB: runs "
+            "read no more of the table a second.",
         ),
     ],
     *,
@@ -38,7 +39,7 @@ def set_settings(
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say when a table of ours is compacted, and how long old snapshots stay readable."""
+    """Say when and how fast a table is compacted, and how long old snapshots stay readable."""
     del tso
     pairs = [word.partition("=") for word in settings]
     if bad := [word for word, (_, equals, value) in zip(settings, pairs, strict=True) if not value]:
@@ -50,7 +51,7 @@ def set_settings(
 def unset_settings(
     name: Name,
     settings: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="priority, retention or every.")
+        list[str], typer.Argument(metavar="NAME...", help=f"Of {', '.join(ATTRIBUTES)}.")
     ],
     *,
     store: StoreUrl,

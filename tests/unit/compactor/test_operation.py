@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -546,6 +546,40 @@ def test_a_slice_is_pruned_by_the_newest_holder_alone(kind: type[MemoryStore]) -
         with at_work(stage.world):
             result = SlicePruner(stage.world.store, task).run()
     assert (result.is_deposed, result.entries, stage.world.entries()) == (True, 0, {100: 150})
+
+
+class Watched(Unguarded):
+    """Remembers what is written to the table, and how."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bool] = []
+
+    def write(
+        self, mutations: Mapping[str, Sequence[RowMutation]], *, durable: bool = False
+    ) -> None:
+        """Write."""
+        if "t" in mutations:
+            self.written.append(durable)
+        super().write(mutations, durable=durable)
+
+
+def test_what_a_claim_rests_on_is_durable_before_it() -> None:
+    """I6: each server of HBase's has a log of its own, and the claim's says nothing of others."""
+    store = Watched()
+    stage = Stage(store)
+    troubled(stage.world)
+    store.written.clear()
+    before_claims: list[bool] = []
+    heals = at("page-healed", lambda: before_claims.append(store.written[-1]))
+    garbage = at("page-garbage-dropped", lambda: before_claims.append(store.written[-1]))
+
+    def on_step(name: str) -> None:
+        heals(name)
+        garbage(name)
+
+    stage.compact(on_step=on_step)
+    assert before_claims == [True, True]
 
 
 # -- what appears while it prunes ------------------------------------------------------------------

@@ -18,6 +18,7 @@ from compactor.pacing import ENTRY_BYTES, Pacer, Pacing, page_bytes
 from compactor.report import Report
 from compactor.window import Window, parse_window
 from omidpy.base.clock import ManualClock
+from omidpy.base.table_settings import setting_attributes
 from omidpy.errors import UsageError
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Cell
@@ -189,6 +190,40 @@ def test_a_run_keeps_to_its_bytes_a_second() -> None:
     world.compact(replace(ALL_AT_ONCE, max_bytes_per_s=100))
     expected_s = (size + ROWS_A_REGION * ENTRY_BYTES) / 100
     assert world.clock.monotonic_s() - began_s == pytest.approx(expected_s, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("of_table", "of_run", "took_s"),
+    [
+        ({"max-rows-per-s": "5"}, None, 40 / 5),
+        ({"max-rows-per-s": "5"}, 4, (40 + 40 + 40) / 4),
+        ({"max-rows-per-s": "5"}, 20, 40 / 5 + (40 + 40) / 20),
+        ({"max-bytes-per-s": "100"}, None, 40 * 15 / 100),
+    ],
+)
+def test_a_table_s_limit_is_kept_beside_the_run_s(
+    of_table: dict[str, str], of_run: int | None, took_s: float
+) -> None:
+    """The stricter one counts; other tables, and the commit table, have the run's alone."""
+    world = world_of(b"a")
+    world.table("other")
+    for number in range(ROWS_A_REGION):
+        world.heal(world.put(b"%03d" % number, 50, table="other"), 60, table="other")
+    world.store.set_table_attributes("t", dict(setting_attributes("t", of_table)))
+    began_s = world.clock.monotonic_s()
+    report = world.compact(replace(ALL_AT_ONCE, max_rows_per_s=of_run))
+    assert (report.rows_read, report.entries_pruned, report.laggards) == (80, 40, [])
+    assert world.clock.monotonic_s() - began_s == pytest.approx(took_s, abs=2.5)
+
+
+def test_the_limit_of_a_table_may_be_said_for_one_run() -> None:
+    """In place of what the table says."""
+    world = world_of(b"a")
+    world.store.set_table_attributes("t", dict(setting_attributes("t", {"max-rows-per-s": 1})))
+    began_s = world.clock.monotonic_s()
+    options = options_from_words(grace="0", table_options=["t:max-rows-per-s=10"])
+    world.compact(options)
+    assert world.clock.monotonic_s() - began_s == pytest.approx(4, abs=1.5)
 
 
 def turned(world: World, at: str, seconds: float = 61.0) -> Callable[[str], None]:

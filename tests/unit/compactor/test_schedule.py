@@ -13,6 +13,8 @@ from compactor.window import Window
 from omidpy.base.ages import Sample
 from omidpy.base.table_settings import (
     EVERY_ATTRIBUTE,
+    MAX_BYTES_ATTRIBUTE,
+    MAX_ROWS_ATTRIBUTE,
     PRIORITY_ATTRIBUTE,
     RETENTION_ATTRIBUTE,
     setting_attributes,
@@ -218,19 +220,30 @@ def noted(world: World, options: Options) -> tuple[Report, list[str]]:
 
 def test_other_settings_that_say_nothing_are_left_aside(world: World) -> None:
     """The table is passed over by every run, in its turn."""
-    bad = {PRIORITY_ATTRIBUTE: "high", EVERY_ATTRIBUTE: "daily"}
+    bad = {
+        PRIORITY_ATTRIBUTE: "high",
+        EVERY_ATTRIBUTE: "daily",
+        MAX_ROWS_ATTRIBUTE: "0",
+        MAX_BYTES_ATTRIBUTE: "much",
+    }
     world.store.set_table_attributes("b", bad)
     report, notes = noted(world, ALL_AT_ONCE)
-    assert (report.laggards, report.cells_healed, len(notes)) == ([], 3, 2)
+    assert (report.laggards, report.cells_healed, len(notes)) == ([], 3, 4)
     assert all("left aside" in note for note in notes)
 
 
 def test_settings_come_back_as_they_were_set() -> None:
-    """Durations in seconds."""
-    words = {"priority": -3, "retention": "30d", "every": "90m"}
+    """Durations in seconds, sizes in bytes."""
+    words = {
+        "priority": -3,
+        "retention": "30d",
+        "every": "90m",
+        "max-rows-per-s": 20_000,
+        "max-bytes-per-s": "1.5MB",
+    }
     found, complaints = settings_of("t", setting_attributes("t", words))
-    assert (found, complaints) == ((-3, 30 * DAY_S, 5400.0), ())
-    assert settings_of("t", {}) == ((0, 0.0, 0.0), ())
+    assert (found, complaints) == ((-3, 30 * DAY_S, 5400.0, 20_000, 1.5e6), ())
+    assert settings_of("t", {}) == ((0, 0.0, 0.0, None, None), ())
 
 
 @pytest.mark.parametrize(
@@ -241,6 +254,10 @@ def test_settings_come_back_as_they_were_set() -> None:
         ({"priority": 1.5}, "priority=1.5 of table 't'"),
         ({"retention": "30"}, "retention='30' of table 't': write a number and a unit"),
         ({"every": "daily"}, "every='daily' of table 't'"),
+        ({"max-rows-per-s": 0}, "max-rows-per-s=0 of table 't': write how many"),
+        ({"max-rows-per-s": "1e3"}, "max-rows-per-s='1e3' of table 't'"),
+        ({"max-bytes-per-s": "0.5"}, "max-bytes-per-s='0.5' of table 't': write a size"),
+        ({"max-bytes-per-s": "fast"}, "max-bytes-per-s='fast' of table 't'"),
         ({"color": "red"}, "has no setting 'color'; there are priority, retention, every"),
     ],
 )
