@@ -131,10 +131,11 @@ class _ExportCollector(Collector):
                 gauge.add_metric([self._queue.id, str(one.bucket)], getattr(one, field))
             yield gauge
         age = GaugeMetricFamily(
-            f"{self._prefix}_lag_seconds", "age of the oldest entry that waits", labels=["queue"]
+            f"{self._prefix}_lag_seconds", "age of the oldest entry that waits", labels=labels
         )
-        if lag is not None and lag.oldest_age_s is not None:
-            age.add_metric([self._queue.id], lag.oldest_age_s)
+        for one in buckets:
+            if one.oldest_age_s is not None:
+                age.add_metric([self._queue.id, str(one.bucket)], one.oldest_age_s)
         yield age
         for name, meaning, field in (
             ("exported", "entries that were delivered here", "exported"),

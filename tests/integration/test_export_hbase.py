@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from omidpy.connect import connect
+from omidpy.errors import TransactionAborted
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import Batch, ExportQueue
+from omidpy.recipes.export_queue import Batch, ExportQueue, rebucketing
 from tests.machines.export_queues import Collector
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.processes import tso_server
+from tests.machines.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -78,3 +80,35 @@ def test_entries_of_many_adders_leave_in_the_order_of_commits(tm: TransactionMan
         assert list(tx.table(TABLE).scan()) == []
     queue.drop()
     assert TABLE not in tm.tables()
+
+
+def test_buckets_change_and_keys_stay_together(
+    tm: TransactionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is fenced, left and dropped; the new one is in as many regions as it needs."""
+    monkeypatch.setattr(rebucketing, "SETTLE_S", 0.1)  # nobody else adds to this queue
+    queue, sink = ExportQueue.create(tm, "q", buckets=2, layout="fluo"), Collector()
+    slow = tm.begin()
+    queue.add(slow, b"a", "never")
+    slow.flush()
+    with tm.begin() as tx:
+        queue.add_all(tx, ((b"%d" % (number % 3), number) for number in range(9)))
+    runner = queue.runner(sink, max_poll_s=0.1, lease_s=2.0)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        queue.rebucket(9, wait_s=120)
+        with pytest.raises(TransactionAborted):
+            slow.commit()
+        with tm.begin() as tx:
+            queue.add(tx, b"0", 9)
+        wait_for(lambda: len(sink.entries) >= 10, 120)
+    finally:
+        runner.stop()
+        thread.join()
+    assert sorted(set(sink.values)) == list(range(10))
+    for key in (b"0", b"1", b"2"):
+        values = [entry.value for entry in sink.entries if entry.key == key]
+        assert list(dict.fromkeys(values)) == sorted(set(values))
+    assert [name for name in tm.tables() if name.startswith(TABLE)] == [f"{TABLE}.2"]
+    assert len(tm.store.regions(f"{TABLE}.2")) == 2

@@ -8,11 +8,13 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from omidpy.connect import connect
+from omidpy.errors import TransactionAborted
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue, rebucketing
 from omidpy.recipes.export_queue import queue as queue_module
@@ -155,3 +157,37 @@ def test_buckets_change_under_load_from_four_to_seven(
     for key in {entry.key for entry in sink.entries}:
         new = list(dict.fromkeys(entry.seq for entry in sink.entries if entry.key == key))
         assert new == sorted(new)
+
+
+def test_an_oracle_that_starts_again_holds_up_and_loses_nothing(tmp_path: Path) -> None:
+    """One exporter runs on through it; what had begun before aborts, and is added again."""
+    url = f"sqlite:///{tmp_path / 'queue.db'}"
+    sink = Collector()
+    with ExitStack() as first:
+        assert first.enter_context(tso_server(url)).address, "it listens"
+        with connect(url, "store:") as tm:
+            queue = ExportQueue.create(tm, QUEUE, buckets=2)
+            runner = queue.runner(sink, max_poll_s=0.05)
+            exporting = threading.Thread(target=runner.run)
+            exporting.start()
+            try:
+                with tm.begin() as tx:
+                    queue.add(tx, b"k", "before")
+                wait_for(lambda: sink.values == ["before"], 60)
+                late = tm.begin()
+                queue.add(late, b"k", "never")
+                first.close()
+                with tso_server(url) as second:
+                    assert second.address, "it listens"
+                    for attempt in tm.attempts(budget_s=60):
+                        with attempt as tx:
+                            queue.add(tx, b"k", "after")
+                    with pytest.raises(TransactionAborted):
+                        late.commit()
+                    wait_for(lambda: sink.values == ["before", "after"], 60)
+                    runner.stop()
+                    exporting.join()
+            finally:
+                runner.stop()
+                exporting.join()
+    assert sink.values == ["before", "after"]

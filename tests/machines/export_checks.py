@@ -8,7 +8,7 @@ from typing import Any, Final
 from compactor.local import compact
 from compactor.options import Options
 from omidpy.errors import NoSuchQueue, QueueFull, TransactionAborted
-from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import TransactionStatus
 from omidpy.recipes.export_queue import Batch, ExportQueue, TransactionalExporter
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
@@ -226,6 +226,31 @@ def _by_row(key: bytes) -> tuple[int, bytes]:
     return len(key), key
 
 
+def no_start_is_answered_before_earlier_commits_are_durable() -> None:
+    """I2: else a snapshot lacks a commit below itself, and the cursor passes it by for ever."""
+    scene = Scene()
+    naive, write = scene.client.naive, scene.client.naive.store.write
+
+    def others_go_on() -> None:
+        scene.add("second")
+        scene.export()
+
+    waiting = [others_go_on]
+
+    def slow_write(batch: Any, *, durable: bool = False) -> None:
+        # Whoever begins now waits for the lock; where there is none he is answered.
+        if COMMIT_TABLE in batch and waiting and not naive._lock.locked():
+            waiting.pop()()
+        write(batch, durable=durable)
+
+    naive.store.write = slow_write  # type: ignore[method-assign]  # a disk that takes its time
+    scene.add("first")
+    while waiting:
+        waiting.pop()()
+    scene.export()
+    assert sorted(scene.sink.values) == ["first", "second"]
+
+
 def two_additions_are_two_entries() -> None:
     """X3: of one key, in one transaction."""
     scene = Scene()
@@ -245,4 +270,5 @@ CHECKS: Final = (
     an_entry_outlives_the_pruning_of_its_commit,
     new_buckets_keep_the_order_of_each_key,
     keys_leave_whole_and_in_order,
+    no_start_is_answered_before_earlier_commits_are_durable,
 )

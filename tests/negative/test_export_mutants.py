@@ -26,6 +26,7 @@ from omidpy.recipes.export_queue.view import View
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
 from omidpy.tx.ordinals import Ordinals
 from tests.machines import export_checks
+from tests.machines.naive_oracle import NaiveOracle
 
 Variant = Callable[[pytest.MonkeyPatch], None]
 
@@ -182,9 +183,22 @@ def takes_a_bucket_for_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "key_prefix", lambda row: row[:4])
 
 
+def answers_before_commits_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break I2: the oracle goes on answering while a commit is being written."""
+
+    def commit(self: NaiveOracle, start_ts: Any, cells: Any, tables: Any, **_: Any) -> Any:
+        return self._decide(start_ts, cells, tables)
+
+    monkeypatch.setattr(NaiveOracle, "commit", commit)
+
+
 @pytest.mark.parametrize(
     ("variant", "check"),
     [
+        (
+            answers_before_commits_are_durable,
+            export_checks.no_start_is_answered_before_earlier_commits_are_durable,
+        ),
         (takes_keys_as_they_come, export_checks.keys_leave_whole_and_in_order),
         (takes_a_bucket_for_one_key, export_checks.keys_leave_whole_and_in_order),
         (opens_the_new_buckets_at_once, export_checks.new_buckets_keep_the_order_of_each_key),

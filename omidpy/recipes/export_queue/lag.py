@@ -30,6 +30,7 @@ class BucketLag:
         owner: The worker that exports it; None: nobody does.
         epoch: How often it changed hands.
         stopped: Why it goes no further; empty if it does.
+        oldest_age_s: As `Lag.oldest_age_s`.
     """
 
     bucket: int
@@ -40,6 +41,7 @@ class BucketLag:
     owner: str | None
     epoch: int
     stopped: str
+    oldest_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,8 @@ def measure(tm: TransactionManager, places: Places, definition: Definition) -> L
     oldest_ts = min(waiting, default=None)
     gauge = Gauge(entries, oldest_ts, view.start_ts)
     tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
-    age_s: float | None = 0.0
-    if oldest_ts is not None:
-        is_time = oldest_ts >= FIRST_WORLD_TIMESTAMP
-        age_s = (view.start_ts - oldest_ts) / NS_PER_S if is_time else None
     dead = sum(one.dead_letters for one in buckets)
-    return Lag(entries, oldest_ts, age_s, dead, buckets, in_new)
+    return Lag(entries, oldest_ts, _age_s(view, oldest_ts), dead, buckets, in_new)
 
 
 def _of_buckets(
@@ -134,4 +132,12 @@ def _of_bucket(view: View, raw: Raw) -> BucketLag:
         state.owner,
         state.epoch,
         state.stopped,
+        _age_s(view, oldest_ts),
     )
+
+
+def _age_s(view: View, oldest_ts: int | None) -> float | None:
+    if oldest_ts is None:
+        return 0.0
+    is_time = oldest_ts >= FIRST_WORLD_TIMESTAMP
+    return (view.start_ts - oldest_ts) / NS_PER_S if is_time else None

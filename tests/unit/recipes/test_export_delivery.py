@@ -585,6 +585,22 @@ def test_a_running_exporter_ends_when_its_queue_is_dropped(scene: Scene) -> None
     assert "was dropped" in str(errors[0])
 
 
+@pytest.mark.parametrize("layout", ["log", "fluo"])
+def test_a_receiver_slower_than_any_transaction_may_be_is_waited_for(layout: str) -> None:
+    """The low watermark passes all that had begun: a transaction around the batch would abort."""
+    scene = Scene(layout=layout)
+    scene.add(1, 2)
+
+    def takes_long(_: Batch) -> None:
+        scene.client.naive.raise_low_watermark()
+        scene.clock.advance(1.0)
+
+    scene.sink.on_batch = takes_long
+    assert scene.export(buffer_bytes=1) == [1, 2]
+    assert scene.export() == [1, 2]
+    assert scene.raw_rows() == []
+
+
 def test_an_oracle_that_is_down_holds_up_and_loses_nothing(scene: Scene) -> None:
     """Buckets rest, and go on when it answers again."""
     scene.add(1)

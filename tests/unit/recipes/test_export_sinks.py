@@ -473,6 +473,8 @@ def test_prometheus_reads_what_waits_and_what_was_done() -> None:
     runner = scene.runner()
     register_export(scene.queue, runner, registry)
     runner.run_once(wait_s=0)
+    idle = generate_latest(registry).decode()
+    assert 'omidpy_export_lag_seconds{bucket="0",queue="q"} 0.0' in idle
     scene.add(3)
     page = generate_latest(registry).decode()
     for line in (
