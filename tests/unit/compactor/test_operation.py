@@ -23,10 +23,10 @@ from compactor.plan import STEPS, Compaction
 from compactor.prune import PruneLimits, PruneTask, SlicePruner
 from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
 from compactor.report import Report, RunLog, RunRecord
-from omidpy.base.cells import commit_row
+from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.tables import CONTROL_TABLE
-from omidpy.errors import ReservationLost, StorageUnavailable, UsageError
-from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
+from omidpy.errors import OracleError, ReservationLost, StorageUnavailable, UsageError
+from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK_FACT
 from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Claim, Watermarks
 from omidpy.fate import Fate
 from omidpy.fate.operation import Operation, Status
@@ -233,6 +233,15 @@ def test_a_run_of_long_ago_is_not_resumed(stage: Stage) -> None:
         stage.compact(RESUMING)
     stage.world.clock.step_wall(milliseconds=-1)
     assert stage.compact(RESUMING).entries_pruned == 1
+
+
+def test_a_run_is_not_resumed_when_the_oracle_has_lost_its_state(stage: Stage) -> None:
+    """What it would judge by its own L may commit by now; it had claimed nothing that tells."""
+    stage.kill("list-tables")
+    stage.world.control.write(LOW_WATERMARK_FACT, encode_long(500))
+    with pytest.raises(OracleError, match="has lost its state"):
+        stage.compact(RESUMING)
+    assert Watermarks(stage.world.control).claims() == []
 
 
 def test_what_is_refused_to_be_resumed_is_left_for_a_plain_run(stage: Stage) -> None:

@@ -41,7 +41,7 @@ from omidpy.facts.sightings import SIGHTED_PREFIX, accept, sight
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate import Locks, TableFateStore
 from omidpy.manager import TransactionManager
-from omidpy.model import FamilySchema, TableSchema
+from omidpy.model import FIRST_WORLD_TIMESTAMP, FamilySchema, TableSchema
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
@@ -360,3 +360,15 @@ def test_a_store_that_is_restored_as_a_whole_raises_no_doubt() -> None:
     world = World(MemoryStore())
     world.table()
     assert sight(world.store, {"t": ""}, newest=lambda: 7) == {}
+
+
+def test_plain_data_of_a_restored_table_is_no_doubt() -> None:
+    """It never had a proof, stays in any case, and holds nothing."""
+    world = Restoring()
+    world.set_ceiling(2 * FIRST_WORLD_TIMESTAMP)
+    world.set_low_watermark(FIRST_WORLD_TIMESTAMP + 1000)
+    world.compact()
+    world.store.enable_again("t")
+    plain = world.put(b"a", 1_700_000_000_000)
+    assert world.compact().laggards == []
+    assert plain in world.cells()
