@@ -16,6 +16,7 @@ from omidpy.committers.jobs import Job
 from omidpy.committers.places import is_object_store, parse_folder
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.staging import DirectoryCommitter, PartitionedCommitter
 from omidpy.committers.store import ObjectStore, StoreOptions
 from omidpy.errors import UsageError
 
@@ -91,7 +92,11 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
 OPTION_NAMES: Final = tuple(_OPTIONS)
 """Options of every committer."""
 
-_KINDS: Final[Mapping[str, type[S3Committer]]] = {"omidpy": S3Committer}
+_KINDS: Final[Mapping[str, type[S3Committer]]] = {
+    "omidpy": S3Committer,
+    "directory": DirectoryCommitter,
+    "partitioned": PartitionedCommitter,
+}
 
 NAMES: Final = tuple(_KINDS)
 """The committers that there are."""

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from omidpy.committers.places import Folder, check_job_id, parse_folder
+from omidpy.committers.places import SUCCESS, Folder, check_job_id, parse_folder
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError, UsageError
 
@@ -57,6 +57,8 @@ class Plan:
     """Wall time."""
     success: dict[str, Any] | None = field(default_factory=dict)
     """What `_SUCCESS` will say besides what the files tell; None writes none."""
+    success_path: str = SUCCESS
+    """Where it is, below the destination: streams have one each."""
 
     @property
     def address(self) -> str:
@@ -87,6 +89,7 @@ class _Document(msgspec.Struct, omit_defaults=True):
     state: Literal["committing", "rolling back"] = "committing"
     created_ms: int = 0
     success: dict[str, Any] | None = None
+    success_path: str = SUCCESS
 
 
 def encode(plan: Plan) -> bytes:
@@ -119,6 +122,7 @@ def encode(plan: Plan) -> bytes:
                     plan.state,
                     plan.created_ms,
                     plan.success,
+                    plan.success_path,
                 )
             ),
         }
@@ -158,6 +162,7 @@ def decode(data: bytes, address: str) -> Plan:
         document.state,
         document.created_ms,
         document.success,
+        document.success_path,
     )
     if plan.address != address:
         raise CommitterError(

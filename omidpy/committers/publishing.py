@@ -27,7 +27,7 @@ from typing import Final, TypeVar
 
 from omidpy.committers import plan as plans
 from omidpy.committers import success
-from omidpy.committers.places import SUCCESS, Folder
+from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
 from omidpy.committers.values import Manifest, PendingFile
@@ -281,7 +281,7 @@ def _manifest(store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
 def _write_success(store: ObjectStore, plan: Plan, manifest: Manifest) -> None:
     if plan.success is None:
         return
-    key = plan.folder.key(SUCCESS)
+    key = plan.folder.key(plan.success_path)
     files = tuple(sorted(plan.files, key=lambda one: one.key))
     data = success.encode(manifest, files, now_ms=int(time.time() * 1000))
     try:
@@ -310,7 +310,7 @@ def _remove_old(store: ObjectStore, plan: Plan) -> None:
 
 def _is_published(store: ObjectStore, plan: Plan) -> bool:
     """Say whether `_SUCCESS` is this job's."""
-    found = store.head(plan.folder.bucket, plan.folder.key(SUCCESS))
+    found = store.head(plan.folder.bucket, plan.folder.key(plan.success_path))
     return found is not None and found.job_id == plan.job_id
 
 

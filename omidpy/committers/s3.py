@@ -23,6 +23,7 @@ from typing import Final, Literal
 
 from omidpy.committers import publishing
 from omidpy.committers.places import (
+    SUCCESS,
     Folder,
     check_path,
     folder_of,
@@ -111,6 +112,8 @@ class S3Committer(Committer):
         self.first_part_bytes = first_part_bytes
         self.marks_success = marks_success
         self.sweep: Sweep = sweep
+        self.success_path = SUCCESS
+        """Where the manifest is, below the destination."""
         self._taken: frozenset[str] = frozenset()
         self._started_s = time.monotonic()
 
@@ -188,6 +191,7 @@ class S3Committer(Committer):
             is_sole=self.conflict == "fail" and self.scope == "folder",
             created_ms=int(time.time() * 1000),
             success={} if self.marks_success else None,
+            success_path=self.success_path,
         )
         publishing.begin(self.store, plan)
         elsewhere: dict[str, int] = {}
@@ -208,11 +212,34 @@ class S3Committer(Committer):
         except CommitterError as error:
             if not isinstance(error.__cause__, Gone):
                 raise
-            files = [one for message in messages for one in message.files]
-            publishing.abort_files(self.store, bucket, files)
+            self.abort_tasks(messages)
         else:
             publishing.take_back(self.store, plan, etag)
         self._sweep()
+
+    def abort_tasks(self, messages: Iterable[TaskMessage]) -> None:
+        """Abort the uploads of tasks that are no part of the job after all."""
+        files = [one for message in messages for one in message.files]
+        publishing.abort_files(self.store, self.folder.bucket, files)
+
+    def was_committed(self) -> bool:
+        """Say whether an earlier driver of this job has committed it, and finish it if it began.
+
+        For jobs that are run again under their id, as batches of streams are; 2 requests.
+        """
+        bucket, key = self.folder.bucket, self.folder.plan_key(self.job_id)
+        try:
+            plan, etag = publishing.load(self.store, f"s3://{bucket}/{key}", bucket, key)
+        except CommitterError as error:
+            if not isinstance(error.__cause__, Gone):
+                raise
+            found = self.store.head(bucket, self.folder.key(self.success_path))
+            return found is not None and found.job_id == self.job_id
+        if plan.state == "rolling back":
+            publishing.take_back(self.store, plan, etag)
+            return False
+        publishing.resume(self.store, plan)
+        return True
 
     def _sweep(self) -> None:
         """Abort what uploads of this job are left: of attempts that nobody has heard of again."""

@@ -534,3 +534,55 @@ def test_a_second_driver_of_a_job_is_refused(s3: S3Server, bucket: Bucket) -> No
         two.commit_job(messages[1:])
     assert raised.value.plan == plan.address
     assert bucket.visible("out") == []
+
+
+# -- staging ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("committer", ["directory", "partitioned"])
+def test_staged_files_are_uploaded_when_their_task_is_committed(
+    begin: Any, bucket: Bucket, committer: str
+) -> None:
+    """A task that fails has sent nothing; 3 requests for a file and 3 for the job."""
+    data = bytes(range(256)) * 25_000  # 6.4 MB
+    with begin(committer=committer, part_bytes="5MiB") as job:
+        failed = job.task()
+        with failed.open("f") as file:
+            file.write(data)
+        failed.abort()
+        assert store_of(job).request_count == 0
+        with job.task() as task, task.open("f") as file:
+            file.write(data)
+        job.task(TABLE)
+    assert store_of(job).request_count == (3 + 1) + 3 + 3
+    assert len(bucket.visible("out")) == 2
+    assert bucket.get(f"out/{bucket.visible('out')[0]}") == data
+    assert bucket.success("out")["committer"] == committer
+    assert bucket.uploads() == []
+
+
+def test_a_staged_file_that_was_not_closed_fails_its_task(begin: Any, bucket: Bucket) -> None:
+    """What was uploaded beside it is aborted."""
+    job = begin(committer="directory").__enter__()
+    task = job.task()
+    task.open("a").close()
+    task.open("b").write(b"half")
+    with pytest.raises(CommitterError, match="was not closed"), task:
+        pass
+    assert bucket.uploads() == []
+    job.abort()
+    assert bucket.keys() == []
+
+
+def test_directory_replaces_everything_and_partitioned_what_it_writes(
+    begin: Any, bucket: Bucket
+) -> None:
+    """A file at the top is in no partition, and does not cost the table."""
+    table = pa.table({"p": [1], "v": [1]})
+    for committer, left in (("partitioned", ["a", "p=2/a"]), ("directory", [])):
+        for key in ("a", "p=1/a", "p=2/a"):
+            bucket.put(f"{committer}/{key}")
+        with begin(committer, committer=committer, conflict="replace") as job:
+            job.task(table, partition_by=["p"])
+            job.task(TABLE)
+        assert [path for path in bucket.visible(committer) if job.id not in path] == left

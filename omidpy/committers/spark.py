@@ -1,0 +1,262 @@
+"""`df.write.format("omidpy-parquet")`: Spark's output through these committers.
+
+    import omidpy.committers.spark
+
+    omidpy.committers.spark.register(spark)
+    df.write.format("omidpy-parquet").mode("append").option("partitionBy", "year").save("s3://b/f")
+
+Spark's Python data sources are a commit protocol.  Its writer is made on the driver, travels to the
+tasks, and is called again on the driver, in another process, with what the tasks have answered; so
+everything that it knows is in it when it is made.  Rows come as Arrow batches.
+
+A task that Spark kills, or whose answer it does not want, hears nothing of it.  What such a task
+has uploaded nobody sees; it is swept by the job's id where tasks were tried twice.
+
+Spark takes `append` and `overwrite` as modes of a Python data source, and has columns to partition
+by only as an option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from omidpy.committers.choice import OPTION_NAMES, committer
+from omidpy.committers.places import PLANS
+from omidpy.committers.protocol import Committer
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.tables import MOST_OPEN, PartitionedWriter
+from omidpy.committers.values import TaskId, TaskMessage
+from omidpy.errors import ConfigError, UsageError
+
+try:
+    from pyspark import TaskContext
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceStreamArrowWriter,
+        WriterCommitMessage,
+    )
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+except ImportError as error:
+    raise ConfigError(
+        "writing with Spark needs pyspark 4.1 or newer; run `pip install 'omidpy[spark,s3]'`"
+    ) from error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME: Final = "omidpy-parquet"
+
+_OWN: Final = ("path", "committer", "partition_by", "compression", "max_open_files")
+_PLAIN: Final = {re.sub("_", "", name): name for name in (*_OWN, *OPTION_NAMES)}
+"""Spark's options know no case, and are written `partitionBy` as often as `partition_by`."""
+_OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
+"""What Spark adds for itself."""
+_COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
+
+
+@dataclass
+class _Message(WriterCommitMessage):
+    """A task's message, as Spark carries it."""
+
+    message: TaskMessage
+    batch: str = ""
+    """Which batch of a stream, to its task."""
+
+
+class ParquetSource(DataSource):
+    """The format `omidpy-parquet`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is called with."""
+        return NAME
+
+    def schema(self) -> str:
+        """Refuse to read: what is written is plain Parquet, which `spark.read.parquet` reads."""
+        raise UsageError(f"{NAME} only writes; read with spark.read.parquet")
+
+    def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:  # noqa: FBT001 - Spark calls it so
+        """Begin a job."""
+        settings = _settings(self.options, schema, overwrite=overwrite)
+        made = settings.committer()
+        made.setup_job()
+        return _BatchWriter(settings, made)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> _StreamWriter:  # noqa: FBT001, N802 - see above
+        """Begin a query, each of whose batches is a job."""
+        settings = _settings(self.options, schema, overwrite=overwrite)
+        if settings.conflict != "append":
+            raise UsageError(
+                f"a stream appends, and conflict={settings.conflict!r} would refuse or remove what "
+                "its own batches have written; choose outputMode('append')"
+            )
+        # What is wrong with the options is said before the first batch.
+        if not isinstance(settings.committer(), S3Committer):
+            raise UsageError(f"streams are not written with committer={settings.name!r}")
+        return _StreamWriter(settings)
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session write in the format `omidpy-parquet`."""
+    spark.dataSource.register(ParquetSource)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What the options say."""
+
+    path: str
+    name: str
+    partition_by: tuple[str, ...]
+    compression: str
+    most_open: int
+    schema: StructType
+    options: Mapping[str, str]
+
+    @property
+    def conflict(self) -> str:
+        return self.options.get("conflict", "append")
+
+    def committer(self, **more: str) -> Committer:
+        return committer(self.path, self.name, **{**self.options, **more})
+
+
+def _settings(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> _Settings:
+    options: dict[str, str] = {}
+    for key, value in given.items():
+        plain = key.lower().replace("_", "")
+        if plain in _OF_SPARK:
+            continue
+        options[_PLAIN.get(plain, key)] = value
+    if "path" not in options:
+        raise UsageError("there is no path to write to; write .save('s3://BUCKET/FOLDER')")
+    if overwrite and options.setdefault("conflict", "replace") != "replace":
+        raise UsageError(
+            f"mode 'overwrite' and conflict={options['conflict']!r} contradict each other; leave "
+            "one of them out"
+        )
+    compression = options.pop("compression", "snappy").lower()
+    if compression not in _COMPRESSIONS:
+        raise UsageError(f"compression={compression!r} is none of {', '.join(_COMPRESSIONS)}")
+    most_open = options.pop("max_open_files", str(MOST_OPEN))
+    if not most_open.isdecimal() or int(most_open) < 1:
+        raise UsageError(f"max_open_files={most_open!r} must be a whole number from 1 up")
+    columns = options.pop("partition_by", "")
+    return _Settings(
+        options.pop("path"),
+        options.pop("committer", "omidpy"),
+        tuple(name.strip() for name in columns.split(",") if name.strip()),
+        compression,
+        int(most_open),
+        schema,
+        options,
+    )
+
+
+def _write(settings: _Settings, made: Committer, batches: Iterator[Any]) -> TaskMessage:
+    """Run one task attempt."""
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in a task"
+    attempt = made.setup_task(TaskId(context.partitionId(), context.attemptNumber()))
+    try:
+        writer = PartitionedWriter(
+            attempt,
+            partition_by=settings.partition_by,
+            compression=settings.compression,
+            most_open=settings.most_open,
+        )
+        for batch in batches:
+            if batch.num_rows:
+                writer.write(batch)
+        if not writer.rows and not context.partitionId() and not settings.partition_by:
+            # As Spark does: whoever reads an empty frame back finds its columns.
+            writer.write(to_arrow_schema(settings.schema).empty_table())
+        writer.close()
+        return made.commit_task(attempt)
+    except BaseException:
+        made.abort_task(attempt)
+        raise
+
+
+def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    return [one.message for one in messages if isinstance(one, _Message)]
+
+
+class _BatchWriter(DataSourceArrowWriter):
+    """One save is one job."""
+
+    def __init__(self, settings: _Settings, made: Committer) -> None:
+        self._settings = settings
+        self._committer = made
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Run a task: on an executor."""
+        return _Message(_write(self._settings, self._committer, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks have written: on the driver."""
+        self._committer.commit_job(_unwrapped(messages))
+        self._committer.cleanup_job()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what tasks have written; Spark calls this also where `commit` failed."""
+        self._committer.abort_job(_unwrapped(messages))
+        self._committer.cleanup_job()
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    """Each batch is one job, whose id is that of the query and the number of the batch.
+
+    A batch that Spark runs again after a restart has the same id, and is published once: its
+    manifest, `_omidpy/streams/<query>.json`, says that it was, and its plan that it nearly was.
+    """
+
+    def __init__(self, settings: _Settings) -> None:
+        self._settings = settings
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Run a task of a batch: on an executor."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        query = context.getLocalProperty("sql.streaming.queryId")
+        number = context.getLocalProperty("streaming.sql.batchId")
+        assert query is not None, "Spark says which query a task is of"
+        assert number is not None, "Spark says which batch a task is of"
+        job_id = f"{query}-b{int(number):010}"
+        made = self._settings.committer(job_id=job_id)
+        return _Message(_write(self._settings, made, iterator), job_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark calls it so
+        """Publish a batch: on the driver."""
+        if (made := self._made(messages)) is None:
+            return
+        if made.was_committed():
+            made.abort_tasks(_unwrapped(messages))
+        else:
+            made.commit_job(_unwrapped(messages))
+            made.cleanup_job()
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - see above
+        """Remove what tasks of a batch have written."""
+        if (made := self._made(messages)) is None:
+            return
+        if made.was_committed():
+            made.abort_tasks(_unwrapped(messages))
+        else:
+            made.abort_job(_unwrapped(messages))
+
+    def _made(self, messages: Sequence[WriterCommitMessage | None]) -> S3Committer | None:
+        found = [one.batch for one in messages if isinstance(one, _Message)]
+        if not found:
+            return None
+        made = self._settings.committer(job_id=found[0])
+        assert isinstance(made, S3Committer), "streams were refused other committers"
+        query = found[0].rpartition("-b")[0]
+        # Of its own, so that no other job's manifest hides that a batch was published.
+        made.success_path = f"{PLANS}streams/{query}.json"
+        return made

@@ -1,0 +1,223 @@
+"""`omidpy-parquet`: Spark's output through committers, on a real S3 server."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.values import TaskId
+from tests.machines.processes import ROOT
+from tests.machines.s3.looking import Bucket
+from tests.machines.s3.server import S3Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+NAME = "omidpy-parquet"
+
+
+@pytest.fixture(scope="module")
+def spark(_s3: S3Server) -> Iterator[SparkSession]:
+    """Give a session whose Python processes reach the server."""
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _s3.environment.items():
+            patch.setenv(name, value)
+        patch.setenv("AWS_ENDPOINT_URL_S3", _s3.endpoint)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        # Attempts of a task are tried twice, which local[N, M] alone allows.
+        builder = SparkSession.builder.master("local[2,2]")
+        session = builder.config("spark.ui.enabled", "false").getOrCreate()
+        try:
+            from omidpy.committers.spark import register
+
+            register(session)
+            yield session
+        finally:
+            session.stop()
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> Bucket:
+    """Give a bucket of its own."""
+    return Bucket(s3)
+
+
+def frame(spark: SparkSession) -> DataFrame:
+    """Return 100 rows in four partitions."""
+    columns = ("id", "id % 3 as p", "cast(id as string) as text")
+    return spark.range(100, numPartitions=4).selectExpr(*columns)
+
+
+def rows(bucket: Bucket, folder: str) -> list[dict[str, Any]]:
+    """Return the rows of all visible files."""
+    return [
+        row
+        for path in bucket.visible(folder)
+        for row in pq.read_table(io.BytesIO(bucket.get(f"{folder}/{path}"))).to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("committer", ["omidpy", "directory", "partitioned"])
+def test_a_frame_is_saved_by_each_committer(
+    spark: SparkSession, bucket: Bucket, committer: str
+) -> None:
+    """Appended twice, in folders by a column, whose values are in the folders' names."""
+    writer = frame(spark).write.format(NAME).option("committer", committer)
+    for _ in range(2):
+        writer.mode("append").option("partitionBy", "p").save(f"s3://{bucket.name}/out")
+    found = rows(bucket, "out")
+    assert sorted(row["id"] for row in found) == sorted([*range(100)] * 2)
+    assert all(set(row) == {"id", "text"} for row in found)
+    assert {path.partition("/")[0] for path in bucket.visible("out")} == {"p=0", "p=1", "p=2"}
+    assert bucket.success("out")["omidpy"]["rows"] == 100
+    assert bucket.uploads() == []
+
+
+def test_a_file_costs_one_request_or_three(spark: SparkSession, bucket: Bucket) -> None:
+    """The manifest counts those of tasks, too, each in a process of its own."""
+    for inline, expected in (("1MiB", 4 + 1), ("0", 4 * 3 + 1)):
+        folder = f"s3://{bucket.name}/out{inline}"
+        writer = frame(spark).write.format(NAME).option("inlineBytes", inline)
+        writer.mode("append").save(folder)
+        # `_SUCCESS` itself, and the end of the plan, come after it was written.
+        assert bucket.success(f"out{inline}")["omidpy"]["requests"] == expected
+
+
+def test_overwriting_replaces(spark: SparkSession, bucket: Bucket) -> None:
+    """Old files go once the new ones are there."""
+    bucket.put("out/old.parquet")
+    frame(spark).write.format(NAME).mode("overwrite").save(f"s3://{bucket.name}/out")
+    assert len(rows(bucket, "out")) == 100
+
+
+def test_an_empty_frame_keeps_its_columns(spark: SparkSession, bucket: Bucket) -> None:
+    """Whoever reads it back finds no rows, and not an error."""
+    frame(spark).where("id < 0").write.format(NAME).mode("append").save(f"s3://{bucket.name}/out")
+    (path,) = bucket.visible("out")
+    read = pq.read_table(io.BytesIO(bucket.get(f"out/{path}")))
+    assert (read.num_rows, read.column_names) == (0, ["id", "p", "text"])
+
+
+# Spark asks for pandas where a function of Python runs, although it hands it none.
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_a_task_that_fails_once_is_there_once(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path
+) -> None:
+    """Of its first attempt nothing is left."""
+    from pyspark.sql.functions import udf
+
+    mark = str(tmp_path / "failed")
+
+    def fail_once(number: int) -> int:
+        if number == 49 and not Path(mark).exists():
+            Path(mark).touch()
+            raise ZeroDivisionError
+        return number
+
+    # A function with annotations is taken for one of pandas.
+    plain = udf(lambda number: fail_once(number), "long")  # noqa: PLW0108 - see above
+    failing = frame(spark).withColumn("id", plain("id"))
+    writer = failing.write.format(NAME).mode("append").option("inlineBytes", "0")
+    writer.save(f"s3://{bucket.name}/out")
+    assert Path(mark).exists()
+    assert sorted(row["id"] for row in rows(bucket, "out")) == [*range(100)]
+    assert bucket.uploads() == []
+
+
+def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) -> None:
+    """Neither file nor upload, and the error is the frame's."""
+    failing = spark.range(100, numPartitions=4).selectExpr("if(id = 77, raise_error('no'), id) id")
+    writer = failing.write.format(NAME).mode("append").option("inlineBytes", "0")
+    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
+        writer.save(f"s3://{bucket.name}/out")
+    assert bucket.keys() == []
+    assert bucket.uploads() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"conflict": "fail"}, "is not empty"),
+        ({"conflikt": "fail"}, "no option 'conflikt'"),
+        ({"committer": "magic"}, "committer='magic' is none of"),
+        ({"partitionBy": "nothing"}, "no column 'nothing'"),
+        ({"maxOpenFiles": "0"}, "max_open_files='0'"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    spark: SparkSession, bucket: Bucket, options: dict[str, str], message: str
+) -> None:
+    """In words of ours, somewhere in Spark's."""
+    bucket.put("out/theirs")
+    writer = frame(spark).write.format(NAME).mode("append").options(**options)
+    with pytest.raises(Exception, match=message):
+        writer.save(f"s3://{bucket.name}/out")
+    assert bucket.keys() == ["out/theirs"]
+    assert bucket.uploads() == []
+
+
+def test_each_batch_of_a_stream_is_published_once(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path
+) -> None:
+    """Files that come later are a batch of their own; a query that starts anew repeats nothing."""
+    source, target = tmp_path / "source", f"s3://{bucket.name}/out"
+    source.mkdir()
+    for at in range(3):
+        (source / f"{at}.json").write_text(f'{{"v": {at}}}\n')
+        query = (
+            spark.readStream.schema("v int")
+            .json(str(source))
+            .writeStream.format(NAME)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(target)
+        )
+        assert query.awaitTermination(120)
+    assert sorted(row["v"] for row in rows(bucket, "out")) == [0, 1, 2]
+
+
+def test_a_batch_that_is_run_again_is_not_published_again(
+    s3: S3Server, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark runs the last batch again where it did not note its end."""
+    from pyspark.sql.types import StructType
+
+    from omidpy.committers.spark import _Message, _settings, _StreamWriter
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+    given = {"path": f"s3://{bucket.name}/out", "inlineBytes": "0"}
+    settings = _settings(given, StructType(), overwrite=False)
+    writer = _StreamWriter(settings)
+    query = "0b7f6a3e-1111-4222-8333-446655440000"
+
+    def run(batch: int, data: bytes) -> list[Any]:
+        job_id = f"{query}-b{batch:010}"
+        made = settings.committer(job_id=job_id)
+        assert isinstance(made, S3Committer)
+        attempt = made.setup_task(TaskId(0))
+        with attempt.open("f") as file:
+            file.write(data)
+        return [_Message(made.commit_task(attempt), job_id)]
+
+    writer.commit(run(0, b"first"), 0)
+    writer.commit(run(1, b"second"), 1)
+    bucket.put("out/_SUCCESS", b"")  # of another job, which hides nothing
+    writer.commit(run(1, b"other rows"), 1)
+    writer.abort(run(1, b"once more"), 1)
+    writer.abort(run(2, b"never"), 2)
+    writer.commit([], 3)
+    found = [bucket.get(f"out/{path}") for path in bucket.visible("out")]
+    assert found == [b"first", b"second"]
+    assert bucket.uploads() == []
