@@ -21,9 +21,9 @@ from compactor.prune import (
 from compactor.slices import Ends, Pruned, begun, cut, find_ends, prune_round, slices
 from omidpy.base.cells import commit_row
 from omidpy.base.commit_facts import INVALID
-from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, EntryRow
+from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, CommitTable, EntryRow
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange, Timestamp
-from omidpy.storage.base import Store
+from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 from tests.machines.interleaving import interleaved
@@ -187,6 +187,16 @@ def test_dense_part_is_cut_up_for_all_workers() -> None:
 
 
 # -- one slice -------------------------------------------------------------------------------------
+
+
+def test_row_without_a_column_of_ours_is_no_entry() -> None:
+    """The family is read whole, and somebody may have put another column there."""
+    world = World(MemoryStore())
+    put = Put(COMMIT.family, b"other", 100, b"v")
+    world.store.write({COMMIT_TABLE: [RowMutation(commit_row(100), (put,))]})
+    assert list(world.commit_table.scan()) == []
+    world.enter(100, 150)
+    assert list(world.commit_table.scan()) == [[EntryRow(Timestamp(100), Timestamp(150))]]
 
 
 def test_page_goes_in_one_write_without_a_condition() -> None:
