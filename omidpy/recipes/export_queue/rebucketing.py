@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -100,23 +101,37 @@ class RebucketTools:
 DROPPED: Final = "the queue was dropped"
 
 
+class _QueueStep(Step):
+    """A step that looks at the queue first, and ends the operation where that is gone."""
+
+    queue_id: str
+    made: int
+    """The number that the queue was made with."""
+    old: int
+    """The number of the table that was exported when the operation began."""
+
+    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+        """Look, and act."""
+        del tx
+        found = env.read(self.queue_id, self.made)
+        return Done(DROPPED) if found is None else self.act(env, *found)
+
+    @abstractmethod
+    def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
+        """Do it to a queue whose definition is `known`, written as `raw`."""
+
+
 @step(version=1, namespace="export_rebucket", retry=_WEATHER)
-class Prepare(Step):
+class Prepare(_QueueStep):
     """Make the new table, and close the old one for whoever asks from now on."""
 
     queue_id: str
     made: int
     old: int
-    """The number of the table that is exported."""
     buckets: int
 
-    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+    def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
         """Make both."""
-        del tx
-        found = env.read(self.queue_id, self.made)
-        if found is None:
-            return Done(DROPPED)
-        raw, known = found
         wanted = Successor(number=self.old + 1, buckets=self.buckets)
         if known.number != self.old or known.successor not in (None, wanted):
             raise ExportError(
@@ -144,7 +159,7 @@ class Prepare(Step):
 
 
 @step(version=1, namespace="export_rebucket", retry=_WEATHER)
-class Settle(Step):
+class Settle(_QueueStep):
     """Let no commit into the old table be possible any more."""
 
     queue_id: str
@@ -152,30 +167,28 @@ class Settle(Step):
     old: int
 
     def call(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Wait, fence, and wait no more: whoever fences again has waited again."""
+        """Wait before each fence: whoever takes this step again waits again."""
         tx.progress("waiting until all who add know of it")
         env.sleep(SETTLE_S)
-        if env.read(self.queue_id, self.made) is None:
-            return Done(DROPPED)
+        return super().call(tx, env)
+
+    def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
+        """Fence the old table."""
+        del raw, known
         env.tm.fence(table_name(self.queue_id, self.old))
         return Drain(self.queue_id, self.made, self.old)
 
 
 @step(version=1, namespace="export_rebucket", pivot=True, retry=_WEATHER)
-class Drain(Step):
+class Drain(_QueueStep):
     """Let adders into the new table, and wait until the old buckets are empty."""
 
     queue_id: str
     made: int
     old: int
 
-    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+    def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
         """Open the new table, and move on once exporters have done their work."""
-        del tx
-        found = env.read(self.queue_id, self.made)
-        if found is None:
-            return Done(DROPPED)
-        raw, known = found
         if known.number == self.old and known.successor and not known.successor.is_open:
             opened = msgspec.structs.replace(known.successor, is_open=True)
             if not env.replace(
@@ -186,7 +199,7 @@ class Drain(Step):
 
 
 @step(version=1, namespace="export_rebucket", retry=_WEATHER)
-class Switch(Step):
+class Switch(_QueueStep):
     """Move what is dead, and let exporters into the new buckets."""
 
     queue_id: str
@@ -202,13 +215,8 @@ class Switch(Step):
         waiting = _waiting(env, self.queue_id, found[1])
         return Defer(LOOK_EVERY_S, waiting) if waiting else None
 
-    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+    def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
         """Move and switch."""
-        del tx
-        found = env.read(self.queue_id, self.made)
-        if found is None:
-            return Done(DROPPED)
-        raw, known = found
         if known.number == self.old and known.successor is not None:
             if _waiting(env, self.queue_id, known):
                 return self.again()  # somebody has asked for dead letters to be tried again
