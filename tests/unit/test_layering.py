@@ -27,8 +27,8 @@ LEVELS: Final = (
     ("wire", "storage", "oracle"),
     ("facts", "fate"),
     ("reading", "commit", "tx"),
-    ("manager", "admin", "prometheus", "recipes", "committers", "spark"),
-    ("connect", "aio", "cli", "testing", "__init__"),
+    ("manager", "admin", "prometheus", "recipes", "committers"),
+    ("connect", "aio", "cli", "spark", "testing", "__init__"),
 )
 """What stands directly in `omidpy/`, folders and files, from the lowest level to the highest."""
 

@@ -1,0 +1,32 @@
+"""omidpy in Spark: `omidpy.spark.register(spark)` makes its formats known.
+
+Importing this package needs no extra; calling anything of it needs `omidpy[spark]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omidpy.errors import ConfigError
+from omidpy.spark.exporting import export_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["export_once", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Let `spark.readStream.format("omidpy-export")` read export queues.
+
+    Raises:
+        ConfigError: this Spark is too old.
+    """
+    try:
+        from omidpy.spark.export_stream import ExportSource  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            f"omidpy reads export queues in Spark 4.2 or newer ({error}): pip install "
+            "'omidpy[spark]'"
+        ) from error
+    spark.dataSource.register(ExportSource)
