@@ -17,7 +17,7 @@ The task says everything that the pass needs besides the store, so that it can t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,15 +34,14 @@ from compactor.heal import (
     plan_row,
     unresolved,
 )
+from compactor.invalidations import InvalidationCounter, RehearsedCommitTable
 from compactor.obstacles import Doubts, Obstacles, malformed_shadow, undecided_cell
 from compactor.pacing import UNPACED, Pacer, Pacing, page_bytes
 from compactor.spans import SMALL_CELLS, WHOLE, Span
 from omidpy.base.cells import LONG_BYTES
 from omidpy.base.clock import Clock
-from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import dated_incarnation, undated_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
-from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.facts.sightings import NO_DOUBT
@@ -152,45 +151,6 @@ class RangeResult:
     forbidden: frozenset[Timestamp] = frozenset()
     """In a dry run, the transactions that would have been invalidated: other ranges may name them
     too, and they may be pruned in the same run."""
-
-
-class InvalidationCounter(CommitTable):
-    """A commit table that remembers which invalidations it created."""
-
-    def __init__(self, store: Store, name: str, *, newest: int = MAX_VERSION) -> None:
-        super().__init__(store, name, newest=newest)
-        self.created: set[Timestamp] = set()
-
-    def invalidate_all(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, bool]:
-        """Forbid commits, as `CommitTable` does; two runs at once may both count one of them."""
-        entries = self.read(start_timestamps)
-        stands = super().invalidate_all(start_timestamps)
-        self.created |= {
-            start_ts
-            for start_ts, is_invalid in stands.items()
-            if is_invalid and entries[start_ts] is not INVALID
-        }
-        return stands
-
-    def undo_invalidation(self, start_ts: Timestamp) -> bool:
-        """Remove a false invalidation, as `CommitTable` does."""
-        self.created.discard(base(start_ts))
-        return super().undo_invalidation(start_ts)
-
-
-class RehearsedCommitTable(InvalidationCounter):
-    """For dry runs: answers as the commit table would, and writes nothing."""
-
-    def invalidate_all(self, start_timestamps: Collection[Timestamp]) -> dict[Timestamp, bool]:
-        """Say which invalidations would stand."""
-        entries = self.read(start_timestamps)
-        self.created |= {start_ts for start_ts, entry in entries.items() if entry is None}
-        return {start_ts: entry is None or entry is INVALID for start_ts, entry in entries.items()}
-
-    def undo_invalidation(self, start_ts: Timestamp) -> bool:
-        """Leave the invalidation: readers undo it as they meet it."""
-        self.created.discard(base(start_ts))
-        return False
 
 
 @dataclass(slots=True)

@@ -17,17 +17,16 @@ from compactor.clean import FoundRow
 from compactor.environment import Environment, NoProgress
 from compactor.heal import ExaminedRow, RowPlan, Scope, unresolved
 from compactor.horizon import claims_by_table
+from compactor.invalidations import InvalidationCounter, RehearsedCommitTable
 from compactor.local import ranges_here
 from compactor.options import Options
 from compactor.ownership import TableStanding
 from compactor.plan import Compaction
 from compactor.prune import PruneLimits, SlicePruner, SlicesHere
 from compactor.range_pass import (
-    InvalidationCounter,
     OnStep,
     RangePass,
     RangeTask,
-    RehearsedCommitTable,
     ignore_step,
 )
 from compactor.report import Laggard, Report
