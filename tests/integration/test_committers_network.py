@@ -1,0 +1,127 @@
+"""Answers that are lost between a job and its store, and stores that refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from omidpy import committers
+from omidpy.committers.s3 import S3Committer
+from omidpy.errors import CommitterError
+from tests.machines.s3.looking import Bucket
+from tests.machines.s3.proxy import S3Proxy
+from tests.machines.s3.server import S3Server
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[S3Proxy]:
+    """Give a network that a test may break."""
+    with S3Proxy(s3.port) as made:
+        yield made
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> Bucket:
+    """Give a bucket, seen past the proxy."""
+    return Bucket(s3)
+
+
+def begun(proxy: S3Proxy, bucket: Bucket, conflict: str = "append") -> committers.Job:
+    """Begin a job of a small and a large file; both are written."""
+    job = committers.job(
+        f"s3://{bucket.name}/out",
+        endpoint_url=proxy.endpoint,
+        inline_bytes=5,
+        threads=1,
+        conflict=conflict,
+    ).__enter__()
+    for name, size in (("small", 5), ("large", 50)):
+        with job.task() as task, task.open(name) as file:
+            file.write(b"x" * size)
+    return job
+
+
+@pytest.mark.parametrize("conflict", ["fail", "append", "replace"])
+@pytest.mark.parametrize("kind", ["Put", "Complete", "Delete", "DeleteMany", "List"])
+def test_a_commit_whose_answer_is_lost_is_a_commit(
+    proxy: S3Proxy, bucket: Bucket, kind: str, conflict: str
+) -> None:
+    """Tried again, each step finds what it has done, and takes it for its own."""
+    if conflict == "replace":
+        bucket.put("out/old")
+    job = begun(proxy, bucket, conflict)
+    before = proxy.requests[kind]
+    proxy.lose_answer(kind, count=2 if kind == "Put" else 1)
+    manifest = job.commit()
+    assert len(manifest.files) == 2
+    assert [path.partition("-")[0] for path in bucket.visible("out")] == ["large", "small"]
+    assert bucket.success("out")["jobId"] == job.id
+    assert len(bucket.keys()) == 3
+    assert proxy.requests[kind] - before != 1, "it was tried again, or never"
+
+
+def test_every_put_of_a_sole_job_may_lose_its_answer(proxy: S3Proxy, bucket: Bucket) -> None:
+    """The plan, the small file and `_SUCCESS` are each refused as there already: by ourselves."""
+    for lost in range(1, 7):
+        folder_job = begun(proxy, bucket, "fail")
+        proxy.lose_answer("Put", count=lost % 4)
+        folder_job.commit()
+        assert len(bucket.visible("out")) == 2
+        left = bucket.keys()
+        for key in left:
+            bucket.client.delete_object(Bucket=bucket.name, Key=key)
+
+
+def test_a_part_whose_answer_is_lost_is_sent_again(proxy: S3Proxy, bucket: Bucket) -> None:
+    """An upload that was begun twice is left once, for the command that finds it by its job."""
+    proxy.lose_answer("Part")
+    job = begun(proxy, bucket)
+    assert proxy.requests["Part"] == 2
+    job.commit()
+    assert len(bucket.visible("out")) == 2
+    assert bucket.uploads() == []
+
+
+def test_a_store_that_breaks_down_leaves_nothing_visible_once_it_is_back(
+    proxy: S3Proxy, bucket: Bucket
+) -> None:
+    """The small file was visible; the error names no plan, for it was taken back."""
+    job = begun(proxy, bucket)
+    proxy.break_down("Complete", 503)
+    with pytest.raises(CommitterError, match="nothing of it is visible") as raised:
+        job.commit()
+    assert raised.value.plan == ""
+    assert bucket.keys() == []
+    assert bucket.uploads() == []
+
+
+def test_what_cannot_be_taken_back_names_its_plan(proxy: S3Proxy, bucket: Bucket) -> None:
+    """The store refuses that, too: whoever comes later finishes the job."""
+    from omidpy.committers import publishing
+    from omidpy.committers.places import parse_object
+
+    job = begun(proxy, bucket)
+    proxy.break_down("Complete", 503)
+    proxy.break_down("Get", 503)
+    with pytest.raises(CommitterError, match=r"is half committed.*plan resume") as raised:
+        job.commit()
+    address = raised.value.plan
+    assert address == f"s3://{bucket.name}/out/_omidpy/{job.id}/plan.json"
+    proxy.mend()
+    assert isinstance(job.committer, S3Committer)
+    store = job.committer.store
+    plan, _ = publishing.load(store, address, *parse_object(address))
+    publishing.resume(store, plan)
+    assert len(bucket.visible("out")) == 2
+    assert len(bucket.keys()) == 3
+
+
+def test_a_store_without_uploads_is_said_to_lack_them(proxy: S3Proxy, bucket: Bucket) -> None:
+    """Committers need them; nothing was written."""
+    proxy.break_down("Create", 501)
+    with pytest.raises(CommitterError, match="committers need multipart uploads"):
+        begun(proxy, bucket)
+    assert bucket.keys() == []

@@ -1,0 +1,148 @@
+"""A network between a client and an S3 server, which counts, delays, and loses what a test says.
+
+    with S3Proxy(server.port) as proxy:
+        proxy.lose_answer("Complete")       # the next one is carried out, its answer never arrives
+        ...endpoint_url=proxy.endpoint
+
+Requests go on as they came, with the host that they were signed for.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+_PATIENCE_S: Final = 60.0
+_OF_THE_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "expect"})
+
+
+def operation(method: str, target: str) -> str:
+    """Name a request: what it does to an object, an upload or a bucket."""
+    query = parse_qs(urlsplit(target).query, keep_blank_values=True)
+    is_object = urlsplit(target).path.strip("/").count("/") > 0
+    if "uploads" in query:
+        return "Create" if method == "POST" else "ListUploads"
+    if "uploadId" in query:
+        return {"PUT": "Part", "POST": "Complete", "DELETE": "Abort"}.get(method, "ListParts")
+    if "delete" in query:
+        return "DeleteMany"
+    if method == "GET" and not is_object:
+        return "List"
+    return {"PUT": "Put", "GET": "Get", "HEAD": "Head", "DELETE": "Delete"}[method]
+
+
+class S3Proxy:
+    """Listens on a port of its own; every request leads to the server on another."""
+
+    def __init__(self, port: int, *, delay_s: float = 0.0) -> None:
+        """Lead to a server of the loopback; add a delay to each request."""
+        self.requests: Counter[str] = Counter()
+        """How many of each operation arrived."""
+        self.delay_s = delay_s
+        self._port = port
+        self._lock = threading.Lock()
+        self._lost: Counter[str] = Counter()
+        self._broken: dict[str, int] = {}
+        proxy = self
+
+        class Handler(_Handler):
+            owner = proxy
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def lose_answer(self, kind: str, *, count: int = 1) -> None:
+        """Carry out the next requests of a kind, and cut the connection instead of answering."""
+        with self._lock:
+            self._lost[kind] = count
+
+    def break_down(self, kind: str, status: int) -> None:
+        """Refuse every request of a kind from now on; none of them arrives."""
+        with self._lock:
+            self._broken[kind] = status
+
+    def mend(self) -> None:
+        """Refuse nothing any more."""
+        with self._lock:
+            self._broken.clear()
+
+    def serve(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer one request."""
+        kind = operation(handler.command, handler.path)
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        with self._lock:
+            self.requests[kind] += 1
+            is_lost = self._lost[kind] > 0
+            self._lost[kind] -= is_lost
+            status = self._broken.get(kind)
+        if self.delay_s:
+            time.sleep(self.delay_s)  # what a network costs, and what a benchmark is about
+        if status is not None:
+            handler.send_response(status)
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+            return
+        upstream = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_PATIENCE_S)
+        try:
+            upstream.putrequest(
+                handler.command, handler.path, skip_host=True, skip_accept_encoding=True
+            )
+            for name, value in handler.headers.items():
+                if name.lower() not in _OF_THE_HOP:
+                    upstream.putheader(name, value)
+            upstream.endheaders(body)
+            answer = upstream.getresponse()
+            content = answer.read()
+        finally:
+            upstream.close()
+        if is_lost:
+            handler.close_connection = True
+            return
+        handler.send_response_only(answer.status, answer.reason)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OF_THE_HOP | {"content-length"}:
+                handler.send_header(name, value)
+        length = answer.headers["Content-Length"] if handler.command == "HEAD" else len(content)
+        handler.send_header("Content-Length", str(length or 0))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(_PATIENCE_S)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop listening."""
+        self.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: ClassVar[S3Proxy]
+    protocol_version = "HTTP/1.1"
+
+    def handle_one(self) -> None:
+        """Pass a request on."""
+        self.owner.serve(self)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one  # noqa: N815 - the base's names
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+        """Say nothing."""
