@@ -210,8 +210,9 @@ def test_the_number_that_it_has_is_no_work() -> None:
     assert scene.queue._find().number == 1
 
 
-def test_an_exporter_goes_on_with_the_new_buckets() -> None:
-    """It began with the old ones, and is never restarted."""
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_an_exporter_goes_on_with_the_new_buckets(is_swept: bool) -> None:  # noqa: FBT001 - a case
+    """It began with the old ones, and is never restarted; whether their table is gone or not."""
     scene = Scene(buckets=2)
     runner = scene.runner(lease_s=0.2)
     thread = threading.Thread(target=runner.run)
@@ -224,10 +225,12 @@ def test_an_exporter_goes_on_with_the_new_buckets() -> None:
     try:
         scene.add("old")
         wait_for(lambda: cranked(1), 60)
-        Rebucketing(scene, 5).finish()
+        rebucketing = Rebucketing(scene, 5)
+        for _ in STEPS if is_swept else STEPS[:-1]:
+            rebucketing.take()
         scene.clock.advance(DEFINITION_AGE_S)
         scene.add("new")
-        wait_for(lambda: cranked(2), 60)
+        wait_for(lambda: cranked(2), 20)
     finally:
         runner.stop()
         thread.join()
