@@ -228,8 +228,8 @@ class Possession:
         """See that the queue is what it was, and ours."""
         if find(self._tm, self._places).number != self._definition.number:
             raise ExportError(
-                f"the queue {self._places.queue_id!r} was given other buckets; begin again from "
-                "where you were"
+                f"the queue {self._places.queue_id!r} was given other buckets, or made anew; "
+                "begin again from where you were"
             )
         for lease in self._leases():
             lease.check()

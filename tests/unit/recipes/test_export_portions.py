@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from omidpy.errors import ConfigError, ExportError
-from omidpy.recipes.export_queue import Poison
+from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.delivery import BucketLost
 from omidpy.recipes.export_queue.portions import Possession, read
@@ -98,7 +98,10 @@ def test_a_queue_that_keeps_what_was_delivered_goes_on_behind_it() -> None:
     reader.held.acknowledge(end_ts)
     assert reader.held.next_end(end_ts) is None
     assert reader.held.next_end(0) is None
-    assert len(reader.scene.raw_rows()) == 1
+    reader.scene.add("two")
+    reader.held.acknowledge(reader.end(end_ts))
+    assert len(reader.scene.raw_rows()) == 2
+    assert sum(one.exported for one in reader.scene.queue.lag().buckets) == 2
     reader.held.close()
 
 
@@ -157,3 +160,11 @@ def test_a_queue_by_keys_is_refused() -> None:
     scene = Scene(layout="fluo")
     with pytest.raises(ConfigError, match="portions need 'log'"):
         Possession(scene.tm, QUEUE)
+
+
+def test_a_reader_ends_when_the_queue_is_another_one(reader: Reader) -> None:
+    """With other buckets, or none of what it was."""
+    reader.scene.queue.drop()
+    ExportQueue.create(reader.scene.tm, QUEUE, buckets=3)
+    with pytest.raises(ExportError, match="other buckets, or made anew"):
+        reader.held.next_end(0)
