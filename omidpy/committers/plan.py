@@ -59,6 +59,8 @@ class Plan:
     """What `_SUCCESS` will say besides what the files tell; None writes none."""
     success_path: str = SUCCESS
     """Where it is, below the destination: streams have one each."""
+    run: str = ""
+    """Which run of the job made it: another of the same id must not take it back."""
 
     @property
     def address(self) -> str:
@@ -90,6 +92,7 @@ class _Document(msgspec.Struct, omit_defaults=True):
     created_ms: int = 0
     success: dict[str, Any] | None = None
     success_path: str = SUCCESS
+    run: str = ""
 
 
 def encode(plan: Plan) -> bytes:
@@ -123,6 +126,7 @@ def encode(plan: Plan) -> bytes:
                     plan.created_ms,
                     plan.success,
                     plan.success_path,
+                    plan.run,
                 )
             ),
         }
@@ -163,6 +167,7 @@ def decode(data: bytes, address: str) -> Plan:
         document.created_ms,
         document.success,
         document.success_path,
+        document.run,
     )
     if plan.address != address:
         raise CommitterError(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import posixpath
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
@@ -115,6 +116,7 @@ class S3Committer(Committer):
         self.success_path = SUCCESS
         """Where the manifest is, below the destination."""
         self._taken: frozenset[str] = frozenset()
+        self._run = uuid.uuid4().hex
         self._started_s = time.monotonic()
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -192,6 +194,7 @@ class S3Committer(Committer):
             created_ms=int(time.time() * 1000),
             success={} if self.marks_success else None,
             success_path=self.success_path,
+            run=self._run,
         )
         publishing.begin(self.store, plan)
         elsewhere: dict[str, int] = {}
@@ -214,6 +217,12 @@ class S3Committer(Committer):
                 raise
             self.abort_tasks(messages)
         else:
+            if plan.run != self._run:
+                raise CommitterError(
+                    f"another run of job {self.job_id} has begun to commit: {plan.address}; each "
+                    "run of a job needs an id of its own",
+                    plan=plan.address,
+                )
             publishing.take_back(self.store, plan, etag)
         self._sweep()
 

@@ -19,6 +19,7 @@ from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore, StoreOptions
 from omidpy.committers.values import TaskId
 from omidpy.errors import CommitterError, ConfigError
+from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
 
@@ -586,3 +587,20 @@ def test_directory_replaces_everything_and_partitioned_what_it_writes(
             job.task(table, partition_by=["p"])
             job.task(TABLE)
         assert [path for path in bucket.visible(committer) if job.id not in path] == left
+
+
+def test_a_run_that_is_aborted_leaves_the_plan_of_another_run_alone(
+    begin: Any, bucket: Bucket
+) -> None:
+    """Two drivers were given one job id: what one has decided, the other must not undo."""
+    options = {"job_id": "job_00001", "inline_bytes": 0, "threads": 1}
+    first, second = (begin(**options).__enter__() for _ in range(2))
+    first.task(TABLE)
+    Death(0, is_answered=True).watch(store_of(first))
+    with pytest.raises(Died):
+        first.commit()
+    with pytest.raises(CommitterError, match="another run of job job_00001") as raised:
+        second.abort()
+    assert raised.value.plan
+    assert len(bucket.uploads()) == 1
+    assert len(bucket.keys()) == 1

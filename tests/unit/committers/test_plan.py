@@ -26,6 +26,7 @@ PLAN = Plan(
     is_new_only=False,
     is_sole=True,
     created_ms=17,
+    run="one",
 )
 ADDRESS = "s3://bucket/out/_omidpy/job_00001/plan.json"
 
