@@ -41,6 +41,8 @@ USUAL: Final = {
     # The server says what is too large.
     "message.max.bytes": 16 << 20,
     "message.timeout.ms": 30_000,
+    # It says each failed connection, ten times a second; errors of batches say the last one.
+    "log_level": 2,
 }
 
 OPEN_S: Final = 10.0

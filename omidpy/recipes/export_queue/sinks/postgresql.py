@@ -68,7 +68,8 @@ class PostgresqlSink(Exporter):
         try:
             found = self._driver.conninfo.conninfo_to_dict(server)
         except self._driver.ProgrammingError as error:
-            raise ConfigError(f"{error!s:.200}; write postgresql://user@host/database") from error
+            said = str(error).strip()
+            raise ConfigError(f"{said:.200}; write postgresql://user@host/database") from error
         self._server = self._driver.conninfo.make_conninfo(
             server, connect_timeout=found.get("connect_timeout", CONNECT_S)
         )
