@@ -153,13 +153,14 @@ def test_a_topic_that_is_missing_is_not_made(kafka: Kafka) -> None:
     assert "nowhere" not in kafka.admin().list_topics(timeout=60).topics
 
 
-def test_a_user_without_rights_is_told_so(topic: Topic) -> None:
+def test_a_user_without_rights_is_told_so(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so is one that the server does not know."""
     users = topic.server.bootstrap_of_users
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN"}
     weak = {**settings, "sasl.username": "weak", "sasl.password": "weak"}
     with pytest.raises(ConfigError, match=r"(?i)authorization failed"):
         KafkaSink(users, topic.name, settings=weak).open()
+    monkeypatch.setattr("omidpy.recipes.export_queue.sinks.kafka.OPEN_S", 3.0)
     stranger = {**weak, "sasl.password": "wrong"}
     with pytest.raises(ExportError, match=r"(?i)authentication failed"):
         KafkaSink(users, topic.name, settings=stranger).open()
