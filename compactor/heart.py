@@ -114,7 +114,10 @@ class Heart:
         try:
             self._beat_on(self._worker)
         finally:
-            self.retire()
+            try:
+                self.retire()
+            except OmidError as error:
+                log.warning("a compaction leaves its lease to run out: %s", error)
 
     def _beat_on(self, worker: Worker) -> None:
         """Beat until the run gives its lock back, and not a moment less."""

@@ -139,6 +139,24 @@ def test_a_heart_that_stumbles_beats_on_and_ends_with_the_run(
     assert "stumbles" in caplog.text
 
 
+def test_a_lease_that_cannot_be_given_back_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """It runs out by itself; what the run has done is done."""
+    worker = Stumbling()
+
+    def refuse() -> NoReturn:
+        raise StorageUnavailable("away")
+
+    heart_of_it = heart.Heart(
+        cast("FateStore", SimpleNamespace(new_worker=lambda **_: worker)),
+        ManualClock(),
+        lease_s=1.0,
+        at_end=refuse,
+    )
+    heart_of_it.beat_while(lambda: None)
+    assert worker.is_retired
+    assert "leaves its lease to run out: away" in caplog.text
+
+
 def test_a_run_that_cannot_be_registered_says_why() -> None:
     """And does nothing."""
 
