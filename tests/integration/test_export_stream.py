@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -26,18 +26,35 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 LONGEST_S: Final = 280
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run the query in a process of its own."""
+class Ended(NamedTuple):
+    """How a query ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(folder: Path, *words: object) -> Ended:
+    """Run the query in a process of its own.
+
+    It prints into files: what a killed driver leaves behind would hold a pipe open.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    return subprocess.run(
-        [sys.executable, "-m", "tests.machines.export_stream", *map(str, words)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-        check=False,
-    )
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.machines.export_stream", str(folder), *map(str, words)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        try:
+            code = process.wait(LONGEST_S)
+        finally:
+            process.kill()
+            process.wait()
+    return Ended(code, (folder / "out").read_text(), (folder / "err").read_text())
 
 
 def batches(folder: Path) -> list[list[list[Any]]]:

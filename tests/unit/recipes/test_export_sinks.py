@@ -342,6 +342,36 @@ def test_a_plain_table_shows_the_newest() -> None:
     assert {cell.qualifier: cell.value for cell in cells}[b"value"] == b'"z"'
 
 
+def test_the_many_entries_of_one_transaction_keep_their_order_in_a_plain_table() -> None:
+    """Those that share a version, too, whoever comes late, and whoever comes in between."""
+    store = MemoryStore()
+    store.create_table(TableSchema("out", (FamilySchema(b"cf", {"VERSIONS": "1"}),)))
+    sink = PlainTableSink(store, "out")
+
+    def value() -> bytes:
+        (cells,) = store.get("out", [b"k"], max_versions=1)
+        return {cell.qualifier: cell.value for cell in cells}[b"value"]
+
+    sink.export(batch((b"k", "a", 300, 48), (b"k", "b", 300, 49), (b"k", "c", 300, 2**100)))
+    assert value() == b'"c"'
+    sink.export(batch((b"k", "late", 300, 50)))
+    assert value() == b'"c"'
+    sink.export(batch((b"k", "d", 350, 60), (b"k", "e", 400, 0)))
+    assert value() == b'"e"'
+    rivals = [batch((b"k", "rival", 450, 70))]
+
+    class Interleaved(MemoryStore):
+        def check_and_mutate(self, *args: Any, **options: Any) -> bool:
+            if rivals:
+                PlainTableSink(store, "out").export(rivals.pop())
+            return store.check_and_mutate(*args, **options)
+
+    beside = Interleaved()
+    beside.get = store.get  # type: ignore[method-assign]
+    PlainTableSink(beside, "out").export(batch((b"k", "slower", 450, 60)))
+    assert value() == b'"rival"'
+
+
 # -- webhook ---------------------------------------------------------------------------------------
 
 

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from omidpy.model import TIMESTAMP_STEP
+from omidpy.model import TIMESTAMP_STEP, Column
 from omidpy.recipes.export_queue.exporter import Exporter, TransactionalExporter
 from omidpy.recipes.export_queue.sinks.documents import encoded_value, sortable_ordinal
 from omidpy.storage.base import Put, RowMutation
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from omidpy.storage.base import Store
     from omidpy.tx.transaction import Transaction
 
-VALUE = b"value"
-SEQ = b"seq"
+VALUE: Final = b"value"
+SEQ: Final = b"seq"
+
+LAST_PLACE: Final = TIMESTAMP_STEP - 1
+"""Of the entries of a transaction, so many have a version of their own."""
 
 
 class TableSink(TransactionalExporter):
@@ -55,6 +58,10 @@ class PlainTableSink(Exporter):
 
     Cells are written at the version of the commit, and readers see the newest version: what is
     older than what is there stays below it.  The family must not be transactional.
+
+    A version has room for the first entries of a transaction alone.  Those behind them are written
+    on condition that what is there is older; over Thrift1, which has no such writes, the last one
+    that arrives stays.
     """
 
     def __init__(self, store: Store, table: str, family: str = "cf") -> None:
@@ -71,15 +78,45 @@ class PlainTableSink(Exporter):
 
     def export(self, batch: Batch) -> None:
         """Write a batch."""
-        rows: dict[bytes, dict[tuple[bytes, int], Put]] = {}
+        rows: dict[bytes, dict[int, tuple[Put, Put]]] = {}
+        crowded: dict[bytes, Entry] = {}
+        can_check = self._store.capabilities.checked_changes
         for entry in batch:
-            # Below the next commit; of entries of one key and version the last one stays.
-            version = entry.commit_ts + min(entry.ordinal, TIMESTAMP_STEP - 1)
-            puts = rows.setdefault(entry.key, {})
-            puts[VALUE, version] = Put(self._family, VALUE, version, _value(entry))
-            puts[SEQ, version] = Put(self._family, SEQ, version, _sortable(entry))
-        mutations = [RowMutation(key, tuple(puts.values())) for key, puts in sorted(rows.items())]
-        self._store.write({self._table: mutations}, durable=True)
+            if entry.ordinal >= LAST_PLACE and can_check:
+                crowded[entry.key] = entry
+            else:
+                version, puts = self._puts(entry)
+                rows.setdefault(entry.key, {})[version] = puts
+        mutations = [
+            RowMutation(key, tuple(put for pair in versions.values() for put in pair))
+            for key, versions in sorted(rows.items())
+        ]
+        if mutations:
+            self._store.write({self._table: mutations}, durable=True)
+        for entry in crowded.values():
+            self._write_if_newer(entry)
+
+    def _puts(self, entry: Entry) -> tuple[int, tuple[Put, Put]]:
+        """Return the version of an entry, which is below the next commit, and its cells."""
+        version = entry.commit_ts + min(entry.ordinal, LAST_PLACE)
+        return version, (
+            Put(self._family, VALUE, version, _value(entry)),
+            Put(self._family, SEQ, version, _sortable(entry)),
+        )
+
+    def _write_if_newer(self, entry: Entry) -> None:
+        """Write an entry unless what is there is as new; somebody may write at the same time."""
+        seq, column = _sortable(entry), Column(self._family, SEQ)
+        mutation = RowMutation(entry.key, self._puts(entry)[1])
+        while True:
+            (found,) = self._store.get(self._table, [entry.key], columns=[column], max_versions=1)
+            seen = found[0].value if found else None
+            if seen is not None and seen >= seq:
+                return
+            if self._store.check_and_mutate(
+                self._table, entry.key, column, seen, mutation, durable=True
+            ):
+                return
 
 
 def _value(entry: Entry) -> bytes:
