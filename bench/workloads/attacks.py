@@ -3,8 +3,7 @@
 A healthy client begins and commits ten cells two hundred times a second; beside it, from a process
 of its own, comes one attack after another, each some hundred kilobytes a second, which is what one
 stranger with a slow line can send.  Measured are the latencies, the memory that the server takes
-beyond what it took at rest, the commits that were refused, and how long after the end of the attack
-the last slow answer came.
+beyond what it took at rest, and the commits that were refused.
 
 The server persists nothing, so that no disk is measured.
 """
@@ -24,7 +23,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final, TypeAlias
 
-from bench.measure import Result, latencies, paced, percentile
+from bench.measure import Result, latencies, paced
 from bench.processes import tso_server
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import CommitGranted
@@ -43,8 +42,6 @@ from omidpy.wire.messages import (
 
 PER_S: Final = 200.0
 CELLS: Final = 10
-SLOW: Final = 3.0
-"""An answer this many times as late as 99 of 100 without an attack is slow."""
 SETTLING_S: Final = 2.0
 """How long an attack goes on before anything is measured."""
 
@@ -74,21 +71,12 @@ def _measure(directory: Path, name: str, seconds: float) -> list[Result]:
             time.sleep(min(seconds, SETTLING_S))
             found = paced(client.transact, per_second=PER_S, count=count)
             took_mib = _resident_mib(pids[0]) - before_mib
-        after = paced(client.transact, per_second=PER_S, count=count)
-        limit_s = SLOW * percentile(at_rest, 0.99)
-        slow = [number for number, late_s in enumerate(after, 1) if late_s > limit_s]
     return [
         latencies(f"begin and commit before {name}", load, at_rest),
         latencies(f"begin and commit during {name}", load, found),
         Result(f"memory during {name}", load, mib=round(took_mib, 1), count=1),
         Result(
             f"refused during {name}", load, per_second=client.refused_count / seconds, count=count
-        ),
-        Result(
-            f"last slow answer after {name}",
-            load,
-            p50_ms=round(max(slow, default=0) / PER_S * 1000, 1),
-            count=count,
         ),
     ]
 
