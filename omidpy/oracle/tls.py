@@ -23,10 +23,12 @@ from omidpy.wire.tls import TlsStream, show_certificate
 
 OPTIONS: Final = ("tls", "ca", "cert", "key", "name")
 
-_FLAGS: Final = {
+FLAGS: Final = {
     **dict.fromkeys(("true", "on", "1"), True),
     **dict.fromkeys(("false", "off", "0"), False),
 }
+"""How an option of an address says yes or no."""
+
 _CHUNK_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 16 * 1024
 
@@ -77,9 +79,9 @@ def client_tls(options: Mapping[str, str], *, address: str, prefix: str = "") ->
         raise ConfigError(f"{address}: unknown option {unknown[0]!r}; known: {', '.join(known)}")
     given = {name.removeprefix(prefix): value for name, value in options.items()}
     flag = given.pop("tls", "false")
-    if flag.lower() not in _FLAGS:
+    if flag.lower() not in FLAGS:
         raise ConfigError(f"{address}: {prefix}tls={flag!r} is neither true nor false")
-    if not _FLAGS[flag.lower()]:
+    if not FLAGS[flag.lower()]:
         if given:
             raise ConfigError(
                 f"{address}: {prefix}{min(given)}= says nothing without {prefix}tls=true"

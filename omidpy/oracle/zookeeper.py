@@ -28,6 +28,7 @@ from omidpy.base.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.tcp import Place, address_text, parse_address
+from omidpy.oracle.tls import FLAGS
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -38,10 +39,6 @@ DEFAULT_PORT: Final = 2181
 DEFAULT_TIMEOUT_S: Final = 10.0
 DEFAULT_PERIOD_S: Final = 10.0
 
-_FLAGS: Final = {
-    **dict.fromkeys(("true", "on", "1"), True),
-    **dict.fromkeys(("false", "off", "0"), False),
-}
 _MECHANISMS: Final = ("GSSAPI", "DIGEST-MD5")
 _OPTIONS: Final = (
     "period",
@@ -200,9 +197,9 @@ def _tls_options(options: Mapping[str, str]) -> dict[str, Any]:
     flags = {}
     for name in ("tls", "verify"):
         value = options.get(name, "false" if name == "tls" else "true").lower()
-        if value not in _FLAGS:
+        if value not in FLAGS:
             raise ConfigError(f"{SCHEME}...: {name}={value!r} is neither true nor false")
-        flags[name] = _FLAGS[value]
+        flags[name] = FLAGS[value]
     if not flags["tls"]:
         if given := sorted({"ca", "cert", "key", "verify"} & set(options)):
             raise ConfigError(f"{SCHEME}...: {given[0]}= says nothing without tls=true")
