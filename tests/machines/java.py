@@ -276,7 +276,7 @@ class JavaOracle(JavaProcess):
         )
         super().__init__("omidpy.driver.Oracle", configuration=directory, tuning=tuning)
         try:
-            self._wait_until_it_listens()
+            wait_until_it_listens(self, self.port)
         except BaseException:
             self.close()
             raise
@@ -291,20 +291,26 @@ class JavaOracle(JavaProcess):
         super().close()
         self._ports.close()
 
-    def _wait_until_it_listens(self) -> None:
-        deadline_s = time.monotonic() + LONGEST_START_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                over = self.process.poll()
-                if over is not None or time.monotonic() > deadline_s:
-                    raise JavaDied(
-                        f"Omid's oracle does not listen on port {self.port} "
-                        f"(exit code {over}); it said:\n{self.log}"
-                    ) from None
-                time.sleep(POLL_S)
+
+def wait_until_it_listens(process: JavaProcess, port: int) -> None:
+    """Wait until somebody takes connections on the port of an oracle that starts.
+
+    Raises:
+        JavaDied: it ended, or does not listen within `LONGEST_START_S`.
+    """
+    deadline_s = time.monotonic() + LONGEST_START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            over = process.process.poll()
+            if over is not None or time.monotonic() > deadline_s:
+                raise JavaDied(
+                    f"Omid's oracle does not listen on port {port} "
+                    f"(exit code {over}); it said:\n{process.log}"
+                ) from None
+            time.sleep(POLL_S)
 
 
 def hbase_settings(zookeeper: str) -> dict[str, str]:

@@ -1,0 +1,41 @@
+"""The benchmark on the wire still runs, and its generator counts what oracles answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.processes import tso_server
+from bench.wire.__main__ import LOADS, WireDocument, main
+from bench.wire.load import Load, generate
+
+
+@pytest.mark.integration
+def test_aborts_are_counted_among_answers(tmp_path: Path) -> None:
+    """A map of one cell forgets every other one at once, so hardly anything may commit."""
+    options = ["--conflict-map-size", "1"]
+    with tso_server("null:", log=tmp_path / "log", options=options) as address:
+        answers = generate(address, Load(2, 8), seconds=0.1, seed=1)
+    assert answers.count == 8 * len(answers.latencies)
+    assert answers.count / 2 < answers.aborted_count <= answers.count
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "beside_omid",
+    [False, pytest.param(True, marks=[pytest.mark.nightly, pytest.mark.java])],
+    ids=["alone", "beside Omid's"],
+)
+def test_every_load_is_measured(tmp_path: Path, *, beside_omid: bool) -> None:
+    """Ratios are those of one round."""
+    words = ["--quick", "--output", str(tmp_path), *([] if beside_omid else ["--alone"])]
+    assert main(words) == 0
+    (path,) = tmp_path.glob("*-wire.json")
+    document = msgspec.json.decode(path.read_bytes(), type=WireDocument)
+    oracles = ["tso-server", "Omid's"][: 1 + beside_omid]
+    expected = {(load.name, oracle) for load in LOADS for oracle in oracles}
+    assert {(one.load, one.oracle) for one in document.measured} == expected
+    assert all(one.per_processor_s and one.p50_ms for one in document.measured)
+    assert len(document.ratios) == (len(LOADS) if beside_omid else 0)
