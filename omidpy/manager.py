@@ -50,6 +50,7 @@ from omidpy.oracle.base import Oracle
 from omidpy.reading.time_travel import read_timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
+from omidpy.tx.publishing import Publishing
 from omidpy.tx.retry import Attempts
 from omidpy.tx.session import Openable, Session
 from omidpy.tx.tokens import decode_token
@@ -111,6 +112,8 @@ class TransactionManager:
         )
         self.session.open_queue = self._open_queue
         self._queues: dict[str, Openable] = {}
+        self.session.publishing = self._publishing
+        self._publisher: Publishing | None = None
         self._is_oracle_here = is_oracle_here
         self._is_closed = False
         self._closed: list[Store | Oracle | PostCommitter] = []
@@ -451,6 +454,13 @@ class TransactionManager:
         if queue is None or not queue.exists():
             queue = self._queues[queue_id] = ExportQueue.open(self, queue_id)
         return queue
+
+    def _publishing(self) -> Publishing:
+        from omidpy.committers.transactional import Publisher  # noqa: PLC0415 - it needs managers
+
+        if self._publisher is None:
+            self._publisher = Publisher(self)
+        return self._publisher
 
     def _check_usable(self) -> None:
         if self._is_closed:

@@ -192,6 +192,8 @@ class Transaction:
     token = awaited(transaction.Transaction.token)
     merge = awaited(transaction.Transaction.merge)
     discard = awaited(transaction.Transaction.discard)
+    publish = awaited(transaction.Transaction.publish)
+    published = awaited(transaction.Transaction.published)
     parts = awaited(transaction.Transaction.parts)
 
     def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:

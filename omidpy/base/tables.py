@@ -47,16 +47,18 @@ ONE_VERSION: Final = {VERSIONS_ATTRIBUTE: "1"}
 OWN_TABLE_PREFIX: Final = "OMIDPY_"
 EXPORT_TABLE_PREFIX: Final = "OMIDPY_EXPORT_"
 """Tables of export queues (`recipes/export_queue`)."""
+PUBLISHED_TABLE: Final = "OMIDPY_PUBLISHED"
+"""What transactions have published to object stores (`committers/manifests.py`)."""
 OMID_TABLES: Final = frozenset({"OMID_COMMIT_TABLE", "OMID_TIMESTAMP_TABLE"})
 
 
 def is_system_table(name: str) -> bool:
     """Say whether a table belongs to Omid, to omidpy or to HBase itself, and never to a user.
 
-    The table of an export queue is none: it holds what transactions of users committed, which must
-    be healed before their entries in the commit table are forgotten.
+    The tables of export queues and of what was published are none: they hold what transactions of
+    users committed, which must be healed before their entries in the commit table are forgotten.
     """
-    if name.startswith(EXPORT_TABLE_PREFIX):
+    if name.startswith(EXPORT_TABLE_PREFIX) or name == PUBLISHED_TABLE:
         return False
     return name in OMID_TABLES or name.startswith((OWN_TABLE_PREFIX, "hbase:"))
 

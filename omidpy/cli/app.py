@@ -17,6 +17,7 @@ from omidpy.cli import (
     fate,
     fsck,
     init,
+    published,
     status,
     table,
     tx,
@@ -66,3 +67,4 @@ app.add_typer(compact.app, name="compact")
 app.add_typer(fate.app, name="fate")
 app.add_typer(export.app, name="export")
 app.add_typer(committers.app, name="committers")
+committers.app.add_typer(published.app, name="published")

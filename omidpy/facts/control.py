@@ -19,6 +19,7 @@ The rows, by the module that owns them:
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
     export/...                                                   recipes/export_queue/state.py
+    published/...                                                committers/transactional.py
 """
 
 from __future__ import annotations

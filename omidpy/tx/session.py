@@ -33,6 +33,7 @@ from omidpy.reading.resolution import CellResolver
 from omidpy.reading.snapshot import SnapshotReader
 from omidpy.storage.base import Store
 from omidpy.tx.ordinals import Adding
+from omidpy.tx.publishing import Publishing
 
 POST_COMMIT_MODES: Final = ("async", "sync", "none")
 
@@ -117,6 +118,8 @@ class Session:
         )
         self.open_queue: Callable[[str], Openable] = _no_queue
         """Finds an export queue by its id; set by the manager, which stands above them."""
+        self.publishing: Callable[[], Publishing] = _no_publishing
+        """Publishes to object stores; set by the manager, too."""
         self._ambient: ContextVar[tuple[Joinable, ...]] = ContextVar("ambient", default=())
 
     # -- blocks --------------------------------------------------------------------------------
@@ -150,6 +153,11 @@ class Session:
 def _no_queue(queue_id: str) -> Openable:
     """Find none: this session was made without a manager."""
     raise NoSuchQueue(f"there is no manager that could open the queue {queue_id!r}")
+
+
+def _no_publishing() -> Publishing:
+    """Find none: this session was made without a manager."""
+    raise UsageError("there is no manager that could publish")
 
 
 def _no_step(_: str) -> None:

@@ -13,10 +13,10 @@ only after a certain abort (I8, I9).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from omidpy.base.blocks import Block, exit_of_block
 from omidpy.base.cells import table_id, transaction_id
@@ -49,6 +49,7 @@ from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
 from omidpy.tx.ordinals import Adding, Ordinals
 from omidpy.tx.part_status import RegisteredPart
 from omidpy.tx.parts import Parts
+from omidpy.tx.publishing import Publication, Published
 from omidpy.tx.savepoint import Savepoint
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
@@ -105,6 +106,7 @@ class Transaction:
         self._commit_since_s: float | None = None
         self._callbacks: list[Callable[[Transaction], object]] = []
         self._preparing: list[Callable[[], object]] = []
+        self._undoing: list[Callable[[], object]] = []
         self.ordinals = Ordinals()
 
     def __repr__(self) -> str:
@@ -154,6 +156,57 @@ class Transaction:
         self.check_open()
         return self._session.open_queue(queue_id).within(self)
 
+    # -- files of object stores ----------------------------------------------------------------
+
+    def publish(
+        self,
+        /,
+        what: object,
+        destination: str,
+        *,
+        conflict: str = "append",
+        partition_by: Iterable[str] = (),
+        **options: Any,
+    ) -> Publication:
+        """Publish tables or files to an object store with this transaction, or not at all.
+
+        They are uploaded now, to where no reader of folders looks, and are part of the destination
+        for whoever reads it by `published` at a snapshot that sees this transaction's cells.
+
+        Args:
+            what: A frame of Spark, pandas, polars or pyarrow, the path of a local file, or a list
+                of those but the first.
+            destination: `s3://BUCKET/FOLDER`.
+            conflict: `append` keeps what others publish at the same time; `replace` takes the place
+                of what this transaction sees; `fail` refuses a destination that has files.  Of two
+                transactions that replace, or fail, one is aborted.
+            partition_by: Columns that become folders.
+            options: How the store is reached and files are written, as the reference lists them.
+
+        Raises:
+            CommitterError: it failed, and nothing of it is in the transaction.
+            UsageError: an argument is wrong; nothing was sent.
+
+        Cost: what a job of `omidpy.committers` costs, and 1 request more; 2 more after the commit.
+        """
+        self.check_writable()
+        return self._session.publishing().publish(
+            self, what, destination, conflict=conflict, partition_by=partition_by, **options
+        )
+
+    def published(self, /, destination: str, **options: Any) -> Published:
+        """Return the files that were published to a destination, as this snapshot sees them.
+
+        Args:
+            destination: `s3://BUCKET/FOLDER`.
+            options: How the store is reached: `endpoint_url`, `region`, `profile`, `path_style`,
+                `threads`.
+
+        Cost: 1 scan, see `TransactionalTable.scan`; no request to the object store.
+        """
+        self.check_open()
+        return self._session.publishing().published(self, destination, **options)
+
     def _layout(self, name: str) -> TableLayout:
         layout = self._layouts.get(name)
         if layout is None:
@@ -173,6 +226,14 @@ class Transaction:
         """Call `callback` as the commit begins: it may write, and what it raises rolls back."""
         self.check_writable()
         self._preparing.append(callback)
+
+    def after_rollback(self, callback: Callable[[], object]) -> None:
+        """Call `callback` once it is certain that this never commits; its exception is logged.
+
+        A process that dies calls nobody.
+        """
+        self.check_writable()
+        self._undoing.append(callback)
 
     def changes(self) -> Iterator[tuple[CellName, bytes | None]]:
         """Yield the cells written so far with their values, or tombstones; None: by a worker."""
@@ -454,6 +515,12 @@ class Transaction:
                 self.start_ts,
                 error,
             )
+        for callback in self._undoing:
+            try:
+                callback()
+            except Exception:
+                log.exception("after_rollback of transaction %d failed", self.start_ts)
+        self._undoing = []
 
     def _cell_ids(self) -> set[CellId]:
         """Return what the oracle checks; never nothing, which would mean that nothing was written.

@@ -124,12 +124,16 @@ def test_no_public_call_is_left_out() -> None:
         if not name.startswith("_")
     }
     # `sweep_close` interrupts `close`; `scan_arrow` reads as `scan` does, and needs pyarrow; queues
-    # have a sweep of their own, in `tests/unit/recipes/test_export_interrupts.py`.
+    # have a sweep of their own, in `tests/unit/recipes/test_export_interrupts.py`, and so has what
+    # publishes files, in `test_published.py`.
     assert public - reached == {
         "TransactionManager.close",
         "TransactionalTable.scan_arrow",
+        "Transaction.after_rollback",
         "Transaction.before_commit",
         "Transaction.changes",
+        "Transaction.publish",
+        "Transaction.published",
         "Transaction.queue",
         "Worker.queue",
     }

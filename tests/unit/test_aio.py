@@ -65,6 +65,7 @@ async def _with_manager(
             transaction.Transaction,
             # What the parts of the blocking client say to each other.
             {
+                "after_rollback",
                 "before_commit",
                 "changes",
                 "check_horizon",

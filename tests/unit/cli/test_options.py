@@ -35,6 +35,8 @@ ASK_AN_ORACLE: Final = {
     "export dlq list",
     "export dlq retry",
     "export dlq drop",
+    "committers published list",
+    "committers published sweep",
 }
 
 

@@ -1,0 +1,138 @@
+"""What does a snapshot see of a destination, and how is it read?
+
+The list of files is the snapshot's, and never changes.  The files stay for as long as snapshots of
+that age can be read: `tm.hold` keeps both for somebody who reads for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from omidpy.committers.manifests import PublishedFile
+from omidpy.committers.store import MISSING_EXTRA, Gone, ObjectStore
+from omidpy.errors import CommitterError, ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
+
+PARQUET: Final = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What one call of `tx.publish` has put into its transaction."""
+
+    job_id: str
+    """Of the job that has uploaded it, which its files' names hold."""
+    destination: str
+    """Where it belongs."""
+    files: tuple[PublishedFile, ...]
+    """The files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a snapshot sees of a destination."""
+
+    destination: str
+    """`s3://BUCKET/FOLDER`."""
+    snapshot_ts: int
+    """It is what was committed before, and what the transaction itself has published."""
+    files: tuple[PublishedFile, ...]
+    """All of them, in the order of their addresses."""
+    store: ObjectStore = field(repr=False, compare=False)
+
+    @property
+    def urls(self) -> list[str]:
+        """Return the addresses of the files."""
+        return [one.url for one in self.files]
+
+    @property
+    def size_bytes(self) -> int:
+        """How many they have together."""
+        return sum(one.length for one in self.files)
+
+    @property
+    def rows(self) -> int | None:
+        """How many they have together; None if a file's were not counted."""
+        counts = [one.rows for one in self.files]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def read(self, file: PublishedFile) -> bytes:
+        """Return what a file holds; 1 request.
+
+        Raises:
+            CommitterError: it is not what was published.
+        """
+        try:
+            data, _ = self.store.get(file.bucket, file.key)
+        except Gone as error:
+            raise CommitterError(
+                f"{file.url} is gone: it was replaced, and no snapshot of its time can be read any "
+                "more; read a younger one, or keep one with tm.hold(tx, for_s=...)"
+            ) from error
+        if len(data) != file.length:
+            raise CommitterError(
+                f"{file.url} has {len(data)} bytes, and {file.length} were published: somebody "
+                "has overwritten it"
+            )
+        return data
+
+    def dataset(self) -> Any:
+        """Return the Parquet files as a dataset of pyarrow, with columns of partitions.
+
+        Raises:
+            UsageError: there is none, so that nobody knows the columns.
+        """
+        try:
+            import pyarrow.dataset as ds  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise ConfigError(
+                "reading tables needs pyarrow; run `pip install 'omidpy[s3]'`"
+            ) from error
+        paths = [f"{one.bucket}/{one.key}" for one in self.files if one.key.endswith(PARQUET)]
+        if not paths:
+            raise UsageError(
+                f"no Parquet file of {self.destination} is visible at {self.snapshot_ts}; "
+                "`files` says which others are"
+            )
+        return ds.dataset(
+            paths,
+            format="parquet",
+            filesystem=file_system(self.store),
+            partitioning=ds.partitioning(flavor="hive"),
+        )
+
+    def table(self, columns: Iterable[str] | None = None, filter: Any = None) -> Any:  # noqa: A002 - pyarrow's name
+        """Read the Parquet files into a table of pyarrow.
+
+        Args:
+            columns: Which; None for all.
+            filter: An expression of pyarrow.
+        """
+        wanted = None if columns is None else list(columns)
+        return self.dataset().to_table(columns=wanted, filter=filter)
+
+
+def file_system(store: ObjectStore) -> S3FileSystem:
+    """Return pyarrow's file system for a store, with the credentials that boto3 finds."""
+    try:
+        import boto3  # noqa: PLC0415 - an extra
+        from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(MISSING_EXTRA) from error
+    meta = store.client.meta
+    endpoint = urlsplit(meta.endpoint_url)
+    found = boto3.session.Session(profile_name=store.options.profile).get_credentials()
+    keys = None if found is None else found.get_frozen_credentials()
+    return S3FileSystem(
+        access_key=None if keys is None else keys.access_key,
+        secret_key=None if keys is None else keys.secret_key,
+        session_token=None if keys is None else keys.token,
+        region=meta.region_name,
+        scheme=endpoint.scheme,
+        endpoint_override=endpoint.netloc,
+    )
