@@ -4,7 +4,7 @@
             commit-table stats | verify | compact [run]|history|show|plot | backup | restore |
             fate [list]|summary|status|wait|cancel|fail|delete|dump|run |
             export create|run|once|status|lag|peek|dlq|replay|drop |
-            committers uploads|plan|published|verify
+            committers uploads|plan|published|verify | export-snapshot
 
 Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`; one that asks
 no oracle does not offer `--tso`.  Exit codes: 0 done, 1 failed, 2 usage or configuration.  An error

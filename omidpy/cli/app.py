@@ -14,6 +14,7 @@ from omidpy.cli import (
     compact,
     doctor,
     export,
+    export_snapshot,
     fate,
     fsck,
     init,
@@ -66,5 +67,6 @@ app.add_typer(tx.app, name="tx")
 app.add_typer(compact.app, name="compact")
 app.add_typer(fate.app, name="fate")
 app.add_typer(export.app, name="export")
+app.command("export-snapshot")(export_snapshot.export_snapshot)
 app.add_typer(committers.app, name="committers")
 committers.app.add_typer(published.app, name="published")

@@ -20,7 +20,7 @@ import posixpath
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from omidpy.committers import publishing
 from omidpy.committers.places import (
@@ -115,6 +115,8 @@ class S3Committer(Committer):
         self.sweep: Sweep = sweep
         self.success_path = SUCCESS
         """Where the manifest is, below the destination."""
+        self.facts: dict[str, Any] = {}
+        """What the manifest says besides."""
         self._taken: frozenset[str] = frozenset()
         self._run = uuid.uuid4().hex
         self._started_s = time.monotonic()
@@ -192,7 +194,7 @@ class S3Committer(Committer):
             is_new_only=self.unique_names or self.conflict != "replace",
             is_sole=self.conflict == "fail" and self.scope == "folder",
             created_ms=int(time.time() * 1000),
-            success={} if self.marks_success else None,
+            success=dict(self.facts) if self.marks_success else None,
             success_path=self.success_path,
             run=self._run,
         )

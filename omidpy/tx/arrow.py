@@ -69,18 +69,24 @@ def record_batches(
     return _batches(_pyarrow(), rows, codecs, batch_rows)
 
 
+def schema_of(arrow: Any, codecs: Mapping[bytes, Codec[Any]]) -> pa.Schema:
+    """Return the columns of such batches."""
+    fields = [arrow.field(ROW_COLUMN, arrow.binary(), nullable=False)]
+    for name, codec in codecs.items():
+        fields.append(arrow.field(column_name(name), arrow.type_for_alias(codec.arrow_type)))
+    return arrow.schema(fields)
+
+
 def _batches(
     arrow: Any, rows: Iterable[SeenRow], codecs: Mapping[bytes, Codec[Any]], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    fields = [arrow.field(ROW_COLUMN, arrow.binary(), nullable=False)]
+    schema = schema_of(arrow, codecs)
     keys: list[bytes] = []
     columns: list[list[Any]] = [keys]
     readers = []
     for name, codec in codecs.items():
-        fields.append(arrow.field(column_name(name), arrow.type_for_alias(codec.arrow_type)))
         columns.append([])
         readers.append((name, _reader(codec), columns[-1].append))
-    schema = arrow.schema(fields)
     for row, seen in rows:
         keys.append(row)
         for name, read, append in readers:

@@ -15,7 +15,7 @@ PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
 NEED_A_CLUSTER = {"hbase.md", "omid.md"}
 """Pages that `test_docs_hbase.py` runs."""
 
-NEED_A_BUCKET = {"committers.md", "publishing.md"}
+NEED_A_BUCKET = {"committers.md", "publishing.md", "export-snapshot.md"}
 """Pages that are run with a real S3 server."""
 
 
@@ -32,7 +32,9 @@ def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ["guide/committers.md", "guide/publishing.md"])
+@pytest.mark.parametrize(
+    "name", ["guide/committers.md", "guide/publishing.md", "guide/export-snapshot.md"]
+)
 def test_the_code_of_a_page_about_s3_runs_as_printed(
     name: str, s3: S3Server, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from omidpy.testing.faults import FaultyStore, on
 from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx import transaction
 from omidpy.tx.transaction import Transaction
+from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.cells import World as Compacted
 from tests.machines.s3 import publishing_checks as checks
 from tests.machines.s3.crashing import Died
 from tests.machines.s3.looking import Bucket
@@ -485,6 +488,30 @@ def test_flushed_cells_of_the_dead_are_settled_before_their_files_go(world: Worl
     with pytest.raises(TransactionAborted):
         tx.commit()
     assert world.left() == []
+
+
+def test_what_was_replaced_goes_behind_a_compaction(world: World) -> None:
+    """Once no snapshot can read it; a snapshot that somebody holds can."""
+    world.publish(Mortal())
+    before = world.tm.begin(read_only=True)
+    world.publish(Mortal(), b"2", conflict="replace")
+
+    def compact() -> None:
+        low_watermark = world.oracle.raise_low_watermark()
+        Compacted(world.store, low_watermark=low_watermark).compact(
+            replace(ALL_AT_ONCE, should_wait=True)
+        )
+
+    with world.tm.hold(before, for_s=60):
+        compact()
+        assert world.sweep().removed == []
+        assert world.seen(at=before.start_ts) == BOTH
+    world.tm.begin()
+    compact()
+    found = world.sweep()
+    assert (len(found.removed), found.named) == (1, 1)
+    assert world.seen() == (b"2", [1, 100_000])
+    assert len([key for key in world.left() if key.endswith(".parquet")]) == 2
 
 
 def test_other_stores_files_are_not_swept(world: World, s3: S3Server) -> None:

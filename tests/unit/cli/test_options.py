@@ -35,6 +35,7 @@ ASK_AN_ORACLE: Final = {
     "export dlq list",
     "export dlq retry",
     "export dlq drop",
+    "export-snapshot",
     "committers published list",
     "committers published sweep",
 }

@@ -1,0 +1,48 @@
+"""Writes a snapshot of tables by the tasks of one Spark job.
+
+Each task opens the store by its address, reads a region at the snapshot that the driver holds, and
+uploads; its answer goes to the driver, which commits.  A task that Spark runs again writes anew;
+what its lost attempts have uploaded is swept by the job's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from omidpy.committers.snapshots import Portion, Run, Work, write_portion
+from omidpy.committers.values import TaskMessage
+from omidpy.connect import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
+    """Return what runs the tasks of an export in a session.
+
+    Args:
+        spark: The session.
+        store: The address of the store, as executors reach it.
+        tso: That of its oracle.
+    """
+
+    def run(work: Work, progress: Callable[[int, int], None]) -> list[TaskMessage]:
+        def write(portions: Iterable[Portion]) -> Iterator[TaskMessage]:
+            from pyspark import TaskContext  # noqa: PLC0415 - on an executor
+
+            context = TaskContext.get()
+            assert context is not None, "Spark calls this in a task"
+            with connect(store, tso=tso) as tm:
+                for one in portions:
+                    yield write_portion(tm, work, one, attempt=context.attemptNumber())
+
+        work.made.sweep = "always"
+        count = len(work.portions)
+        progress(0, count)
+        messages = spark.sparkContext.parallelize(work.portions, count).mapPartitions(write)
+        found: list[TaskMessage] = messages.collect()
+        progress(count, count)
+        return found
+
+    return run
