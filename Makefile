@@ -15,10 +15,12 @@ PYTEST_ARGS ?=
 # replaced: pytest-xdist would hand its finished files out again, and then wait for ever.
 SHARED_OUT := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 NIGHTLY_TIMEOUT_S := 14400
+SEEDS ?= 100
+FIRST ?= 0
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup lint test nightly demo bench docs clean
+.PHONY: help setup lint test simulate nightly demo bench docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -37,6 +39,9 @@ lint: setup  ## format check, lint and types
 
 test: lint  ## lint, then every test that takes minutes at most, a real HBase among them
 	@$(BIN)/python -m pytest $(SHARED_OUT) $(PYTEST_ARGS)
+
+simulate: setup  ## oracles, clients and faults in one process; SEEDS=n, FIRST=m to begin there
+	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST)
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
 	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" \

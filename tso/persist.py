@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from typing import Final, Protocol
 
 from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, decode_long, encode_long
@@ -94,6 +94,7 @@ class StorePersistence:
         *,
         initial_timestamp: int | None = None,
         omid_ceiling: Callable[[], Timestamp | None] = lambda: None,
+        reader: Executor | None = None,
     ) -> None:
         """Write into `store` while `lease` is held.
 
@@ -102,6 +103,7 @@ class StorePersistence:
             lease: Held when `start` is called.
             initial_timestamp: Where to go on if nobody recorded the last timestamp.
             omid_ceiling: Finds the ceiling that Omid kept elsewhere, if it did.
+            reader: Where one read is done beside another; None makes a thread for it.
         """
         self._store = store
         self._lease = lease
@@ -112,7 +114,7 @@ class StorePersistence:
         self._is_guarded = store.capabilities.guarded_batches
         self._ahead = store if isinstance(store, ChecksBehind) else None
         # Its thread starts when it is first needed, which on a file it never is.
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="tso-reader")
+        self._reader = reader or ThreadPoolExecutor(1, thread_name_prefix="tso-reader")
         self._ceiling: bytes | None = None
         self._ceiling_version = FIXED_VERSION
         self._low_watermark = 0

@@ -28,9 +28,10 @@ import select
 import socket
 import struct
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, Protocol
 
 from omidpy.base.clock import Clock
 from omidpy.base.within import within
@@ -43,6 +44,52 @@ from omidpy.wire.messages import ALL_ROLES, CommitRequest, Feature, PeerCapabili
 
 _READ_BYTES: Final = 16 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+class Poller(Protocol):
+    """Says whether one socket is ready, like `select.poll`."""
+
+    def poll(self, timeout: int, /) -> Sequence[object]:
+        """Wait so many milliseconds at most; return something if the socket is ready."""
+        ...
+
+
+class Network(Protocol):
+    """How a client reaches an oracle: the operating system, or a simulator in its place."""
+
+    def connect(self, address: tuple[str, int], *, timeout_s: float) -> socket.socket:
+        """Return a connected socket, or raise `OSError`."""
+        ...
+
+    def poller(self, sock: socket.socket | TlsSocket, events: int) -> Poller:
+        """Return what waits until a socket is ready for `select.POLLIN` or `select.POLLOUT`."""
+        ...
+
+    def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
+        """Wait for so long, or until a lock is free."""
+        ...
+
+
+class SystemNetwork:
+    """The network of the operating system."""
+
+    def connect(self, address: tuple[str, int], *, timeout_s: float) -> socket.socket:
+        """Connect; see `Network`."""
+        return socket.create_connection(address, timeout=timeout_s)
+
+    def poller(self, sock: socket.socket | TlsSocket, events: int) -> Poller:
+        """Watch a descriptor; see `Network`."""
+        found = select.poll()
+        found.register(sock, events)
+        return found
+
+    def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
+        """Wait; see `Network`."""
+        if until_free.acquire(timeout=seconds):
+            until_free.release()
+
+
+SYSTEM_NETWORK: Final = SystemNetwork()
 
 
 class LinkDown(Exception):
@@ -81,15 +128,14 @@ class Link:
         connection: ClientConnection[_Call],
         *,
         clock: Clock,
+        network: Network = SYSTEM_NETWORK,
     ) -> None:
         """Take over a connected socket that does not block; `open_link` gets a link."""
         self._sock = sock
         self._connection = connection
         self._clock = clock
-        self._readable = select.poll()
-        self._readable.register(sock, select.POLLIN)
-        self._writable = select.poll()
-        self._writable.register(sock, select.POLLOUT)
+        self._readable = network.poller(sock, select.POLLIN)
+        self._writable = network.poller(sock, select.POLLOUT)
         self._send_lock = threading.Lock()
         self._lock = threading.Lock()
         self._followers: dict[_Call, None] = {}
@@ -389,6 +435,7 @@ def open_link(
     client: int | None = None,
     tls: ClientTls | None = None,
     clock: Clock,
+    network: Network = SYSTEM_NETWORK,
 ) -> Link:
     """Connect, shake hands and return the link; the oracle may have refused us all the same.
 
@@ -400,6 +447,7 @@ def open_link(
         client: Who we are; only the same client may commit what it began.
         tls: How to make the connection secure; None leaves it open.
         clock: What time limits are measured by.
+        network: How the oracle is reached.
 
     Raises:
         Refused: if the two ends cannot agree upon TLS.
@@ -409,7 +457,7 @@ def open_link(
     sock: socket.socket | None = None
     link: Link | None = None
     try:
-        sock = socket.create_connection(address, timeout=connect_timeout_s)
+        sock = network.connect(address, timeout_s=connect_timeout_s)
         _check_not_ourselves(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -419,7 +467,7 @@ def open_link(
             sock.setblocking(False)
         else:
             ready = secured(sock, tls, host=address[0], timeout_s=handshake_timeout_s, clock=clock)
-        link = Link(ready, connection, clock=clock)
+        link = Link(ready, connection, clock=clock, network=network)
         link.shake_hands(timeout_s=handshake_timeout_s)
         return link
     except BaseException:

@@ -38,7 +38,7 @@ from omidpy.oracle.base import (
     CommitVerdict,
     InvalidationVerdict,
 )
-from omidpy.oracle.link import Link, LinkDown, open_link
+from omidpy.oracle.link import SYSTEM_NETWORK, Link, LinkDown, Network, open_link
 from omidpy.oracle.tls import ClientTls, Refused
 from omidpy.wire.connection import Answer, Question
 from omidpy.wire.messages import (
@@ -92,6 +92,7 @@ class TcpOracle:
         client: int | None = None,
         tls: ClientTls | None = None,
         clock: Clock | None = None,
+        network: Network = SYSTEM_NETWORK,
     ) -> None:
         """Remember where the oracle is; nothing is opened yet.
 
@@ -111,6 +112,7 @@ class TcpOracle:
                 it began.  None draws one.
             tls: Whom to trust and what to show; None speaks no TLS.
             clock: What time limits are measured by.
+            network: How the oracle is reached.
 
         Raises:
             ConfigError: if the address cannot be read, or is given twice or not at all.
@@ -127,6 +129,7 @@ class TcpOracle:
         self._packed = packed
         self._tls = tls
         self._clock: Clock = SystemClock() if clock is None else clock
+        self._network = network
         self._link: Link | None = None
         self._is_closed = False
         self._where = address or "an address not found yet"
@@ -323,8 +326,7 @@ class TcpOracle:
 
     def _pause(self, seconds: float) -> None:
         """Wait, no longer than until `close`."""
-        if self._still_open.acquire(timeout=seconds):
-            self._still_open.release()
+        self._network.pause(seconds, until_free=self._still_open)
 
     def _ask_in_turn(
         self, question: FenceRequest | InvalidateRequest, number: int, role: Role
@@ -401,6 +403,7 @@ class TcpOracle:
                 client=self._client,
                 tls=self._tls,
                 clock=self._clock,
+                network=self._network,
             )
         except Refused as error:
             raise ConfigError(f"the oracle at {self._where}: {error}") from error

@@ -1,0 +1,104 @@
+"""What goes wrong in a run, and when?  Drawn once, from the seed alone."""
+
+from __future__ import annotations
+
+import random
+from typing import Final, NamedTuple
+
+from tests.machines.simulator.store import STORE, Chances, StoreKind
+from tso.core.settings import Settings
+
+ORACLES: Final = ("oracle-a", "oracle-b")
+CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3")
+
+KINDS: Final = (
+    *("crash", "crash", "pause", "pause", "stop"),
+    *("hang up", "cut", "cut", "slow", "full", "clock"),
+)
+"""What goes wrong, some of it more often."""
+
+BUSY_S: Final = 30.0
+"""How long clients work and things go wrong."""
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong once."""
+
+    at_s: float
+    kind: str
+    target: str
+    other: str = ""
+    seconds: float = 0.0
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        other = f" and {self.other}" if self.other else ""
+        amount = f", {self.amount:g}" if self.amount else ""
+        return f"{self.at_s:6.2f} s  {self.kind} {self.target}{other} {self.seconds:.2f} s{amount}"
+
+
+class Plan(NamedTuple):
+    """One run."""
+
+    store_kind: StoreKind
+    settings: Settings
+    chances: Chances
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        faults = "\n".join(f"  {fault}" for fault in self.faults)
+        return f"a {self.store_kind} store\n{self.settings}\n{self.chances}\n{faults}"
+
+
+def drawn_plan(rng: random.Random) -> Plan:
+    """Draw what goes wrong; in one run of eight nothing does."""
+    store_kind: StoreKind = rng.choice(("cluster", "cluster", "file", "shared"))
+    is_calm = rng.random() < 1 / 8
+    faults = [] if is_calm else [_fault(rng) for _ in range(rng.randint(2, 9))]
+    return Plan(
+        store_kind,
+        Settings(
+            timestamps=rng.choice(("world", "world", "incremental")),
+            conflict_map_size=rng.choice((8, 64, 4096)),
+            max_transaction_age_ms=rng.choice((5_000, 20_000, 900_000)),
+            decision_memory=rng.choice((4, 4096)),
+            begin_memory=rng.choice((64, 4096)),
+            hash_seed=rng.getrandbits(62),
+        ),
+        Chances() if is_calm or rng.random() < 0.3 else _chances(rng),
+        tuple(sorted(faults)),
+    )
+
+
+def _chances(rng: random.Random) -> Chances:
+    torn = rng.choice((0.0, 0.1))
+    lost, unheard, late, twice = (rng.choice((0.0, 0.002, 0.01)) for _ in range(4))
+    return Chances(lost, unheard, late, twice, torn)
+
+
+def _fault(rng: random.Random) -> Fault:
+    at_s = rng.uniform(0, BUSY_S)
+    oracle, client = rng.choice(ORACLES), rng.choice(CLIENTS)
+    kind = rng.choice(KINDS)
+    match kind:
+        case "crash":
+            target = oracle if rng.random() < 0.6 else client
+            return Fault(at_s, kind, target, seconds=rng.uniform(0.1, 15))
+        case "pause":
+            target = oracle if rng.random() < 0.8 else client
+            return Fault(at_s, kind, target, seconds=rng.choice((0.5, 3, 9, 11, 20)))
+        case "stop" | "hang up":
+            return Fault(at_s, kind, oracle, seconds=rng.uniform(0.1, 5))
+        case "cut":
+            ends = rng.choice(((oracle, STORE), (client, STORE), (client, oracle)))
+            target, other = ends if rng.random() < 0.5 else ends[::-1]
+            both = float(rng.random() < 0.5)
+            return Fault(at_s, kind, target, other, seconds=rng.uniform(0.5, 15), amount=both)
+        case "slow":
+            times = rng.choice((10, 100))
+            return Fault(at_s, kind, "everything", seconds=rng.uniform(1, 10), amount=times)
+        case "full":
+            return Fault(at_s, kind, STORE, seconds=rng.uniform(0.1, 8))
+        case _:
+            ahead_ms = rng.choice((1, 500, 9_000, 12_000, 3_600_000)) * rng.choice((1, -1))
+            return Fault(at_s, kind, rng.choice((oracle, client)), amount=ahead_ms)

@@ -1,0 +1,376 @@
+"""One run: two oracles, four clients, a store, everything that goes wrong, and the judgement.
+
+Clients do the workloads of `omidpy.testing` by the real manager, transactions and oracle client.
+When all is over and mended, a last client settles what nobody knows, and reads everything; then the
+history is judged by the checkers, and by the watch on the wire and the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from omidpy.base.cells import is_shadow_qualifier
+from omidpy.commit.outcome import OutcomeFinder
+from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
+from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.leadership import lease_address
+from omidpy.manager import TransactionManager
+from omidpy.model import Aborted, CellId, Committed, TableId, Timestamp, base
+from omidpy.oracle.base import CommitVerdict
+from omidpy.oracle.tcp import TcpOracle
+from omidpy.reading.resolution import TableCell
+from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
+from omidpy.testing.history import Event, Recorded, Recorder, Told, transactions
+from omidpy.testing.workloads import standard_workloads
+from tests.machines.simulator.instance import Instance, Surroundings
+from tests.machines.simulator.network import Network, Weather
+from tests.machines.simulator.plan import BUSY_S, CLIENTS, ORACLES, Fault, Plan, drawn_plan
+from tests.machines.simulator.store import Chances, SharedStore
+from tests.machines.simulator.watch import Watch
+from tests.machines.simulator.world import Process, Program, SimClock, World
+from tso.core.machine import Machine
+from tso.lease import Lease
+from tso.persist import StorePersistence
+
+PATIENCE_S: Final = 120.0
+"""In so much virtual time everything must work again after the last fault."""
+
+TABLES: Final = "v"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the world is made of: the product, or a broken variant of a part."""
+
+    machine: Callable[..., Machine[Any]] = Machine
+    persistence: Callable[..., StorePersistence] = StorePersistence
+    lease: Callable[..., Lease] = Lease
+    oracle: Callable[..., TcpOracle] = TcpOracle
+    manager: Callable[..., TransactionManager] = TransactionManager
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a seed."""
+
+    seed: int
+    plan: Plan
+    digest: str
+    findings: tuple[str, ...]
+    counts: Counter[str]
+    simulated_s: float
+    last_events: tuple[str, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Say what is needed to look into it."""
+        return "\n".join(
+            (
+                f"seed {self.seed}, {self.simulated_s:.1f} s, hash {self.digest[:16]}",
+                str(self.plan),
+                *(f"FOUND {one}" for one in self.findings),
+                "the last events:",
+                *(f"  {one}" for one in self.last_events),
+                f"again: make simulate SEEDS=1 FIRST={self.seed}",
+            )
+        )
+
+
+PRODUCT: Final = Parts()
+
+
+def simulate(seed: int, parts: Parts = PRODUCT) -> Report:
+    """Run one seed."""
+    state, level = random.getstate(), logging.root.manager.disable
+    random.seed(seed)  # some pauses of the product are drawn from it
+    logging.disable(logging.CRITICAL)
+    simulation = Simulation(seed, parts)
+    try:
+        simulation.run()
+    finally:
+        simulation.world.end()
+        logging.disable(level)
+        random.setstate(state)
+    return simulation.report()
+
+
+class Simulation:
+    """One world, from its first event to its judgement."""
+
+    def __init__(self, seed: int, parts: Parts) -> None:
+        self.world = World(seed)
+        self._seed = seed
+        self._parts = parts
+        self._plan = drawn_plan(self.world.rng)
+        self._watch = Watch(self.world)
+        self._weather = Weather(self.world)
+        self._network = Network(self.world, self._weather)
+        self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
+        self._around = Surroundings(
+            self.world, self._network, self._store, self._plan.settings, parts
+        )
+        self._clocks = {
+            name: SimClock(self.world, name, ahead_ms=self.world.rng.randint(-50, 50))
+            for name in (*ORACLES, *CLIENTS, "judge")
+        }
+        self._instances: dict[str, Instance] = {}
+        self._workers: dict[str, Process] = {}
+        self._programs: dict[str, Program] = {}
+        self._workloads: Sequence[Workload] = standard_workloads(TABLES)
+        self._events: list[Event] = []
+        self._ticks = count(1)
+        self._numbers = count()
+        self._is_over = False
+
+    # -- a run -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Let it all happen."""
+        try:
+            for name in ORACLES:
+                self._start_oracle(name)
+            self._let(self._answers, "no oracle answers at the start")
+            self._do_alone(self._prepare)
+            self._store.chances = self._plan.chances
+            began_s = self.world.now_s
+            for name in CLIENTS:
+                self._start_client(name, began_s + BUSY_S)
+            for fault in self._plan.faults:
+                self.world.at(fault.at_s, None, partial(self._strike, fault))
+            self.world.run(lambda: False, until_s=began_s + BUSY_S)
+            self._mend()
+            self._let(self._are_clients_done, "a client never ends")
+            self._let(self._answers, "no oracle answers in the end")
+            self._do_alone(self._judge)
+            history = transactions(self._events)
+            self._watch.check_end(self._store.memory, history)
+            for anomaly in check(self._workloads, history):
+                self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
+            self._count(history)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+            self._watch.found(f"error: {type(error).__name__}: {error}")
+
+    def report(self) -> Report:
+        """Return what came of it."""
+        return Report(
+            self._seed,
+            self._plan,
+            self.world.digest,
+            tuple(self._watch.findings),
+            self.world.counts,
+            self.world.now_s,
+            tuple(self.world.last_events),
+        )
+
+    def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
+        if not self.world.run(is_over, until_s=self.world.now_s + PATIENCE_S):
+            raise AssertionError(complaint)
+
+    def _answers(self) -> bool:
+        return any(one.is_answering for one in self._instances.values())
+
+    def _are_clients_done(self) -> bool:
+        return all(program.is_over for program in self._programs.values())
+
+    def _do_alone(self, act: Callable[[Client], None]) -> None:
+        process = self.world.process("judge", self._clocks["judge"])
+        program = process.start(lambda: act(self._client(process, random.Random(self._seed))))
+        self._let(lambda: program.is_over, "the judge never ends")
+
+    def _prepare(self, client: Client) -> None:
+        for workload in self._workloads:
+            run(workload.prepare(client))
+
+    def _count(self, history: Sequence[Recorded]) -> None:
+        for one in history:
+            self.world.counts[f"transactions {one.told}"] += 1
+            self.world.hash(f"{one}")
+
+    # -- oracles and clients ---------------------------------------------------------------------
+
+    def _start_oracle(self, name: str, after_s: float = 0.0) -> None:
+        def start() -> None:
+            if not self._is_over:
+                process = self.world.process(name, self._clocks[name])
+                instance = f"{name}#{next(self._numbers)}"
+                self._instances[name] = Instance(
+                    self._around, process, instance, lambda: self._start_oracle(name, 1.0)
+                )
+
+        self.world.at(after_s, None, start)
+
+    def _start_client(self, name: str, until_s: float) -> None:
+        process = self.world.process(name, self._clocks[name])
+        dice = random.Random(self.world.rng.getrandbits(64))
+        self._workers[name] = process
+        self._programs[name] = process.start(lambda: self._work(process, dice, until_s))
+
+    def _client(self, process: Process, dice: random.Random) -> Client:
+        store, clock = self._store.of(process), process.clock
+        program = self.world.running
+        assert program is not None, "a program makes a client"
+        oracle = self._parts.oracle(
+            resolve=lambda: lease_address(store),
+            store_id=store.store_id,
+            client=dice.getrandbits(61) + 1,
+            clock=clock,
+            network=self._network.of(process),
+        )
+        manager = self._parts.manager(
+            store,
+            Repeating(oracle, dice),
+            post_commit=dice.choice(("sync", "none")),
+            clock=clock,
+        )
+        session = manager.session
+        session.outcomes = OutcomeFinder(
+            store, CommitTable(store), manager.oracle, clock, pause=program.sleep
+        )
+        number = next(self._numbers)
+        recorder = Recorder(str(number), self._events.append, now_ns=lambda: next(self._ticks))
+        return Client(manager, recorder, dice, number=number)
+
+    def _work(self, process: Process, dice: random.Random, until_s: float) -> None:
+        program = self.world.running
+        assert program is not None, "a program works"
+        client = self._client(process, dice)
+        while self.world.now_s < until_s:
+            workload = dice.choice(self._workloads)
+            if dice.random() < 0.03:
+                self._fence(client, workload)
+            for _ in workload.transaction(client):
+                is_long = dice.random() < 0.01
+                program.sleep(dice.uniform(1, 12) if is_long else dice.expovariate(100))
+            program.sleep(dice.expovariate(1 / 0.5))
+
+    def _fence(self, client: Client, workload: Workload) -> None:
+        try:
+            client.tm.fence(workload.table)
+        except (OracleUnavailable, StorageUnavailable):
+            return
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _strike(self, fault: Fault) -> None:
+        self.world.note(str(fault))
+        self.world.counts[f"fault {fault.kind}"] += 1
+        match fault.kind:
+            case "crash" if fault.target in ORACLES:
+                self._instances[fault.target].crash()
+            case "crash":
+                self._workers[fault.target].crash()
+                self.world.at(
+                    fault.seconds,
+                    None,
+                    lambda: self._start_client(fault.target, self.world.now_s + BUSY_S / 3),
+                )
+            case "pause":
+                self._process(fault.target).paused_until_s = self.world.now_s + fault.seconds
+            case "stop":
+                self._instances[fault.target].stop()
+            case "hang up":
+                self._instances[fault.target].hang_up()
+            case "cut":
+                self._weather.cut(fault.target, fault.other, fault.seconds)
+                if fault.amount:
+                    self._weather.cut(fault.other, fault.target, fault.seconds)
+            case "slow":
+                self._weather.slowness = fault.amount
+                self.world.at(fault.seconds, None, self._end_slowness)
+            case "full":
+                self._store.is_full = True
+                self.world.at(fault.seconds, None, self._empty_disk)
+            case _:
+                self._clocks[fault.target].ahead_ms += round(fault.amount)
+
+    def _process(self, name: str) -> Process:
+        return self._instances[name].process if name in ORACLES else self._workers[name]
+
+    def _end_slowness(self) -> None:
+        self._weather.slowness = 1.0
+
+    def _empty_disk(self) -> None:
+        self._store.is_full = False
+
+    def _mend(self) -> None:
+        self._store.chances = Chances()
+        self._weather.clear()
+        self._empty_disk()
+
+    # -- the judgement ---------------------------------------------------------------------------
+
+    def _judge(self, client: Client) -> None:
+        history = transactions(self._events)
+        for one in history:
+            if (
+                one.told is Told.UNKNOWN
+                and not one.is_historical
+                and (witness := self._witness(one.start_ts)) is not None
+            ):
+                self._settle(client, one, witness)
+        take_last_looks(client, self._workloads, history)
+
+    def _settle(self, client: Client, one: Recorded, witness: TableCell) -> None:
+        outcome = client.tm.session.outcomes.settle(Timestamp(one.start_ts), witness)
+        self.world.counts["unknown outcomes settled"] += 1
+        match outcome:
+            case Committed():
+                self._watch.settled[one.start_ts] = {outcome.commit_ts or 0}
+            case Aborted():
+                self._watch.settled[one.start_ts] = set()
+            case _:
+                self._watch.found(f"unknown: {one.name} stays {outcome}")
+
+    def _witness(self, start_ts: int) -> TableCell | None:
+        memory = self._store.memory
+        for workload in self._workloads:
+            for page in memory.scan(workload.table):
+                for cell in (cell for row in page for cell in row):
+                    if base(cell.version) == start_ts and not is_shadow_qualifier(cell.qualifier):
+                        return workload.table, cell
+        return None
+
+
+class Repeating:
+    """The oracle as a client sees it that asks again: for the same commit, now and then."""
+
+    def __init__(self, oracle: TcpOracle, dice: random.Random) -> None:
+        self._oracle = oracle
+        self._dice = dice
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything else on."""
+        return getattr(self._oracle, name)
+
+    def commit(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        *,
+        is_retry: bool = False,
+    ) -> CommitVerdict:
+        """Ask, and sometimes ask once more: after no answer, as Java does, or after one."""
+        try:
+            verdict = self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry)
+        except OracleUnavailable as error:
+            if self._dice.random() < 0.5:
+                raise
+            try:
+                return self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=True)
+            except OmidError:
+                # It may have been heard the first time, whatever became of the second.
+                raise error from None
+        if self._dice.random() < 0.1:
+            try:
+                is_retry = self._dice.random() < 0.5
+                self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry)
+            except OmidError:
+                return verdict
+        return verdict

@@ -1,0 +1,326 @@
+"""A store that every process reaches by its own way: slow, cut off, full, torn, or late.
+
+Beneath is one `MemoryStore`, whose calls are atomic.  In between, a call takes time on the way
+there and back, so that others come in between; it may get lost before or after it was carried out,
+or be carried out after its caller was told that it failed, or twice.  What may be torn (a batch of
+rows, where the store has no guarded batches) sometimes is: some rows are changed, and the call
+fails.
+
+Three kinds of stores: a *cluster* has neither guarded batches nor locks, as HBase; a *file* has
+both, as SQLite; a *shared* one has guarded batches alone.
+
+HBase's delete markers hide a put of the same version that comes late; so does this store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from omidpy.errors import OmidError, StorageUnavailable
+from omidpy.model import Column
+from omidpy.storage.base import (
+    Capabilities,
+    Condition,
+    GuardedMutation,
+    ProcessLock,
+    Row,
+    RowMutation,
+)
+from omidpy.storage.memory import MemoryStore
+from tests.machines.simulator.network import Weather
+from tests.machines.simulator.watch import Watch
+from tests.machines.simulator.world import Process, World
+
+T = TypeVar("T")
+StoreKind: TypeAlias = Literal["cluster", "file", "shared"]
+
+STORE: Final = "store"
+"""Its name in partitions."""
+
+CAPABILITIES: Final[Mapping[StoreKind, Capabilities]] = {
+    "cluster": Capabilities(guarded_batches=False, process_locks=False, remote=True),
+    "file": Capabilities(),
+    "shared": Capabilities(process_locks=False, remote=True),
+}
+
+PATIENCE_S: Final = 2.0
+"""After which a caller who hears nothing is told that the store is unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """How likely it is that a call goes wrong."""
+
+    lost: float = 0.0
+    """Not carried out."""
+    unheard: float = 0.0
+    """Carried out, and the answer is lost."""
+    late: float = 0.0
+    """Carried out after the caller was told that it failed."""
+    twice: float = 0.0
+    """Carried out again after a while."""
+    torn: float = 0.0
+    """Carried out in part."""
+
+
+class SharedStore:
+    """What all processes share."""
+
+    def __init__(self, world: World, weather: Weather, watch: Watch, kind: StoreKind) -> None:
+        self.world = world
+        self.weather = weather
+        self.watch = watch
+        self.kind: StoreKind = kind
+        self.memory = MemoryStore()
+        self.chances = Chances()
+        self.is_full = False
+        self.holders: dict[str, Process] = {}
+        """Who holds which lock."""
+        self._deleted: set[tuple[object, ...]] = set()
+
+    def of(self, process: Process) -> Any:
+        """Return the store as one process sees it."""
+        return (AheadStore if self.kind == "cluster" else SimStore)(self, process)
+
+    def write(
+        self, batch: Mapping[str, Sequence[RowMutation]], *, is_repeated: bool = False
+    ) -> None:
+        """Change rows, and let the watch look at what came of it."""
+        if is_repeated:
+            batch = {
+                table: [self._left(table, one) for one in rows] for table, rows in batch.items()
+            }
+        for table, rows in batch.items():
+            self._deleted.update((table, one.row, *gone) for one in rows for gone in one.deletes)
+        self.memory.write(batch)
+        self._look(batch)
+
+    def write_guarded(
+        self, mutations: Sequence[GuardedMutation], guard: Condition | None
+    ) -> list[bool] | None:
+        """Change rows on conditions; the same."""
+        applied = self.memory.write_guarded(mutations, guard=guard)
+        if applied is not None:
+            for (table, mutation, _), was_applied in zip(mutations, applied, strict=True):
+                if was_applied:
+                    self._look({table: [mutation]})
+        return applied
+
+    def _left(self, table: str, mutation: RowMutation) -> RowMutation:
+        puts = [
+            put for put in mutation.puts if (table, mutation.row, *put[:3]) not in self._deleted
+        ]
+        return mutation._replace(puts=puts)
+
+    def _look(self, batch: Mapping[str, Sequence[RowMutation]]) -> None:
+        for table, mutations in batch.items():
+            self.watch.written(self.memory, table, [mutation.row for mutation in mutations])
+
+
+class SimStore:
+    """The store as one process sees it."""
+
+    def __init__(self, shared: SharedStore, process: Process) -> None:
+        self._shared = shared
+        self._process = process
+        self.url = "simulated:"
+        self.store_id = "simulated"
+        self.capabilities = CAPABILITIES[shared.kind]
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        name: str,
+        work: Callable[[], T],
+        *,
+        is_write: bool = False,
+        torn: Callable[[], object] | None = None,
+        again: Callable[[], object] | None = None,
+    ) -> T:
+        """Carry out a call as the weather permits."""
+        shared, process = self._shared, self._process
+        world, weather, chances = shared.world, shared.weather, shared.chances
+        program = world.running
+        assert program is not None, "a program calls the store"
+        dice = world.rng
+        world.note(f"{process.name} {name}")
+        world.counts["store calls"] += 1
+        if weather.held_up_s(process.name, STORE):
+            program.sleep(PATIENCE_S)
+            raise self._gone("a partition")
+        if dice.random() < chances.lost:
+            world.counts["calls lost"] += 1
+            program.sleep(PATIENCE_S)
+            raise self._gone("a call was lost")
+        if is_write and dice.random() < chances.late:
+            world.counts["calls late"] += 1
+            world.at(PATIENCE_S + dice.uniform(0, 20), None, lambda: _quietly(again or work))
+            program.sleep(PATIENCE_S)
+            raise self._gone("a call is late")
+        if torn is not None and dice.random() < chances.torn:
+            world.counts["writes torn"] += 1
+            work = self._torn(torn)
+        outcome: list[T | Exception] = []
+
+        def arrive() -> None:
+            if is_write and shared.is_full:
+                world.counts["writes refused"] += 1
+                outcome.append(self._gone("the disk is full"))
+                return
+            try:
+                outcome.append(work())
+            except Exception as error:  # noqa: BLE001 - it is the caller's
+                outcome.append(error)
+
+        # On its way it is no part of the process any more, which may die meanwhile.
+        there_s = weather.delay_s(dice)
+        world.at(there_s, None, arrive)
+        program.sleep(there_s + weather.delay_s(dice))
+        if again is not None and dice.random() < chances.twice:
+            world.counts["writes twice"] += 1
+            world.at(dice.uniform(0, 5), None, lambda: _quietly(again))
+        if weather.held_up_s(STORE, process.name) or dice.random() < chances.unheard:
+            world.counts["answers lost"] += 1
+            program.sleep(PATIENCE_S)
+            raise self._gone("an answer was lost")
+        (result,) = outcome
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _torn(self, work: Callable[[], object]) -> Callable[[], Any]:
+        def fail() -> None:
+            work()
+            raise self._gone("a write was torn")
+
+        return fail
+
+    def _gone(self, why: str) -> StorageUnavailable:
+        return StorageUnavailable(f"{why}, for {self._process.name}")
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass a call on that changes no cells."""
+        method = getattr(self._shared.memory, name)
+        is_write = name in ("create_table", "drop_table") or name.startswith("set_")
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(name, lambda: method(*args, **kwargs), is_write=is_write)
+
+        return call
+
+    def scan(self, *args: Any, **kwargs: Any) -> Iterator[list[Row]]:
+        """Yield pages, each by a call of its own."""
+        pages = self._shared.memory.scan(*args, **kwargs)
+        while (page := self._call("scan", lambda: next(pages, None))) is not None:
+            yield page
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Change rows; see `Store`."""
+        shared = self._shared
+        rows = [(table, one) for table, mutations in batch.items() for one in mutations]
+        dice = shared.world.rng
+        part: dict[str, list[RowMutation]] = {}
+        is_tearable = len(rows) > 1 and not self.capabilities.guarded_batches
+        if is_tearable:
+            for table, one in dice.sample(rows, dice.randrange(len(rows))):
+                part.setdefault(table, []).append(one)
+        self._call(
+            f"write {' '.join(sorted(batch))}",
+            lambda: shared.write(batch),
+            is_write=True,
+            torn=(lambda: shared.write(part)) if is_tearable else None,
+            again=partial(shared.write, batch, is_repeated=True)
+            if self.capabilities.remote
+            else None,
+        )
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """Change a row on a condition; see `Store`."""
+        change = GuardedMutation(table, mutation, Condition(table, row, column, expected))
+        return self._call(
+            f"check_and_mutate {table}",
+            lambda: self._shared.write_guarded([change], None) == [True],
+            is_write=True,
+        )
+
+    def write_guarded(
+        self,
+        mutations: Sequence[GuardedMutation],
+        *,
+        guard: Condition | None = None,
+        durable: bool = False,
+    ) -> list[bool] | None:
+        """Change rows at once; see `Store`."""
+        assert self.capabilities.guarded_batches, "nobody uses what is not there"
+        return self._call(
+            "write_guarded",
+            lambda: self._shared.write_guarded(mutations, guard),
+            is_write=True,
+        )
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def lock(self, name: str, *, purpose: str) -> ProcessLock:
+        """Take a lock that the operating system gives back when the process ends."""
+        holders = self._shared.holders
+        holder = holders.get(name)
+        if holder is not None and not holder.is_dead:
+            raise StorageUnavailable(f"the lock {name!r} is held by {holder.name} for {purpose}")
+        holders[name] = self._process
+        return _Lock(holders, name, self._process)
+
+    def close(self) -> None:
+        """Leave the others to it."""
+
+
+class AheadStore(SimStore):
+    """A store that may be asked the next thing before it has answered."""
+
+    def write_then_check(
+        self, changes: Sequence[GuardedMutation], check: Condition
+    ) -> tuple[list[bool], bool]:
+        """Change rows one after another, then look; see `ChecksBehind`."""
+        applied = []
+        for table, mutation, condition in changes:
+            assert condition is not None, "each has one"
+            column, expected = condition.column, condition.expected
+            applied.append(self.check_and_mutate(table, mutation.row, column, expected, mutation))
+        found = self.get(check.table, (check.row,), columns=(check.column,), max_versions=1)[0]
+        return applied, (found[0].value if found else None) == check.expected
+
+
+class _Lock:
+    def __init__(self, holders: dict[str, Process], name: str, process: Process) -> None:
+        self._holders = holders
+        self._name = name
+        self._process = process
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        if self._holders.get(self._name) is self._process:
+            del self._holders[self._name]
+
+
+def _quietly(work: Callable[[], object]) -> None:
+    """Carry out what nobody hears the answer of; what it changed may be gone by now."""
+    try:
+        work()
+    except OmidError:
+        return

@@ -1,0 +1,239 @@
+"""What became durable, and what did oracles say on the wire?  Checks both against each other.
+
+It sees every write at the moment at which it happens and every answer at the moment at which it is
+sent, whichever instance sends it, so that it finds what no client may notice in time.  The names of
+what it finds are those of the invariants:
+
+    I1  every timestamp is issued once, and is above whatever was sent before it was asked for
+    I2  a commit entry is durable when the answer leaves, and before any later timestamp does
+    I4  a commit was durable before its own instance's low watermark passed its start_ts
+    I8  a transaction is committed once, at one timestamp, and nobody is told otherwise
+    I9  nobody who was told "aborted" is found committed
+    fence           no transaction that began before a fence commits after it was told
+    lost update     of two transactions that overlap, one alone commits a cell that both wrote
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from omidpy.base.cells import decode_long, is_shadow_qualifier, start_ts_of_commit_row
+from omidpy.base.commit_facts import CommitEntry
+from omidpy.base.tables import CONTROL_TABLE
+from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK_FACT, CommitTable
+from omidpy.facts.control import ControlTable
+from omidpy.model import Timestamp, base
+from omidpy.storage.memory import MemoryStore
+from omidpy.testing.history import Recorded, Told
+from omidpy.wire.frames import FrameReader, decode_request, decode_response
+from omidpy.wire.messages import (
+    CommitRequest,
+    CommitResponse,
+    FenceResponse,
+    InvalidateResponse,
+    InvalidateVerdict,
+    TimestampRequest,
+    TimestampResponse,
+)
+from tests.machines.simulator.world import World
+
+MAX_FRAME_BYTES: Final = 1024 * 1024
+MAX_FINDINGS: Final = 20
+
+
+class Watch:
+    """Everything that is known of one store, over all instances of its oracle."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.findings: list[str] = []
+        self.newest_ts = 0
+        """The highest timestamp that was sent."""
+        self.settled: dict[int, set[int]] = {}
+        """Where transactions are committed of which nobody knew before the end; empty: nowhere."""
+        self._durable: dict[int, int] = {}
+        """commit_ts by start_ts, from when the entry was first durable."""
+        self._late: set[int] = set()
+        """Transactions whose entry came after the low watermark had passed them."""
+        self._low_watermark = 0
+        self._begun: dict[int, str] = {}
+        self._owners: dict[int, int] = {}
+        """start_ts by commit_ts."""
+        self._told: dict[int, int | None] = {}
+        """What was said of a commit; None is an abort."""
+        self._asked: dict[int, CommitRequest] = {}
+        self._fences: dict[int, int] = {}
+
+    def found(self, what: str) -> None:
+        """Note a violation."""
+        self.world.note(f"FOUND {what}")
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(what)
+
+    # -- what becomes durable --------------------------------------------------------------------
+
+    def written(self, store: MemoryStore, table: str, rows: Sequence[bytes]) -> None:
+        """Look at rows that have just changed."""
+        if table == CONTROL_TABLE and LOW_WATERMARK_FACT in rows:
+            self._low_watermark = max(
+                self._low_watermark, ControlTable(store).read_number(LOW_WATERMARK_FACT) or 0
+            )
+        if table == COMMIT_TABLE:
+            changed = [start_ts_of_commit_row(row) for row in rows]
+            for start_ts, entry in entries(store, [one for one in changed if one]).items():
+                if isinstance(entry, int):
+                    self._committed(start_ts, entry)
+
+    def _committed(self, start_ts: int, commit_ts: int) -> None:
+        if start_ts not in self._durable and start_ts <= self._low_watermark:
+            self._late.add(start_ts)
+        if (before := self._durable.setdefault(start_ts, commit_ts)) != commit_ts:
+            self.found(f"I8: {start_ts} committed at {before} and at {commit_ts}")
+
+    # -- what is asked and answered --------------------------------------------------------------
+
+    def asked(self, request: CommitRequest) -> None:
+        """Keep what a transaction wrote."""
+        self._asked[request.start_ts] = request
+
+    def begun(self, instance: str, start_ts: int, *, newest_before: int) -> None:
+        """Look at a start timestamp as it leaves."""
+        if start_ts in self._begun or start_ts in self._owners:
+            self.found(f"I1: {start_ts} was issued twice, now by {instance}")
+        if start_ts <= newest_before:
+            self.found(f"I1: {instance} issued {start_ts}, and {newest_before} was sent before")
+        self._begun[start_ts] = instance
+        self.newest_ts = max(self.newest_ts, start_ts)
+
+    def fenced(self, table_id: int, fence_ts: int) -> None:
+        """Look at a fence as it leaves."""
+        self._fences[table_id] = max(self._fences.get(table_id, 0), fence_ts)
+        self.newest_ts = max(self.newest_ts, fence_ts)
+
+    def told(
+        self, instance: str, start_ts: int, commit_ts: int | None, *, is_verdict: bool
+    ) -> None:
+        """Look at what is said of a commit; a verdict is the answer to a request for it."""
+        before = self._told.setdefault(start_ts, commit_ts)
+        if before != commit_ts:
+            self.found(f"I8: of {start_ts} was said {before}, and then {commit_ts}")
+        if commit_ts is None:
+            return
+        self.newest_ts = max(self.newest_ts, commit_ts)
+        if self._durable.get(start_ts) != commit_ts:
+            self.found(f"I2: {start_ts} is told {commit_ts}, which is not durable")
+        if self._owners.setdefault(commit_ts, start_ts) != start_ts:
+            self.found(f"I1: {commit_ts} is the commit of two transactions")
+        if not is_verdict:
+            return
+        # What an instance finds that its predecessor wrote late, it may tell.
+        if start_ts in self._late and self._begun.get(start_ts) == instance:
+            self.found(f"I4: the entry of {start_ts} came after the low watermark had passed it")
+        for table_id in self._asked[start_ts].table_ids if start_ts in self._asked else ():
+            if start_ts < self._fences.get(table_id, 0) < commit_ts:
+                self.found(f"fence: {start_ts} committed past the one of its table")
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def check_end(self, store: MemoryStore, history: Sequence[Recorded]) -> None:
+        """Hold what clients were told against what the tables say in the end."""
+        final = _committed_in(store, [one.start_ts for one in history])
+        # One that looked back has the start_ts of another, and wrote nothing.
+        for one in (one for one in history if not one.is_historical):
+            at = final.get(one.start_ts, set())
+            if len(at) > 1:
+                self.found(f"I8: the cells of {one.name} are committed at {sorted(at)}")
+            if one.told is Told.ABORTED and at:
+                self.found(f"I9: {one.name}, told {one.reason!r}, is committed at {sorted(at)}")
+            if (outcome := self.settled.get(one.start_ts)) is not None and at != outcome:
+                self.found(f"I8: {one.name}, found out {outcome}, is committed at {sorted(at)}")
+            told = {one.commit_ts} if one.told is Told.COMMITTED and one.commit_ts else at
+            if at != told:
+                self.found(f"I8: {one.name}, told {one.commit_ts}, is committed at {sorted(at)}")
+        self._check_updates(store)
+
+    def _check_updates(self, store: MemoryStore) -> None:
+        forbidden = {
+            start_ts
+            for start_ts, entry in entries(store, list(self._durable)).items()
+            if entry is not None and not isinstance(entry, int)
+        }
+        writers: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for start_ts, commit_ts in self._durable.items():
+            if start_ts in self._asked and start_ts not in forbidden:
+                for cell_id in self._asked[start_ts].cell_ids:
+                    writers[cell_id].append((commit_ts, start_ts))
+        for commits in writers.values():
+            commits.sort()
+            for (earlier, _), (_, start_ts) in pairwise(commits):
+                if start_ts < earlier:
+                    self.found(f"lost update: {start_ts} overwrites a commit at {earlier}")
+
+
+class Wiretap:
+    """Reads both directions of one connection."""
+
+    def __init__(self, watch: Watch, instance: str) -> None:
+        self._watch = watch
+        self._instance = instance
+        self._requests = FrameReader(max_frame_bytes=MAX_FRAME_BYTES)
+        self._responses = FrameReader(max_frame_bytes=MAX_FRAME_BYTES)
+        self._newest_at_begin: deque[int] = deque()
+
+    def asked(self, data: bytes) -> None:
+        """Read what reaches the oracle."""
+        for payload in self._requests.feed(data):
+            request = decode_request(payload)
+            if isinstance(request, CommitRequest):
+                self._watch.asked(request)
+            elif isinstance(request, TimestampRequest):
+                self._newest_at_begin.append(self._watch.newest_ts)
+
+    def answered(self, data: bytes) -> None:
+        """Read what the oracle sends."""
+        watch = self._watch
+        for payload in self._responses.feed(data):
+            response = decode_response(payload)
+            match response:
+                case TimestampResponse():
+                    newest_before = self._newest_at_begin.popleft()
+                    watch.begun(self._instance, response.start_ts, newest_before=newest_before)
+                case CommitResponse():
+                    watch.told(
+                        self._instance, response.start_ts, response.commit_ts, is_verdict=True
+                    )
+                case FenceResponse():
+                    watch.fenced(response.table_id, response.fence_ts)
+                case InvalidateResponse():
+                    if response.verdict is not InvalidateVerdict.UNKNOWN:
+                        watch.told(
+                            self._instance, response.start_ts, response.commit_ts, is_verdict=False
+                        )
+                case _:
+                    continue
+            watch.world.counts["answers"] += 1
+            watch.world.note(f"{self._instance} says {response}")
+
+
+def entries(store: MemoryStore, starts: Sequence[int]) -> dict[Timestamp, CommitEntry]:
+    """Return commit entries as they are."""
+    return dict(CommitTable(store).read([Timestamp(one) for one in starts])) if starts else {}
+
+
+def _committed_in(store: MemoryStore, starts: Sequence[int]) -> dict[int, set[int]]:
+    """Return where the tables say that transactions committed, by entry or by shadow cells."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for schema in store.tables():
+        if schema.name.startswith("v_"):
+            for page in store.scan(schema.name):
+                for cell in (cell for row in page for cell in row):
+                    if is_shadow_qualifier(cell.qualifier):
+                        commit_ts = decode_long(cell.value, what="a shadow cell")
+                        found[base(cell.version)].add(commit_ts)
+    for start_ts, entry in entries(store, starts).items():
+        if isinstance(entry, int) and start_ts not in found:
+            found[start_ts].add(entry)
+    return found

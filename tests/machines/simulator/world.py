@@ -1,0 +1,226 @@
+"""What happens next?  Virtual time, one source of chance, and programs that take strict turns.
+
+Everything that happens is an event in one queue: its moment, the process that it concerns, and
+what to do.  A process that is paused gets its events late, and one that is dead gets none.  Code
+that blocks runs as a `Program`: a thread that goes on when its event comes, and hands the turn back
+where it would wait.  One thread runs at any time, and time stands still while it does, so that a
+run depends on nothing but its seed.
+
+Lacks any idea of what the processes do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+DEADLINE_S: Final = 60.0
+"""Real seconds after which a program that does not hand its turn back is stuck."""
+
+LAST_EVENTS: Final = 60
+
+
+class Crashed(BaseException):
+    """The process of a program died at this very line."""
+
+
+class SimClock:
+    """The clocks of one host: both go with virtual time, and the date may be set."""
+
+    def __init__(self, world: World, name: str, *, ahead_ms: int) -> None:
+        self._world = world
+        self.boot = name
+        self.ahead_ms = ahead_ms
+        """How far the date is ahead."""
+
+    def wall_ms(self) -> int:
+        """Return the date in milliseconds."""
+        return 1_700_000_000_000 + round(self._world.now_s * 1000) + self.ahead_ms
+
+    def monotonic_s(self) -> float:
+        """Return the seconds since the simulation began, and some."""
+        return 1000.0 + self._world.now_s
+
+
+class Process:
+    """What crashes and is paused as a whole."""
+
+    def __init__(self, world: World, name: str, clock: SimClock) -> None:
+        self.name = name
+        self.clock = clock
+        self.is_dead = False
+        self.paused_until_s = 0.0
+        self.at_its_end: list[Callable[[], None]] = []
+        """What the operating system does for a process that is gone."""
+        self._world = world
+        self._programs: list[Program] = []
+
+    def start(self, function: Callable[[], object]) -> Program:
+        """Run a function from the next event on."""
+        program = Program(self._world, self, function)
+        self._programs.append(program)
+        return program
+
+    def crash(self) -> None:
+        """End it at once.  Must not be called by a program of its own."""
+        if not self.is_dead:
+            self.is_dead = True
+            self._world.note(f"{self.name} ends")
+            for program in self._programs:
+                program.go_on()
+            for act in self.at_its_end:
+                act()
+
+
+class Program:
+    """A function of a process, in a thread that runs when it has the turn."""
+
+    def __init__(self, world: World, process: Process, function: Callable[[], object]) -> None:
+        self._world = world
+        self._process = process
+        self._function = function
+        self._turn = threading.Lock()
+        self._turn.acquire()
+        self._waits = 0
+        """Counts what it waited for, so that nothing wakes it twice."""
+        self._can_be_woken = False
+        self.is_over = False
+        self._thread = threading.Thread(target=self._run, name=process.name, daemon=True)
+        self._thread.start()
+        world.at(0, process, self.go_on)
+
+    def _run(self) -> None:
+        self._turn.acquire()
+        try:
+            self._check_alive()
+            self._function()
+        except Crashed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - the world ends with it
+            self._world.error = self._world.error or error
+        self.is_over = True
+        self._world.turn.release()
+
+    def go_on(self) -> None:
+        """Give it the turn until it waits; called by the world alone."""
+        if self.is_over:
+            return
+        self._world.running = self
+        self._turn.release()
+        assert self._world.turn.acquire(timeout=DEADLINE_S), f"{self._thread.name} is stuck"
+        self._world.running = None
+        if self.is_over:
+            self._thread.join()
+
+    def wait(self, seconds: float) -> None:
+        """Hand the turn back until `wake`, or until so many seconds have passed."""
+        self._can_be_woken = True
+        self.sleep(seconds)
+        self._can_be_woken = False
+
+    def sleep(self, seconds: float) -> None:
+        """Hand the turn back until so many seconds have passed."""
+        assert self._world.running is self, "a program waits for itself alone"
+        self._check_alive()
+        self._waits += 1
+        number = self._waits
+
+        def time_is_up() -> None:
+            if self._waits == number:
+                self._waits += 1
+                self.go_on()
+
+        self._world.at(seconds, self._process, time_is_up)
+        self._world.turn.release()
+        self._turn.acquire()
+        self._check_alive()
+
+    def wake(self) -> None:
+        """Let it go on now if it is in `wait`."""
+        number = self._waits
+
+        def go_on() -> None:
+            if self._can_be_woken and self._waits == number:
+                self._waits += 1
+                self.go_on()
+
+        self._world.at(0, self._process, go_on)
+
+    def _check_alive(self) -> None:
+        if self._process.is_dead:
+            raise Crashed
+
+
+class World:
+    """The queue of events, the time, the dice and the record of what happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now_s = 0.0
+        self.error: BaseException | None = None
+        """Why it cannot go on: an exception that nobody foresaw."""
+        self.running: Program | None = None
+        self.turn = threading.Lock()
+        """Released by a program that hands the turn back."""
+        self.turn.acquire()
+        self.counts: Counter[str] = Counter()
+        self.last_events: deque[str] = deque(maxlen=LAST_EVENTS)
+        self.processes: list[Process] = []
+        self._digest = hashlib.sha256()
+        self._queue: list[tuple[float, int, Process | None, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def process(self, name: str, clock: SimClock) -> Process:
+        """Begin a process, in which nothing runs yet."""
+        process = Process(self, name, clock)
+        self.processes.append(process)
+        return process
+
+    def at(self, delay_s: float, process: Process | None, act: Callable[[], None]) -> None:
+        """Let something happen after a delay, to a process or to none."""
+        heapq.heappush(self._queue, (self.now_s + delay_s, next(self._numbers), process, act))
+
+    def note(self, what: str) -> None:
+        """Keep what happened, and let the hash of the run depend on it."""
+        line = f"{self.now_s:.6f} {what}"
+        self.hash(line)
+        self.last_events.append(line)
+
+    def hash(self, what: str) -> None:
+        """Let the hash of the run depend on something."""
+        self._digest.update(what.encode() + b"\n")
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything noted so far."""
+        return self._digest.hexdigest()
+
+    def run(self, is_over: Callable[[], bool], *, until_s: float) -> bool:
+        """Let things happen until something holds; False if it does not hold in time."""
+        while not is_over():
+            if self.error is not None:
+                raise self.error
+            if not self._queue or self._queue[0][0] > until_s:
+                return False
+            at_s, _, process, act = heapq.heappop(self._queue)
+            self.now_s = max(self.now_s, at_s)
+            if process is None:
+                act()
+            elif process.is_dead:
+                continue
+            elif process.paused_until_s > self.now_s:
+                self.at(process.paused_until_s - self.now_s, process, act)
+            else:
+                act()
+        return True
+
+    def end(self) -> None:
+        """Let every thread end."""
+        for process in self.processes:
+            process.crash()
