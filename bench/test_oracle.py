@@ -24,7 +24,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.core.events import Answer, Asked, Flush, Flushed, FlushResult, Now, Send
+from tso.core.events import Answer, Asked, Flush, Flushed, FlushResult, Frames, Now, Send
 from tso.core.machine import Machine
 from tso.core.settings import Inherited, Settings
 from tso.session import Session
@@ -72,7 +72,9 @@ class Oracle:
             if isinstance(effect, Flush):
                 effects += self.machine.handle(Flushed(NOW, FlushResult()))
             elif isinstance(effect, Send):
-                yield from (answer for _, answer in effect.answers)
+                for _, answer in effect.answers:
+                    assert not isinstance(answer, Frames), "only runs are answered in frames"
+                    yield answer
 
 
 @pytest.fixture(name="oracle")

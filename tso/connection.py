@@ -29,6 +29,15 @@ MAX_UNSENT_BYTES: Final = 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 30.0
 """How long a request may take from its first byte to its last."""
 
+SLOW_AT_ONCE: Final = 16
+"""Requests that are passed on together where none was ordinary."""
+
+SLOW_WORK: Final = 16
+"""How many ordinary requests one costs that is not."""
+
+BYTES_OF_WORK: Final = 64
+"""Bytes of requests that cost as much as an ordinary one."""
+
 KERNEL_BUFFER_BYTES: Final = 256 * 1024
 """What the kernel may keep of them besides; it would grow to megabytes for each."""
 
@@ -44,8 +53,8 @@ class Host(Protocol):
     """How connections are made secure; None leaves them open."""
 
     @property
-    def turn_requests(self) -> int:
-        """How many requests of a connection are served in this turn."""
+    def turn_work(self) -> int:
+        """How much work is done for a connection in this turn: ordinary requests, or the like."""
         ...
 
     @property
@@ -69,6 +78,12 @@ class Host(Protocol):
         """Close whoever keeps the most, until unfinished requests fit."""
         ...
 
+    def run(
+        self, connection: Connection, session: Session, data: bytes | bytearray, *, at_most: int
+    ) -> tuple[int, int]:
+        """Let the machine decide what is ordinary; return how many bytes and requests that was."""
+        ...
+
     def ask(self, connection: Connection, questions: list[Question]) -> None:
         """Put a client's questions to the machine."""
         ...
@@ -89,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_closing = False
         self._is_paused = False
+        self._waits_for_turn = False
         self._timeout: asyncio.TimerHandle | None = None
         self.buffered_bytes = 0
         """How much of the server's memory unfinished requests take."""
@@ -141,23 +157,71 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _receive(self, data: bytes) -> None:
+        """Serve what arrived, and what was left behind, as far as a turn goes."""
+        session, server = self._session, self._server
+        left = server.turn_work
+        if session.may_run and not session.buffer:
+            # Nearly always that is all, and nothing is copied.
+            taken_bytes, request_count = server.run(self, session, data, at_most=left)
+            if taken_bytes == len(data) and not server.is_full:
+                return
+            left -= max(request_count, taken_bytes // BYTES_OF_WORK)
+            data = data[taken_bytes:]
+        session.add(data)
+        unserved_bytes = session.buffered_bytes
+        has_more = False
         try:
-            reply, questions = self._session.receive(data, at_most=self._server.turn_requests)
+            has_more = self._serve(left)
         except RemoteProtocolError as error:
             self.abort(str(error))
+        if self._is_closing:
             return
-        if not self.buffered_bytes or questions:
-            self._began_s = self._server.loop.time()
-        self._count_bytes(self._session.buffered_bytes)
-        self._server.make_room()
-        if reply:
-            self._server.greet(self)
-            self.write(reply)
-        if questions:
-            self._server.ask(self, questions)
-        if self._session.has_more or self._server.is_full:
+        if not self.buffered_bytes or session.buffered_bytes != unserved_bytes:
+            self._began_s = server.loop.time()
+        self._count_bytes(session.buffered_bytes)
+        server.make_room()
+        if has_more or server.is_full:
             self._pause_reading()
-            self._server.wait_for_turn(self)
+            self._waits_for_turn = True
+            server.wait_for_turn(self)
+
+    def _serve(self, left: int) -> bool:
+        """Pass on whole requests: runs of ordinary ones as they are, others one by one.
+
+        Args:
+            left: How much work this turn may take.
+
+        Returns:
+            Whether the turn ended before they did.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol.
+        """
+        session, server = self._session, self._server
+        while session.buffer and not self._is_closing:
+            if left <= 0:
+                return True
+            request_count = 0
+            if session.may_run:
+                buffer = session.buffer
+                taken_bytes, request_count = server.run(self, session, buffer, at_most=left)
+                session.skip(taken_bytes)
+                left -= max(request_count, taken_bytes // BYTES_OF_WORK)
+                if left <= 0:
+                    continue
+            kept_bytes = session.buffered_bytes
+            at_most = 1 if request_count else SLOW_AT_ONCE
+            reply, questions = session.receive(b"", at_most=at_most)
+            if reply:
+                server.greet(self)
+                self.write(reply)
+            elif not questions:
+                break
+            if questions:
+                server.ask(self, questions)
+            left -= SLOW_WORK * len(questions)
+            left -= (kept_bytes - session.buffered_bytes) // BYTES_OF_WORK
+        return False
 
     def pause_writing(self) -> None:
         """Drop a client that does not read its answers."""
@@ -190,9 +254,10 @@ class Connection(asyncio.Protocol):
 
     def take_turn(self) -> None:
         """Go on with what the last turn left behind; read again when there is nothing."""
+        self._waits_for_turn = False
         if not self._is_closing:
             self._receive(b"")
-        if not self._session.has_more and not self._server.is_full:
+        if not self._waits_for_turn:
             self._resume_reading()
 
     @property

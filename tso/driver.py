@@ -40,6 +40,7 @@ from tso.core.events import (
     Flush,
     Flushed,
     FlushResult,
+    Frames,
     Now,
     Question,
     Send,
@@ -264,6 +265,7 @@ class Driver:
             match effect:
                 case Send():
                     for waiter, answer in effect.answers:
+                        assert not isinstance(answer, Frames), "nothing was asked in bytes"
                         self._settle(waiter, answer, None)
                 case Close():
                     self._settle(effect.ticket, None, effect.reason)

@@ -17,7 +17,7 @@ import logging
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, assert_never, cast
@@ -28,6 +28,7 @@ from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
 from tso.connection import Connection
 from tso.core.events import (
+    Answer,
     Asked,
     Batch,
     Close,
@@ -35,6 +36,7 @@ from tso.core.events import (
     Flush,
     Flushed,
     FlushResult,
+    Frames,
     Left,
     Now,
     Question,
@@ -47,6 +49,7 @@ from tso.core.machine import Machine
 from tso.lease import AnyLease
 from tso.log import log_event
 from tso.persist import Persistence
+from tso.session import Session
 from tso.tls import ServerTls
 
 logger = logging.getLogger(__name__)
@@ -67,13 +70,19 @@ MAX_UNSENT_BYTES_IN_ALL: Final = 64 * 1024 * 1024
 WATCH_PERIOD_S: Final = 1.0
 """How often clients are looked at."""
 
-MAX_TURN_REQUESTS: Final = 256
-"""Requests of one connection that are served in one turn, shared by those that sent more.
+MAX_TURN_WORK: Final = 1024
+"""Work for one connection in one turn, in ordinary requests; shared by those that sent more.
 
-A turn takes about a millisecond then, whatever was sent."""
+What costs more than an ordinary request counts as several, so that a turn takes half a millisecond,
+or one, whatever was sent."""
 
-MIN_TURN_REQUESTS: Final = 8
+MIN_TURN_WORK: Final = 32
 """The same for each of very many that sent more."""
+
+MAX_DECIDED_BYTES: Final = 64 * 1024
+"""Bytes of requests that are decided in one turn of the loop before the first answers leave.
+
+They are those of several clients: what a turn of the loop brings is flushed together."""
 
 MAX_QUEUE_LENGTH: Final = 32_768
 """Answers that wait for a flush; above it no socket is read from until half of them left."""
@@ -159,6 +168,9 @@ class OracleServer:
         self._behind_count = 0
         self._paused: list[Connection] = []
         self._listener: asyncio.Server | None = None
+        self._turn = Now(0, 0.0)
+        self._is_releasing = False
+        self._decided_bytes = 0
         self._is_flushing = False
         self._is_failing = False
         self._told_about_clock = False
@@ -264,15 +276,62 @@ class OracleServer:
             )
         self.loop.call_later(WATCH_PERIOD_S, self._watch)
 
+    def run(
+        self, connection: Connection, session: Session, data: bytes | bytearray, *, at_most: int
+    ) -> tuple[int, int]:
+        """Let the machine decide what is ordinary.
+
+        Returns:
+            How many bytes of `data`, and how many requests, that was.
+        """
+        if self._ended.done():
+            return 0, 0
+        if not self._is_releasing:
+            self._release_soon()
+        try:
+            taken_bytes, count = self._machine.run(
+                self._turn,
+                connection,
+                data,
+                client=session.client,
+                shows_watermark=session.shows_watermark,
+                at_most=at_most,
+            )
+        except Exception as error:  # noqa: BLE001 - as in `_or_the_end`
+            self.end(_broken_by(error))
+            return 0, 0
+        self._decided_bytes += taken_bytes
+        if self._decided_bytes >= MAX_DECIDED_BYTES:
+            self._release()
+        return taken_bytes, count
+
     def ask(self, connection: Connection, questions: list[Question]) -> None:
         """Put a client's questions to the machine."""
+        if not self._is_releasing:
+            self._release_soon()
         asked = [(connection, question) for question in questions]
-        self._tell(Asked(self._now(), asked, connection.client))
+        self._tell(Asked(self._turn, asked, connection.client, goes_on=True))
+
+    def _release_soon(self) -> None:
+        """Let what is decided in this turn of the loop become durable, and leave, together."""
+        self._is_releasing = True
+        self._turn = self._now()
+        self._decided_bytes = 0
+        self.loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_releasing = False
+        self._release()
+
+    def _release(self) -> None:
+        self._decided_bytes = 0
+        self._tell(Asked(self._now(), ()))
+        self._wake()
 
     @property
-    def turn_requests(self) -> int:
-        """How many requests of a connection are served in this turn."""
-        return max(MIN_TURN_REQUESTS, MAX_TURN_REQUESTS // (1 + self._behind_count))
+    def turn_work(self) -> int:
+        """How much work is done for a connection in this turn."""
+        return max(MIN_TURN_WORK, MAX_TURN_WORK // (1 + self._behind_count))
 
     @property
     def is_full(self) -> bool:
@@ -306,11 +365,7 @@ class OracleServer:
         for effect in self._machine.handle(event):
             match effect:
                 case Send():
-                    frames: defaultdict[Connection, list[bytes]] = defaultdict(list)
-                    for connection, answer in effect.answers:
-                        frames[connection].append(connection.encode(answer))
-                    for connection, parts in frames.items():
-                        connection.write(b"".join(parts))
+                    self._send(effect.answers)
                 case Close():
                     effect.ticket.close(effect.reason)
                 case Flush():
@@ -319,6 +374,18 @@ class OracleServer:
                     self.end(None)
                 case _:
                     assert_never(effect)
+
+    @staticmethod
+    def _send(answers: Sequence[tuple[Connection, Answer | Frames]]) -> None:
+        """Send each connection what is for it, in one write."""
+        parts: defaultdict[Connection, list[bytes]] = defaultdict(list)
+        for connection, answer in answers:
+            if isinstance(answer, Frames):
+                parts[connection].append(answer.data)
+            else:
+                parts[connection].append(connection.encode(answer))
+        for connection, frames in parts.items():
+            connection.write(b"".join(frames))
 
     def end(self, error: BaseException | None) -> None:
         """Answer nothing any more; without an error everything was answered."""
@@ -335,7 +402,10 @@ class OracleServer:
 
     def _flush(self, batch: Batch[Connection]) -> None:
         self._is_flushing = True
-        self._metrics.observe("tso.batch.answers", len(batch.answers))
+        self._metrics.observe("tso.batch.answers", batch.answer_count)
+        if self._persistence.is_instant:
+            self._flushed(batch, (self._persistence.flush(batch), 0.0))
+            return
         self._in_thread(
             lambda: _timed(lambda: self._persistence.flush(batch)),
             lambda outcome: self._flushed(batch, outcome),
@@ -359,6 +429,10 @@ class OracleServer:
         self._pause_s = FIRST_PAUSE_S
         self._metrics.observe("tso.flush.seconds", seconds)
         self._tell(Flushed(self._now(), result))
+        self._wake()
+
+    def _wake(self) -> None:
+        """Give turns again to those that waited for room, once there is plenty."""
         if self._paused and self._machine.queue_length <= MAX_QUEUE_LENGTH // 2:
             paused, self._paused = self._paused, []
             for connection in paused:

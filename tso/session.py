@@ -85,7 +85,6 @@ class Session:
         self._phase = _Phase.NEW
         self._features = Feature.NONE
         self._shows_watermark = False
-        self._has_more = False
         self._client = ANYBODY
         self._name: str | None = None
         self._roles: Role | None = None
@@ -115,9 +114,28 @@ class Session:
         return self._reader.buffered_bytes
 
     @property
-    def has_more(self) -> bool:
-        """Say whether whole requests may have been left behind by `at_most`."""
-        return self._has_more
+    def buffer(self) -> bytearray:
+        """What was sent and not dealt with; `skip` removes what was."""
+        return self._reader.buffer
+
+    @property
+    def may_run(self) -> bool:
+        """Say whether `Machine.run` may look at the buffer: the client may begin and commit."""
+        is_allowed = self._roles is None or Role.TRANSACTIONS in self._roles
+        return self._phase is _Phase.OPEN and is_allowed
+
+    @property
+    def shows_watermark(self) -> bool:
+        """Say whether the client wants to know the low watermark."""
+        return self._shows_watermark
+
+    def add(self, data: bytes) -> None:
+        """Take what arrived, to be looked at later."""
+        self._reader.buffer.extend(data)
+
+    def skip(self, count: int) -> None:
+        """Forget so many bytes of the buffer, which are whole requests that were dealt with."""
+        self._reader.skip(count)
 
     def receive(self, data: bytes, *, at_most: int | None = None) -> tuple[bytes, list[Question]]:
         """Take what arrived.
@@ -136,7 +154,6 @@ class Session:
         reply = b""
         questions: list[Question] = []
         payloads = self._reader.feed(data, at_most=at_most)
-        self._has_more = len(payloads) == at_most
         for payload in payloads:
             request = _request(payload)
             if self._phase is _Phase.REFUSED:
@@ -152,7 +169,6 @@ class Session:
     def end(self) -> None:
         """Forget what is kept: nothing more is read."""
         self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
-        self._has_more = False
 
     def encode(self, answer: Answer) -> bytes:
         """Return the frame of an answer, without what this client did not announce."""

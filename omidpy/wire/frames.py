@@ -180,6 +180,15 @@ class FrameReader:
         return payloads
 
     @property
+    def buffer(self) -> bytearray:
+        """What is kept, to be looked at; `skip` removes what was dealt with."""
+        return self._buffer
+
+    def skip(self, count: int) -> None:
+        """Forget so many bytes, which are whole frames that were read elsewhere."""
+        del self._buffer[:count]
+
+    @property
     def buffered_bytes(self) -> int:
         """How much is kept: of an unfinished frame, and of what `at_most` left behind."""
         return len(self._buffer)

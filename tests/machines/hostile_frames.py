@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import CellId, TableId, Timestamp
-from omidpy.wire.frames import encode_request
+from omidpy.wire.frames import encode_request, frame, frame_request
 from omidpy.wire.messages import (
     CommitRequest,
     FenceRequest,
@@ -29,6 +29,9 @@ from tests.machines.engines import interpreted_engine, load_engine
 from tso.core.engine import STEP
 
 CELL_COUNT: Final = 12
+STREAM_LENGTH: Final = 1000
+"""For so many payloads there is one stream of commits."""
+
 LIMITS: Final = {
     "last_issued": 0,
     "conflict_map_size": 200,
@@ -55,7 +58,57 @@ def main(built: Path, seed: int, count: int) -> None:
             age = STEP * dice.randrange(20)
             decided, wanted = (decide(decider, age, found) for decider in deciders)
             assert decided == wanted, f"payload {number} of seed {seed}: {payload.hex()}"
+    for number in range(count // STREAM_LENGTH):
+        compare_runs(dice, compiled, interpreted, f"stream {number} of seed {seed}")
     print(f"{count} payloads, {read_count} of them commits")
+
+
+def compare_runs(
+    dice: random.Random, compiled: ModuleType, interpreted: ModuleType, name: str
+) -> None:
+    """Let both decide runs of frames, sound and damaged ones, the last perhaps cut."""
+    runs = [new_run(engine) for engine in (compiled, interpreted)]
+    begin = frame_request(TimestampRequest())
+    last_issued = 0
+    for _ in range(20):
+        begin_count = dice.choice((2, 10, 1200))
+        last_issued += STEP * begin_count
+        parts = [begin * begin_count]
+        for _ in range(10):
+            commit = ordinary(dice, last_issued)
+            part = frame_request(commit, packed=dice.random() < 0.5)
+            parts.append(part if dice.random() < 0.9 else frame(damaged(dice, part[4:])))
+        data = b"".join(parts)
+        data = data[: len(data) - dice.choice((0, 0, 1, 5, 40))]
+        at_most = dice.choice((1, 10, 10_000))
+        found, expected = (decide_run(run, data, at_most) for run in runs)
+        assert found == expected, f"{name}: {data.hex()}"
+
+
+def new_run(engine: ModuleType) -> Any:
+    """Return a run of an engine that has its limits."""
+    decider = engine.Engine(**LIMITS)
+    decisions = engine.Decisions(30, forgotten_start=0, seed=0)
+    return engine.Run(decider, decisions, max_commit_cells=100, invalidated=set())
+
+
+def decide_run(run: Any, data: bytes, at_most: int) -> list[object]:
+    """Let a run decide what is ordinary in `data`, and what is left behind each hindrance."""
+    found: list[object] = []
+    for place in range(0, len(data), max(1, len(data) // 7)):
+        taken = run.take(data[place:], client=7, shows_watermark=at_most == 1, at_most=at_most)
+        found += [taken, run.request_count, run.commit_count, run.early_count, run.early_ts]
+        found += [run.entries(), run.early_answers(), run.late_answers()]
+    return found
+
+
+def ordinary(dice: random.Random, last_issued: int) -> CommitRequest:
+    """Return a commit as most are."""
+    return CommitRequest(
+        Timestamp(max(STEP, last_issued - STEP * dice.randrange(12))),
+        tuple(CellId(dice.getrandbits(63)) for _ in range(dice.choice((1, 3, 10, 110)))),
+        tuple(TableId(dice.getrandbits(7)) for _ in range(dice.randrange(2))),
+    )
 
 
 def request(dice: random.Random) -> Request:

@@ -32,6 +32,7 @@ from tso.core.events import (
     Flush,
     Flushed,
     FlushResult,
+    Frames,
     Left,
     Now,
     Question,
@@ -197,9 +198,10 @@ class Driver:
         for effect in self.machine.handle(event):
             match effect:
                 case Send():
-                    self.sent.extend(effect.answers)
                     self.history.moment += 1
                     for name, answer in effect.answers:
+                        assert not isinstance(answer, Frames), "only runs are answered in frames"
+                        self.sent.append((name, answer))
                         self.history.said.append((self.history.moment, answer))
                         self.history.ceilings.append(self.disk.ceiling)
                         self.history.asked.append(self._asked[name])

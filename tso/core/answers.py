@@ -6,13 +6,22 @@ those here, which the engine does not know.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, assert_never
 
 from omidpy.base.commit_facts import CommitEntry, Invalid
 from omidpy.model import CellId, Timestamp
 from omidpy.oracle.base import AbortReason
-from omidpy.wire.messages import CommitResponse, InvalidateResponse, InvalidateVerdict
+from omidpy.wire.frames import MAX_RESPONSE_FRAME_BYTES, FrameReader, decode_response
+from omidpy.wire.messages import (
+    CommitResponse,
+    InvalidateResponse,
+    InvalidateVerdict,
+    TimestampResponse,
+)
 from tso.core.engine import ABORT_CONFLICT, ABORT_FENCE, ABORT_LOW_WATERMARK
+from tso.core.events import Answer
 
 ABORT_INVALIDATED: Final = -4
 ABORT_TOO_LARGE: Final = -5
@@ -36,6 +45,17 @@ def verdict_on(start_ts: int, decision: int) -> CommitResponse:
 def refusal(start_ts: int, decision: int, conflicts: tuple[CellId, ...] = ()) -> CommitResponse:
     """Refuse a commit for the reason that `decision` stands for."""
     return CommitResponse(Timestamp(start_ts), None, conflicts, _REASONS[decision])
+
+
+def unframed(frames: bytes, refused: AbstractSet[int]) -> Iterator[Answer]:
+    """Yield the answers that a run has written, but a refusal of each commit in `refused`."""
+    for payload in FrameReader(max_frame_bytes=MAX_RESPONSE_FRAME_BYTES).feed(frames):
+        answer = decode_response(payload)
+        assert isinstance(answer, TimestampResponse | CommitResponse), "a run answers nothing else"
+        if isinstance(answer, CommitResponse) and answer.start_ts in refused:
+            yield refusal(answer.start_ts, ABORT_INVALIDATED)
+        else:
+            yield answer
 
 
 def outcome_of(start_ts: int, entry: CommitEntry) -> InvalidateResponse:

@@ -16,6 +16,17 @@ cdef unsigned long long _CELL
 cdef unsigned long long _CELLS
 cdef unsigned long long _TABLE
 cdef unsigned long long _TABLES
+cdef long long _STEP
+cdef long long _EVERYBODYS
+cdef Py_ssize_t _MAX_BYTES
+cdef int _FRAME_HEAD
+cdef int _SHORTEST_FRAME
+cdef int _ANSWER_HEAD
+cdef unsigned char _NOT_ABORTED
+cdef unsigned char _ANSWERED_START
+cdef unsigned char _ANSWERED_COMMIT
+cdef unsigned char _WATERMARK_FIRST
+cdef unsigned char _WATERMARK_SECOND
 
 
 cdef class OldestFirstMap:
@@ -45,17 +56,17 @@ cdef class OldestFirstMap:
     cpdef bint replace(self, long long key, long long value)
 
     @cython.locals(slot=int)
-    cdef int _find(self, long long key)
+    cdef int _find(self, long long key) noexcept
 
-    cdef unsigned long long _bucket(self, long long key)
+    cdef unsigned long long _bucket(self, long long key) noexcept
 
     @cython.locals(slot=int, here=int, after=int, bucket=cython.ulonglong, key=cython.longlong)
-    cdef int _evict_oldest(self)
+    cdef int _evict_oldest(self) noexcept
 
     @cython.locals(older=int, newer=int)
-    cdef void _unlink(self, int slot)
+    cdef void _unlink(self, int slot) noexcept
 
-    cdef void _append(self, int slot)
+    cdef void _append(self, int slot) noexcept
 
     @cython.locals(slot=int, bucket=cython.ulonglong)
     cdef void _rebuild_chains(self)
@@ -80,8 +91,19 @@ cdef class Engine:
     @cython.locals(owner=cython.longlong)
     cpdef long long owner(self, long long start_ts)
 
-    @cython.locals(cell=cython.longlong, commit_ts=cython.longlong)
     cpdef long long commit(self, long long start_ts, cell_ids, table_ids)
+
+    @cython.locals(place=Py_ssize_t, commit_ts=cython.longlong, forgotten_ts=cython.longlong)
+    cdef long long decide(
+        self,
+        long long start_ts,
+        long long[::1] cells,
+        Py_ssize_t cell_count,
+        long long[::1] tables,
+        Py_ssize_t table_count,
+    )
+
+    cpdef _forget_up_to(self, long long low_watermark)
 
     @cython.locals(cell=cython.longlong)
     cpdef list conflicts(self, long long start_ts, cell_ids)
@@ -115,6 +137,77 @@ cpdef bytes timestamp_frame(long long start_ts, low_watermark)
 
 @cython.locals(body=bytearray)
 cpdef bytes commit_frame(long long start_ts, long long commit_ts)
+
+cdef class Decisions:
+    cdef public long long forgotten_start
+    cdef OldestFirstMap _decided
+
+    cpdef long long get(self, long long start_ts)
+
+    cpdef note(self, long long start_ts, long long decision)
+
+
+cdef class Run:
+    cdef public Py_ssize_t request_count
+    cdef public Py_ssize_t commit_count
+    cdef public Py_ssize_t early_count
+    cdef public long long early_ts
+    cdef Engine _engine
+    cdef Decisions _decisions
+    cdef Py_ssize_t _max_numbers
+    cdef set _invalidated
+    cdef long long[::1] _cells
+    cdef Py_ssize_t _cell_count
+    cdef long long[::1] _tables
+    cdef Py_ssize_t _table_count
+    cdef long long[::1] _entries
+    cdef unsigned char[::1] _answers
+    cdef Py_ssize_t _length
+    cdef Py_ssize_t _early_length
+    cdef long long _client
+    cdef bint _shows_watermark
+    cdef const unsigned char[::1] _data
+    cdef Py_ssize_t _position
+    cdef unsigned long long _value
+
+    @cython.locals(place=Py_ssize_t)
+    cpdef list entries(self)
+
+    @cython.locals(
+        position=Py_ssize_t, first=Py_ssize_t, length=Py_ssize_t, place=Py_ssize_t,
+        byte=cython.uchar,
+    )
+    cdef Py_ssize_t _take(self, Py_ssize_t size, Py_ssize_t most) except -1
+
+    cdef void _end_early(self) noexcept
+
+    @cython.locals(start_ts=cython.longlong, head=Py_ssize_t)
+    cdef int _begin(self) except -1
+
+    @cython.locals(
+        left=cython.ulonglong, last=Py_ssize_t, start_ts=cython.longlong, key=cython.uchar,
+    )
+    cdef bint _commit(self, Py_ssize_t first, Py_ssize_t end) except -1
+
+    cdef bint _keep(self, unsigned char key) noexcept
+
+    @cython.locals(owner=cython.longlong)
+    cdef bint _is_fresh(self, long long start_ts) except -1
+
+    @cython.locals(last_issued=cython.longlong, commit_ts=cython.longlong, head=Py_ssize_t)
+    cdef bint _grant(self, long long start_ts) except -1
+
+    cdef void _append(self, unsigned char byte) noexcept
+
+    @cython.locals(rest=cython.ulonglong)
+    cdef void _append_number(self, long long value) noexcept
+
+    @cython.locals(size=Py_ssize_t, place=Py_ssize_t)
+    cdef void _enclose(self, Py_ssize_t head, unsigned char kind) noexcept
+
+    @cython.locals(value=cython.ulonglong, bits=cython.ulonglong, byte=cython.uchar, shift=int)
+    cdef bint _read(self, Py_ssize_t end) noexcept
+
 
 cdef long long _signed(unsigned long long value)
 

@@ -48,6 +48,10 @@ EVERYBODYS: Final = -1
 MAX_NAMED_CONFLICTS: Final = 64
 """Conflicting cells that one abort names."""
 
+# The same for compiled code, where what others import is an object.
+_STEP: Final = STEP
+_EVERYBODYS: Final = EVERYBODYS
+
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
 _FIRST_SLOTS: Final = 1024
@@ -67,6 +71,26 @@ _TABLE: Final = 4 << 3
 _TABLES: Final = 4 << 3 | 2
 _MAX_KEY: Final = 2**32 - 1
 _MAX_SIGNED: Final = 2**63 - 1
+
+MAX_RUN_REQUESTS: Final = 1024
+"""Requests that one run decides at most."""
+
+MAX_RUN_BYTES: Final = 64 * 1024
+"""Bytes of requests after which a run ends."""
+
+RUN_NUMBERS: Final = 4096
+"""Cells and tables that a commit within a run has at most."""
+
+_MAX_BYTES: Final = MAX_RUN_BYTES
+_FRAME_HEAD: Final = 4
+_SHORTEST_FRAME: Final = 6
+_ANSWER_HEAD: Final = 6
+_MAX_ANSWER_BYTES: Final = 32
+_NOT_ABORTED: Final = 1 << 3
+_ANSWERED_START: Final = 2 << 3
+_ANSWERED_COMMIT: Final = 3 << 3
+_WATERMARK_FIRST: Final = 0xC8
+_WATERMARK_SECOND: Final = 0x3E  # field 1001, a number
 
 
 def is_compiled() -> bool:
@@ -259,7 +283,7 @@ class Engine:
 
     def issue(self) -> int:
         """Return a new timestamp: the clock's, or one step above the last if that is greater."""
-        self.last_issued = max(self.last_issued + STEP, self.clock_ts)
+        self.last_issued = max(self.last_issued + _STEP, self.clock_ts)
         return self.last_issued
 
     def begin(self, client: int) -> int:
@@ -270,7 +294,7 @@ class Engine:
 
     def give(self, start_ts: int, client: int) -> None:
         """Let a transaction that begins at a timestamp belong to a client."""
-        if self._owners.put(start_ts, client or EVERYBODYS):
+        if self._owners.put(start_ts, client or _EVERYBODYS):
             self._forgotten_start = max(self._forgotten_start, self._owners.evicted_key)
 
     def owner(self, start_ts: int) -> int:
@@ -278,12 +302,12 @@ class Engine:
 
         It is everybody's if nobody knows any more who began it.
         """
-        if start_ts <= 0 or start_ts > self.last_issued or start_ts % STEP:
+        if start_ts <= 0 or start_ts > self.last_issued or start_ts % _STEP:
             return 0
         owner = self._owners.get(start_ts)
         if owner:
             return owner
-        return EVERYBODYS if start_ts <= self._forgotten_start else 0
+        return _EVERYBODYS if start_ts <= self._forgotten_start else 0
 
     def commit(self, start_ts: int, cell_ids: Sequence[int], table_ids: Iterable[int]) -> int:
         """Decide a transaction and remember what it wrote.
@@ -298,30 +322,45 @@ class Engine:
 
         Cost: O(cells), no I/O.
         """
+        cells = array("q", cell_ids)
+        tables = array("q", table_ids)
+        return self.decide(start_ts, cells, len(cells), tables, len(tables))
+
+    def decide(
+        self,
+        start_ts: int,
+        cells: array[int],
+        cell_count: int,
+        tables: array[int],
+        table_count: int,
+    ) -> int:
+        """Do the same with the first so many numbers of arrays."""
         # First, because the other two answer from what is remembered.  A cell or a fence that is
         # not remembered may have been forgotten, and then it is at or below the watermark (I3).
         # Past this line that is below `start_ts`, so that "not remembered" means "harmless".
         if start_ts <= self.low_watermark:
             return ABORT_LOW_WATERMARK
         if self._fences:
-            for table_id in table_ids:
+            for place in range(table_count):
                 # Equal is allowed: Omid's clients begin a transaction at the fence's own timestamp.
-                if self._fences.get(table_id, 0) > start_ts:
+                if self._fences.get(tables[place], 0) > start_ts:
                     return ABORT_FENCE
-        for cell in cell_ids:
+        for place in range(cell_count):
             # Equal is a conflict: a snapshot does not see what was committed at its own timestamp.
-            if self._commits.get(cell) >= start_ts:
+            if self._commits.get(cells[place]) >= start_ts:
                 return ABORT_CONFLICT
         # Every cell is checked before the first one is noted, so that a refusal leaves no trace.
         # From here on nothing refuses: a commit that was noted for some of its cells only would let
         # a later transaction overwrite the others unseen.
         commit_ts = self.issue()
-        for cell in cell_ids:
+        for place in range(cell_count):
             # A full map forgets another cell's commit for this one.  If the transaction wrote more
             # cells than the map holds, that can be one of its own: the watermark is then its
             # `commit_ts`, and whatever has begun by now is refused.
-            if self._commits.put(cell, commit_ts):
-                self._forget_up_to(self._commits.evicted_value)
+            if self._commits.put(cells[place], commit_ts):
+                forgotten_ts = self._commits.evicted_value
+                if forgotten_ts > self.low_watermark:
+                    self._forget_up_to(forgotten_ts)
         return commit_ts
 
     def conflicts(self, start_ts: int, cell_ids: Iterable[int]) -> list[int]:
@@ -434,16 +473,16 @@ def timestamp_frame(start_ts: int, low_watermark: int | None) -> bytes:
     body.append(_START)
     _put(body, start_ts)
     if low_watermark is not None:
-        body += b"\xc8\x3e"  # field 1001, a number
+        body += bytes((_WATERMARK_FIRST, _WATERMARK_SECOND))
         _put(body, low_watermark)
     return _framed(_TIMESTAMP, body)
 
 
 def commit_frame(start_ts: int, commit_ts: int) -> bytes:
     """Return the frame of a `CommitResponse` that says committed."""
-    body = bytearray(b"\x08\x00\x10")  # field 1: not aborted; field 2
+    body = bytearray((_NOT_ABORTED, 0, _ANSWERED_START))
     _put(body, start_ts)
-    body.append(3 << 3)
+    body.append(_ANSWERED_COMMIT)
     _put(body, commit_ts)
     return _framed(_COMMIT, body)
 
@@ -518,6 +557,291 @@ class _Fields:
                 return value
             shift += 7
         raise RemoteProtocolError("the message ends inside a number")
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+class Decisions:
+    """What was decided lately, for retries and duplicates."""
+
+    def __init__(self, capacity: int, *, forgotten_start: int, seed: int) -> None:
+        """Remember so many decisions; know nothing of transactions up to `forgotten_start`."""
+        self.forgotten_start = forgotten_start
+        """At or below it a transaction may have been decided and forgotten."""
+        self._decided = OldestFirstMap(capacity, seed=seed)
+
+    def get(self, start_ts: int) -> int:
+        """Return what was decided about a transaction; 0 if nothing is remembered."""
+        return self._decided.get(start_ts)
+
+    def note(self, start_ts: int, decision: int) -> None:
+        """Remember a decision, and forget the oldest where there are too many."""
+        if self._decided.put(start_ts, decision):
+            self.forgotten_start = max(self.forgotten_start, self._decided.evicted_key)
+
+    def replace(self, start_ts: int, decision: int) -> None:
+        """Correct a decision, if it is still remembered."""
+        self._decided.replace(start_ts, decision)
+
+
+class Run:
+    """The ordinary requests that a client sent one after another, from bytes to bytes.
+
+    Ordinary are begins without a hold, and first commits that are granted, of transactions of which
+    everything is known: who began them, and that nothing was decided about them or forbidden.  What
+    is anything else, or not plainly readable, ends the run and leaves no trace; `machine.py` goes
+    on with it, and would have made the same of each request before it.
+
+    Nothing here is an object for each request: that costs ten times what the decision does.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        decisions: Decisions,
+        *,
+        max_commit_cells: int,
+        invalidated: set[int],
+    ) -> None:
+        """Decide with what `machine.py` decides with as well.
+
+        Args:
+            engine: Timestamps, cells, fences.
+            decisions: What was decided lately.
+            max_commit_cells: Cells and tables that one commit may have.
+            invalidated: Transactions that must not commit.
+        """
+        self.request_count = 0
+        """Requests that the last run decided, each with an answer."""
+        self.commit_count = 0
+        """Commits among them."""
+        self.early_count = 0
+        """Begins before the first commit."""
+        self.early_ts = 0
+        """The timestamp of the last of those."""
+        self._engine = engine
+        self._decisions = decisions
+        self._max_numbers = min(max_commit_cells, RUN_NUMBERS)
+        self._invalidated = invalidated
+        self._cells = array("q", bytes(8 * RUN_NUMBERS))
+        self._cell_count = 0
+        self._tables = array("q", bytes(8 * RUN_NUMBERS))
+        self._table_count = 0
+        self._entries = array("q", bytes(16 * MAX_RUN_REQUESTS))
+        self._answers = array("B", bytes(_MAX_ANSWER_BYTES * MAX_RUN_REQUESTS))
+        self._length = 0
+        self._early_length = 0
+        self._client = 0
+        self._shows_watermark = False
+        self._data: bytes | bytearray = b""
+        self._position = 0
+        self._value = 0
+
+    def take(
+        self, data: bytes | bytearray, *, client: int, shows_watermark: bool, at_most: int
+    ) -> int:
+        """Decide what is ordinary at the beginning of `data`; return how many bytes that was.
+
+        Args:
+            data: Frames, the last of which may be unfinished.
+            client: Who sent them; 0 is anybody.
+            shows_watermark: Whether the client is told the low watermark.
+            at_most: Requests; further ones are left, as are those beyond `MAX_RUN_REQUESTS` and
+                `MAX_RUN_BYTES`.
+
+        Cost: O(bytes), no I/O.
+        """
+        self.request_count = self.commit_count = self.early_count = self.early_ts = 0
+        self._length = self._early_length = 0
+        self._client = client
+        self._shows_watermark = shows_watermark
+        self._data = data
+        try:
+            return self._take(len(data), min(at_most, MAX_RUN_REQUESTS))
+        finally:
+            # Whoever owns the bytes may cut them again.
+            self._data = b""
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return (start_ts, commit_ts) of each commit of the last run."""
+        return [
+            (self._entries[2 * place], self._entries[2 * place + 1])
+            for place in range(self.commit_count)
+        ]
+
+    def early_answers(self) -> bytes:
+        """Return the frames that answer what came before the first commit."""
+        return bytes(self._answers[: self._early_length])
+
+    def late_answers(self) -> bytes:
+        """Return the frames that answer the first commit, and what came behind it."""
+        return bytes(self._answers[self._early_length : self._length])
+
+    def _take(self, size: int, most: int) -> int:
+        position = 0
+        while (
+            self.request_count < most
+            and position < _MAX_BYTES
+            and size - position >= _SHORTEST_FRAME
+        ):
+            length = 0
+            for place in range(position, position + _FRAME_HEAD):
+                byte = self._data[place]
+                length = length << 8 | byte
+            first = position + _FRAME_HEAD
+            if length < _SHORTEST_FRAME - _FRAME_HEAD or length > size - first:
+                break
+            if (
+                length == _SHORTEST_FRAME - _FRAME_HEAD
+                and self._data[first] == _TIMESTAMP
+                and self._data[first + 1] == 0
+            ):
+                self._begin()
+            elif not self._commit(first, first + length):
+                break
+            self.request_count += 1
+            position = first + length
+        if not self.commit_count:
+            self._end_early()
+        return position
+
+    def _end_early(self) -> None:
+        """Note that whatever was answered so far came before the first commit."""
+        self.early_count = self.request_count
+        self._early_length = self._length
+        self.early_ts = self._engine.last_issued
+
+    def _begin(self) -> None:
+        start_ts = self._engine.begin(self._client)
+        head = self._length
+        self._length += _ANSWER_HEAD
+        self._append(_START)
+        self._append_number(start_ts)
+        if self._shows_watermark:
+            self._append(_WATERMARK_FIRST)
+            self._append(_WATERMARK_SECOND)
+            self._append_number(self._engine.low_watermark)
+        self._enclose(head, _TIMESTAMP)
+
+    def _commit(self, first: int, end: int) -> bool:
+        """Read and decide a commit request; False leaves it as if it had not been seen."""
+        self._position = first + 1
+        if self._data[first] != _COMMIT or not self._read(end):
+            return False
+        left = end - self._position
+        if self._value != left or not left or self._data[self._position] != _START:
+            return False
+        self._position += 1
+        if not self._read(end):
+            return False
+        start_ts = _signed(self._value)
+        self._cell_count = self._table_count = 0
+        while self._position < end:
+            key = self._data[self._position]
+            self._position += 1
+            # The number, or the length of several.
+            if not self._read(end):
+                return False
+            if key in (_CELL, _TABLE):
+                if not self._keep(key):
+                    return False
+            elif key in (_CELLS, _TABLES):
+                left = end - self._position
+                if self._value > left:
+                    return False
+                last = self._position + self._value
+                while self._position < last:
+                    if not self._read(last) or not self._keep(key):
+                        return False
+            else:
+                return False
+        return self._is_fresh(start_ts) and self._grant(start_ts)
+
+    def _keep(self, key: int) -> bool:
+        """Note the number just read, of a cell or of a table; False if there are too many."""
+        if self._cell_count + self._table_count >= self._max_numbers:
+            return False
+        if key in (_CELL, _CELLS):
+            self._cells[self._cell_count] = _signed(self._value)
+            self._cell_count += 1
+        else:
+            self._tables[self._table_count] = _signed(self._value)
+            self._table_count += 1
+        return True
+
+    def _is_fresh(self, start_ts: int) -> bool:
+        """Say whether a transaction is the client's, and surely neither decided nor forbidden."""
+        owner = self._engine.owner(start_ts)
+        if not owner or owner not in (_EVERYBODYS, self._client):
+            return False
+        if start_ts <= self._decisions.forgotten_start or self._decisions.get(start_ts):
+            return False
+        # What is barred has been forgotten, so that it was refused above.
+        return not (self._invalidated and start_ts in self._invalidated)
+
+    def _grant(self, start_ts: int) -> bool:
+        """Commit what was read, if it may; False leaves no trace of it."""
+        last_issued = self._engine.last_issued
+        commit_ts = self._engine.decide(
+            start_ts, self._cells, self._cell_count, self._tables, self._table_count
+        )
+        if commit_ts < 0:
+            return False
+        if not self.commit_count:
+            self._end_early()
+            self.early_ts = last_issued
+        self._decisions.note(start_ts, commit_ts)
+        self._entries[2 * self.commit_count] = start_ts
+        self._entries[2 * self.commit_count + 1] = commit_ts
+        self.commit_count += 1
+        head = self._length
+        self._length += _ANSWER_HEAD
+        self._append(_NOT_ABORTED)
+        self._append(0)
+        self._append(_ANSWERED_START)
+        self._append_number(start_ts)
+        self._append(_ANSWERED_COMMIT)
+        self._append_number(commit_ts)
+        self._enclose(head, _COMMIT)
+        return True
+
+    def _append(self, byte: int) -> None:
+        self._answers[self._length] = byte
+        self._length += 1
+
+    def _append_number(self, value: int) -> None:
+        rest = value & _MASK
+        while rest > 0x7F:
+            self._append(rest & 0x7F | 0x80)
+            rest >>= 7
+        self._append(rest)
+
+    def _enclose(self, head: int, kind: int) -> None:
+        """Write what stands before a message of less than 128 bytes."""
+        size = self._length - head - _ANSWER_HEAD
+        for place in range(3):
+            self._answers[head + place] = 0
+        self._answers[head + 3] = size + 2
+        self._answers[head + 4] = kind
+        self._answers[head + 5] = size
+
+    def _read(self, end: int) -> bool:
+        """Read the number at the position; False unless it ends before `end` and has 64 bits."""
+        value = 0
+        shift = 0
+        while self._position < end:
+            byte = self._data[self._position]
+            self._position += 1
+            if shift == 63 and byte > 1:
+                return False
+            bits = byte & 0x7F
+            value |= bits << shift
+            if byte < 0x80:
+                self._value = value
+                return True
+            shift += 7
+        return False
 
 
 def _signed(value: int) -> int:

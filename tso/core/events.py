@@ -50,6 +50,8 @@ class Asked(NamedTuple, Generic[Ticket]):
     requests: Sequence[tuple[Ticket, Question]]
     client: int = 0
     """The number of the one client that asked them all; 0 where it told none."""
+    goes_on: bool = False
+    """More of what the same client sent follows at once: nothing need leave before."""
 
 
 class Flushed(NamedTuple):
@@ -85,10 +87,17 @@ Event: TypeAlias = Asked[Ticket] | Left[Ticket] | Flushed | Ticked | Stopping
 # -- effects ---------------------------------------------------------------------------------------
 
 
+class Frames(NamedTuple):
+    """Answers to several requests of one client, as they stand on the wire."""
+
+    data: bytes
+    answer_count: int
+
+
 class Send(NamedTuple, Generic[Ticket]):
     """Send these answers, in this order."""
 
-    answers: Sequence[tuple[Ticket, Answer]]
+    answers: Sequence[tuple[Ticket, Answer | Frames]]
 
 
 class Close(NamedTuple, Generic[Ticket]):
@@ -152,9 +161,16 @@ class Batch(Generic[Ticket]):
     """Record this sample of the oracle's time, and let Omid's own low watermark row follow."""
     forgotten_samples: Sequence[int] = ()
     """`elapsed_ms` of each recorded sample to remove."""
-    answers: list[tuple[Ticket, Answer | Deferred]] = field(default_factory=list)
+    answers: list[tuple[Ticket, Answer | Deferred | Frames]] = field(default_factory=list)
+    framed_count: int = 0
+    """How many more answers `Frames` among them hold than there are `Frames`."""
     newest_ts: int = 0
     """The highest timestamp in `answers`: they may leave once the ceiling covers it."""
+
+    @property
+    def answer_count(self) -> int:
+        """How many answers wait."""
+        return len(self.answers) + self.framed_count
 
     def has_decisions(self) -> bool:
         """Say whether the batch must be durable, or read from, before its answers leave."""

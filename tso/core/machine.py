@@ -48,9 +48,16 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tso.core.age import AgeWatermark, OracleTime, SampleLog
-from tso.core.answers import ABORT_INVALIDATED, ABORT_TOO_LARGE, outcome_of, refusal, verdict_on
+from tso.core.answers import (
+    ABORT_INVALIDATED,
+    ABORT_TOO_LARGE,
+    outcome_of,
+    refusal,
+    unframed,
+    verdict_on,
+)
 from tso.core.clients import ANYBODY, UntilOld
-from tso.core.engine import ABORT_CONFLICT, EVERYBODYS, Engine, OldestFirstMap
+from tso.core.engine import ABORT_CONFLICT, EVERYBODYS, Decisions, Engine, Run
 from tso.core.events import (
     NOTHING_FOUND,
     Answer,
@@ -63,6 +70,7 @@ from tso.core.events import (
     Flush,
     Flushed,
     FlushResult,
+    Frames,
     Left,
     Now,
     Question,
@@ -132,8 +140,9 @@ class Machine(Generic[Ticket]):
             last_issued=inherited.epoch,
         )
         self._samples = SampleLog(inherited.samples)
-        self._decisions = OldestFirstMap(settings.decision_memory, seed=settings.hash_seed)
-        self._forgotten_start = inherited.epoch
+        self._decisions = Decisions(
+            settings.decision_memory, forgotten_start=inherited.epoch, seed=settings.hash_seed
+        )
         self._client = ANYBODY
         self._forgotten_watermark = 0
         self._fences = UntilOld(count=MAX_FENCE_COUNT, count_of_one=MAX_FENCES_OF_ONE)
@@ -142,6 +151,12 @@ class Machine(Generic[Ticket]):
         )
         self._invalidated: set[int] = set()
         self._barred: set[int] = set()
+        self._run = Run(
+            self._engine,
+            self._decisions,
+            max_commit_cells=settings.max_commit_cells,
+            invalidated=self._invalidated,
+        )
         self._durable_ceiling = inherited.ceiling
         self._ceiling = inherited.ceiling
         self._wants_ceiling = False
@@ -178,8 +193,8 @@ class Machine(Generic[Ticket]):
     @property
     def queue_length(self) -> int:
         """How many answers wait for a flush: what back-pressure looks at."""
-        flight = 0 if self._flight is None else len(self._flight.answers)
-        return len(self._early.answers) + len(self._pending.answers) + flight
+        flight = 0 if self._flight is None else self._flight.answer_count
+        return self._early.answer_count + self._pending.answer_count + flight
 
     def tick_period_s(self, now: Now) -> float:
         """Return how long a shell may wait at most until it says `Ticked`.
@@ -197,12 +212,11 @@ class Machine(Generic[Ticket]):
         self._set_time(event.now)
         match event:
             case Asked():
-                self._last_request_s = event.now.monotonic_s
-                self._client = event.client
-                if event.client:
-                    self._age.come_back(event.client)
+                self._hear(event.now, event.client)
                 for ticket, request in event.requests:
                     self._ask(ticket, request, effects)
+                if event.goes_on:
+                    return effects
             case Flushed():
                 self._land(event.result, effects)
             case Ticked():
@@ -219,7 +233,64 @@ class Machine(Generic[Ticket]):
         self._pump(effects)
         return effects
 
+    def run(
+        self,
+        now: Now,
+        ticket: Ticket,
+        data: bytes | bytearray,
+        *,
+        client: int,
+        shows_watermark: bool,
+        at_most: int,
+    ) -> tuple[int, int]:
+        """Decide the ordinary requests at the beginning of what a client sent, in one go.
+
+        What they become is what `Asked` would make of them.  There are no effects: what was decided
+        leaves with the next event, which must follow soon.  Meanwhile other clients may be heard.
+
+        Args:
+            now: What time it is.
+            ticket: Goes with the answers.
+            data: Frames, the last of which may be unfinished.
+            client: Who sent them; 0 where it told none.
+            shows_watermark: Whether the client wants to know the low watermark.
+            at_most: Requests; further ones are left.
+
+        Returns:
+            How many bytes, and how many requests, were taken.
+        """
+        if self._is_stopping:
+            return 0, 0
+        if now is not self._now:
+            self._set_time(now)
+        self._hear(now, client)
+        run = self._run
+        taken = run.take(data, client=client, shows_watermark=shows_watermark, at_most=at_most)
+        if not run.request_count:
+            return 0, 0
+        if run.early_count:
+            self._issued(run.early_ts)
+            self._answer_framed(ticket, run.early_answers(), run.early_count)
+        if run.commit_count:
+            self._open_decisions()
+            self._pending.commits += run.entries()
+            self._issued(self._engine.last_issued)
+            late_count = run.request_count - run.early_count
+            self._answer_framed(ticket, run.late_answers(), late_count)
+            self._metrics.count("tso.commits", run.commit_count)
+        if begin_count := run.request_count - run.commit_count:
+            self._metrics.count("tso.timestampAllocation", begin_count)
+        return taken, run.request_count
+
+    def _hear(self, now: Now, client: int) -> None:
+        """Note that a client asks something."""
+        self._last_request_s = now.monotonic_s
+        self._client = client
+        if client:
+            self._age.come_back(client)
+
     def _set_time(self, now: Now) -> None:
+        self._now = now
         self._now_s = now.monotonic_s
         self._boot = now.boot
         self._elapsed_ms = self.time.elapsed_ms(now)
@@ -300,7 +371,7 @@ class Machine(Generic[Ticket]):
             # The first request may have been decided and forgotten, by us or by an instance before
             # us.  Deciding again would find the transaction in conflict with itself.
             self._look_up(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
-        elif start_ts <= self._forgotten_start:
+        elif start_ts <= self._decisions.forgotten_start:
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
             self._look_up(ticket, Deferred(Recall.COMMIT_UNLESS_IN_TABLE, start_ts, request))
@@ -331,8 +402,7 @@ class Machine(Generic[Ticket]):
             verdict = ABORT_TOO_LARGE
         else:
             verdict = self._engine.commit(start_ts, request.cell_ids, request.table_ids)
-        if self._decisions.put(start_ts, verdict):
-            self._forgotten_start = max(self._forgotten_start, self._decisions.evicted_key)
+        self._decisions.note(start_ts, verdict)
         if verdict > 0:
             self._open_decisions()
             self._pending.commits.append((start_ts, verdict))
@@ -359,7 +429,7 @@ class Machine(Generic[Ticket]):
         elif start_ts > self._engine.low_watermark and not self._remember_until_old(
             ticket,
             start_ts,
-            self._invalidated if start_ts > self._forgotten_start else self._barred,
+            self._invalidated if start_ts > self._decisions.forgotten_start else self._barred,
         ):
             effects.append(Close(ticket, f"{len(self._forbidden)} invalidations are remembered"))
         elif start_ts in self._invalidated:
@@ -389,6 +459,10 @@ class Machine(Generic[Ticket]):
 
     def _answer(self, ticket: Ticket, answer: Answer | Deferred) -> None:
         self._pending.answers.append((ticket, answer))
+
+    def _answer_framed(self, ticket: Ticket, frames: bytes, count: int) -> None:
+        self._pending.answers.append((ticket, Frames(frames, count)))
+        self._pending.framed_count += count - 1
 
     def _issued(self, timestamp: int) -> Timestamp:
         """Note that `timestamp` waits in the pending batch until the ceiling covers it."""
@@ -423,6 +497,7 @@ class Machine(Generic[Ticket]):
         batch = self._pending
         if self._early.answers:  # they wait for the ceiling, or for a look at the lease
             batch.answers[:0] = self._early.answers
+            batch.framed_count += self._early.framed_count
             batch.newest_ts = max(batch.newest_ts, self._early.newest_ts)
             self._early = Batch()
         self._add_housekeeping(batch)
@@ -497,11 +572,17 @@ class Machine(Generic[Ticket]):
     ) -> None:
         """Send the answers of a batch whose decisions, and all earlier ones, are durable."""
         assert batch.newest_ts <= self._durable_ceiling, "I1: a timestamp above the durable ceiling"
-        answers: list[tuple[Ticket, Answer]] = []
+        answers: list[tuple[Ticket, Answer | Frames]] = []
         closes: list[Close[Ticket]] = []
         for ticket, waiting in batch.answers:
-            answer: Answer | str
-            if isinstance(waiting, Deferred):
+            answer: Answer | Frames | str
+            if isinstance(waiting, Frames):
+                if result.refused:
+                    told = unframed(waiting.data, result.refused)
+                    answers += [(ticket, one) for one in told]
+                    continue
+                answer = waiting
+            elif isinstance(waiting, Deferred):
                 if waiting.request is not None:
                     self._waiting_cells.give_back(ticket, _size(waiting.request))
                 if self._is_undecided(waiting, result):
@@ -561,7 +642,7 @@ class Machine(Generic[Ticket]):
                 if entry is not None and entry is not INVALID:
                     # Only an oracle that is not ours can have written it; believe the table.
                     self._invalidated.discard(start_ts)
-                    self._decisions.put(start_ts, entry)
+                    self._decisions.note(start_ts, entry)
                 return outcome_of(start_ts, entry)
             case _:
                 assert_never(waiting.how)

@@ -1,0 +1,132 @@
+"""Runs without one of their guards: the games that hold them to single requests find each."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+from tests.machines.engines import SOURCE, interpreted_engine
+from tests.machines.oracle_streams import compare, machine_with
+from tso.core import machine as true_machine
+
+GAMES: Final = 150
+
+ENGINE_GUARDS: Final = {
+    "a transaction never issued": (
+        "if not owner or owner not in (_EVERYBODYS, self._client):",
+        "if owner not in (0, _EVERYBODYS, self._client):",
+    ),
+    "a transaction of somebody else's": (
+        "if not owner or owner not in (_EVERYBODYS, self._client):",
+        "if not owner:",
+    ),
+    "a decision that was forgotten": (
+        "if start_ts <= self._decisions.forgotten_start or self._decisions.get(start_ts):",
+        "if self._decisions.get(start_ts):",
+    ),
+    "a decision that is remembered": (
+        "if start_ts <= self._decisions.forgotten_start or self._decisions.get(start_ts):",
+        "if start_ts <= self._decisions.forgotten_start:",
+    ),
+    "an invalidation": (
+        "return not (self._invalidated and start_ts in self._invalidated)",
+        "return True",
+    ),
+    "a decision that is noted": ("        self._decisions.note(start_ts, commit_ts)\n", ""),
+    "too many cells": (
+        "if self._cell_count + self._table_count >= self._max_numbers:",
+        "if self._cell_count + self._table_count >= RUN_NUMBERS:",
+    ),
+    "a retry": (
+        "            else:\n                return False\n        return self._is_fresh",
+        "        return self._is_fresh",
+    ),
+    "a refusal": ("        if commit_ts < 0:\n            return False\n", ""),
+    "a request that is no commit": ("if self._data[first] != _COMMIT or not", "if not"),
+    "a begin that is held": (
+        "                length == _SHORTEST_FRAME - _FRAME_HEAD\n                and self",
+        "                self",
+    ),
+    "a begin with a length": ("\n                and self._data[first + 1] == 0\n", "\n"),
+    "a message that ends before its frame": ("if self._value != left or not left or", "if"),
+    "a frame that is not there": ("or length > size - first:", "or length > size:"),
+    "cells beyond their field": (
+        "                if self._value > left:\n                    return False\n",
+        "",
+    ),
+    "begins before the first commit": (
+        "            self._end_early()\n            self.early_ts",
+        "            self.early_ts",
+    ),
+    "the low watermark": ("        if self._shows_watermark:\n", "        if True:\n"),
+}
+
+MACHINE_GUARDS: Final = {
+    "an oracle that stops": ("        if self._is_stopping:\n            return 0, 0\n", ""),
+    "begins leave before a commit": (
+        "            self._open_decisions()\n            self._pending.commits += run",
+        "            self._pending.commits += run",
+    ),
+    "the ceiling above begins": ("            self._issued(run.early_ts)\n", ""),
+    "the ceiling above commits": ("            self._issued(self._engine.last_issued)\n", ""),
+    "a commit that the table refused": (
+        "                if result.refused:\n",
+        "                if False:\n",
+    ),
+    "what the store makes durable": (
+        "            self._pending.commits += run.entries()\n",
+        "            run.entries()\n",
+    ),
+    "answers that wait": ("        self._pending.framed_count += count - 1\n", ""),
+    "answers that wait for the ceiling": (
+        "            batch.framed_count += self._early.framed_count\n",
+        "",
+    ),
+}
+
+
+def load(folder: Path, source: Path, guard: str, broken: str) -> ModuleType:
+    """Load a module's source without a guard."""
+    text = source.read_text()
+    assert text.count(guard) == 1, f"{guard!r} is not there once"
+    path = folder / f"broken_{source.name}"
+    path.write_text(text.replace(guard, broken))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def is_found(engine: ModuleType, machine: ModuleType) -> bool:
+    """Say whether a machine with one of its parts broken is told from the true one."""
+    for game in range(GAMES):
+        with machine_with(engine, machine) as running:
+            try:
+                compare(game, running, true_machine.Machine)
+            except (AssertionError, IndexError):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("guard", ENGINE_GUARDS)
+def test_a_run_without_a_guard_is_found(tmp_path: Path, guard: str) -> None:
+    """By another answer, another batch, or bytes that are not there."""
+    assert is_found(load(tmp_path, SOURCE, *ENGINE_GUARDS[guard]), true_machine)
+
+
+@pytest.mark.parametrize("guard", MACHINE_GUARDS)
+def test_a_machine_without_a_guard_is_found(tmp_path: Path, guard: str) -> None:
+    """The same, where runs become batches and answers."""
+    source = Path(true_machine.__file__)
+    assert is_found(interpreted_engine(), load(tmp_path, source, *MACHINE_GUARDS[guard]))
+
+
+def test_with_all_guards_nothing_is_found() -> None:
+    """Otherwise everything above would be found as well."""
+    assert not is_found(interpreted_engine(), true_machine)
