@@ -15,6 +15,7 @@ from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
+from omidpy.storage import opening
 from omidpy.storage.address import init_command, server_command, sqlite_path
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.from_happybase import Connection, Pool, settings_of
@@ -203,3 +204,6 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
 
         return Thrift1Store(url)
     raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")
+
+
+opening.open_with(lambda url: open_store(url, must_exist=True))

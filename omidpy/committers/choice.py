@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.sizes import EXAMPLES, size_bytes
 from omidpy.committers.jobs import Job
@@ -19,6 +19,9 @@ from omidpy.committers.s3 import S3Committer
 from omidpy.committers.staging import DirectoryCommitter, PartitionedCommitter
 from omidpy.committers.store import ObjectStore, StoreOptions
 from omidpy.errors import UsageError
+
+if TYPE_CHECKING:
+    from omidpy.committers.operation import Operations
 
 CONFLICTS: Final = ("fail", "append", "replace")
 
@@ -62,6 +65,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _operations(value: object) -> Operations:
+    from omidpy.committers.operation import Operations  # noqa: PLC0415 - for those who ask
+
+    return Operations(value)
+
+
 @dataclass(frozen=True, slots=True)
 class _Option:
     """An option: who takes it, under which name, and how it is read."""
@@ -87,6 +96,7 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "part_bytes": _Option("committer", "first_part_bytes", _size),
     "success": _Option("committer", "marks_success", _truth),
     "sweep": _Option("committer", "sweep", _one_of("auto", "always", "never")),
+    "store": _Option("committer", "operations", _operations),
 }
 
 OPTION_NAMES: Final = tuple(_OPTIONS)

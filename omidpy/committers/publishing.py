@@ -123,7 +123,7 @@ def publish(
     is_published = is_resumed and _is_published(store, plan)
     files = () if is_published else plan.files
     failures = _each(store, files, lambda one: _complete(store, plan, one), progress)
-    manifest = _manifest(store, plan, effort)
+    manifest = manifest_of(store, plan, effort)
     if not failures and not is_published:
         try:
             _write_success(store, plan, manifest)
@@ -191,6 +191,11 @@ def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = un
             plan=plan.address,
         ) from failures[0]
     store.delete(bucket, plan.folder.plan_key(plan.job_id))
+
+
+def is_final(error: CommitterError) -> bool:
+    """Say whether a plan that could not be finished never can be."""
+    return isinstance(error.__cause__, _Foreign)
 
 
 def abort_files(store: ObjectStore, bucket: str, files: Sequence[PendingFile]) -> None:
@@ -262,7 +267,8 @@ def _is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
 # -- the whole job ---------------------------------------------------------------------------------
 
 
-def _manifest(store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
+def manifest_of(store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
+    """Return what a job has published whose plan was carried out."""
     rows = [one.rows for one in plan.files]
     return Manifest(
         plan.job_id,

@@ -20,7 +20,7 @@ import posixpath
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from omidpy.committers import publishing
 from omidpy.committers.places import (
@@ -45,6 +45,9 @@ from omidpy.committers.store import Gone, ObjectStore
 from omidpy.committers.uploads import Allowance, UploadedFile, part_bytes
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
+
+if TYPE_CHECKING:
+    from omidpy.committers.operation import Operations
 
 Scope = Literal["folder", "partitions"]
 Sweep = Literal["auto", "always", "never"]
@@ -85,6 +88,7 @@ class S3Committer(Committer):
         first_part_bytes: int = PART_BYTES,
         marks_success: bool = True,
         sweep: Sweep = "auto",
+        operations: Operations | None = None,
     ) -> None:
         """Make the committer of a job; nothing is sent.
 
@@ -101,6 +105,7 @@ class S3Committer(Committer):
             first_part_bytes: The size of an upload's first parts.
             marks_success: Write `_SUCCESS`.
             sweep: Look for uploads of lost attempts: always, never, or where there may be any.
+            operations: Where the commit is kept as an operation, which outlives the driver.
         """
         super().__init__(job_id=job_id, conflict=conflict)
         self.folder = folder
@@ -113,6 +118,7 @@ class S3Committer(Committer):
         self.first_part_bytes = first_part_bytes
         self.marks_success = marks_success
         self.sweep: Sweep = sweep
+        self.operations = operations
         self.success_path = SUCCESS
         """Where the manifest is, below the destination."""
         self.facts: dict[str, Any] = {}
@@ -198,13 +204,17 @@ class S3Committer(Committer):
             success_path=self.success_path,
             run=self._run,
         )
-        publishing.begin(self.store, plan)
+        if self.operations is None:
+            publishing.begin(self.store, plan)
         elsewhere: dict[str, int] = {}
         for message in messages:
             if (sender := message.sender) != self.store.id:
                 elsewhere[sender] = max(elsewhere.get(sender, 0), message.requests)
         effort = publishing.Effort(self._started_s, sum(elsewhere.values()))
-        manifest = publishing.publish(self.store, plan, effort)
+        if self.operations is None:
+            manifest = publishing.publish(self.store, plan, effort)
+        else:
+            manifest = self.operations.carry_out(self.store, plan, effort)
         if self.sweep == "always" or (self.sweep == "auto" and _may_have_lost(messages)):
             self._sweep()
         return manifest
@@ -223,6 +233,12 @@ class S3Committer(Committer):
                 raise CommitterError(
                     f"another run of job {self.job_id} has begun to commit: {plan.address}; each "
                     "run of a job needs an id of its own",
+                    plan=plan.address,
+                )
+            if self.operations is not None and (one := self.operations.under_way(plan.address)):
+                raise CommitterError(
+                    f"job {self.job_id} is in the hands of operation {one.id}, which finishes it: "
+                    f"`omidpy fate status {one.id}` shows how far it is",
                     plan=plan.address,
                 )
             publishing.take_back(self.store, plan, etag)

@@ -53,6 +53,7 @@ ROW_PREFIX: Final = b"published/"
 _NOT_OURS: Final = {
     "job_id": "the transaction's start timestamp is in it",
     "unique_names": "names are unique",
+    "store": "its commit is the transaction's",
     "scope": "conflict speaks of the whole destination",
 }
 _TRIES: Final = 5

@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from omidpy.committers import manifests, sweeping
+from omidpy.committers import manifests, operation, publishing, sweeping
+from omidpy.committers.operation import Operations
 from omidpy.committers.places import Folder
+from omidpy.committers.plan import Plan
+from omidpy.committers.publishing import Effort
+from omidpy.committers.store import ObjectStore
 from omidpy.committers.transactional import Publisher
+from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError
+from omidpy.fate.client import Fate
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Cell, Timestamp
 from tests.machines.s3 import publishing_checks as checks
+from tests.machines.s3 import recoverable
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.publishing import World
 from tests.machines.s3.server import S3Server
@@ -107,3 +114,29 @@ def test_a_mutant_is_caught(
     broken(monkeypatch)
     with pytest.raises((AssertionError, CommitterError, pytest.fail.Exception)):
         check(World(s3, bucket))
+
+
+def publishes_its_plan_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break P5: a driver that does not look at how its operation has ended."""
+
+    def alone(self: Operations, store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
+        with self.opened() as operations:
+            first = operation.Begin(plan.folder.url, plan.job_id, store.options, 0)
+            Fate(None, operations).submit(operation.KIND, first)
+            publishing.begin(store, plan)
+        return publishing.publish(store, plan, effort)
+
+    monkeypatch.setattr(Operations, "carry_out", alone)
+
+
+def test_a_driver_that_does_not_look_is_caught(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It publishes what its operation has given up."""
+    bucket = Bucket(s3)
+    with monkeypatch.context() as patch:
+        check = recoverable.a_driver_that_was_taken_for_dead_publishes_nothing
+        check(recoverable.World(s3, bucket), patch)
+    publishes_its_plan_itself(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(recoverable.World(s3, bucket), monkeypatch)

@@ -1,0 +1,294 @@
+"""The commit of a job as an operation, which outlives its driver.
+
+    submit -> write the plan -> Begin -> Publish -> done
+                             -> Begin -> Abandon -> done    where the driver died before its plan
+
+The operation is kept before there is a plan, so that there is no instant at which a driver can die
+and leave what nobody will look at.  From then on whoever runs operations of the store (the driver,
+`omidpy fate run`) finishes it: the plan is carried out if it was written, and what was uploaded is
+removed if it was not.  Steps may run any number of times, and by two at once: each change of theirs
+recognises its own.
+
+    P5 (one-end)  a job whose operation is kept is published or abandoned, and never both
+
+Whether the plan was written is decided at its key, which takes one object: the plan of the driver,
+or the word of whoever gave up waiting for it that the job is rolled back.  A driver that was only
+slow finds that word, and its job has failed.
+
+Lacks what publishing is (`publishing.py`), and what runs operations (`omidpy/fate`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from omidpy.base.clock import SystemClock
+from omidpy.committers import publishing
+from omidpy.committers.places import owner, parse_folder
+from omidpy.committers.plan import Plan
+from omidpy.committers.publishing import Effort
+from omidpy.committers.store import Gone, ObjectStore, StoreOptions
+from omidpy.committers.values import Manifest
+from omidpy.errors import CommitterError, FateError, OperationFailed, UsageError
+from omidpy.fate.client import Fate, OperationHandle
+from omidpy.fate.operation import Operation, key_text
+from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
+from omidpy.fate.store import FateStore
+from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
+from omidpy.storage.opening import open_existing
+
+KIND: Final = "PUBLISH"
+PLAN_WAIT_MS: Final = 60_000
+"""A plan that is not there after so long is not waited for: its driver has died."""
+LOOK_EVERY_S: Final = 1.0
+RESULT_WAIT_S: Final = 600.0
+"""So long a driver waits for the end; the operation goes on without it."""
+
+COMMITTED: Final = "committed"
+ROLLED_BACK: Final = "rolled back"
+
+_WEATHER: Final = Retry(max=1_000_000, first_s=0.5, longest_s=30.0)
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What steps get that the job's own driver runs; others open the store by its options."""
+
+    committing: ObjectStore
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+@step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
+class Begin(Step):
+    """Find the plan, or give up waiting for it."""
+
+    destination: str
+    job_id: str
+    options: StoreOptions
+    submitted_ms: int
+    """By the driver's clock; one that differs costs a job, or time, and never half a job."""
+
+    def ready(self, tx: StepContext, env: Any) -> Defer | None:
+        """Wait for a driver that may be about to write it."""
+        del tx
+        store, plan = _opened(self, env)
+        if store.head(plan.folder.bucket, plan.folder.plan_key(self.job_id)) is not None:
+            return None
+        if self._is_late():
+            return None
+        return Defer(LOOK_EVERY_S, f"for the plan {plan.address}")
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Take the driver's word, or say that there will be none."""
+        del tx
+        store, nothing = _opened(self, env)
+        found = _plan(store, nothing)
+        if found is None and not self._is_late():
+            return self.again()
+        if found is None:
+            try:
+                # Who is first at this key has decided.
+                publishing.begin(store, replace(nothing, state="rolling back"))
+            except CommitterError as error:
+                if not error.plan:
+                    raise
+            found = _plan(store, nothing)
+        if found is not None and found.state == "committing":
+            witness = found.files[0].key if found.files else ""
+            return Publish(self.destination, self.job_id, self.options, found.run, witness)
+        return Abandon(self.destination, self.job_id, self.options)
+
+    def _is_late(self) -> bool:
+        return SystemClock().wall_ms() - self.submitted_ms >= PLAN_WAIT_MS
+
+
+@step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
+class Publish(Step):
+    """Carry the plan out, or take it back where it cannot be."""
+
+    destination: str
+    job_id: str
+    options: StoreOptions
+    run: str
+    """Of the job, whose plan this is."""
+    witness: str
+    """The key of one of its files; empty if it has none."""
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Finish it."""
+        store, nothing = _opened(self, env)
+        plan = _plan(store, nothing)
+        if plan is None:
+            return Done(self._result(ended(store, nothing, self.witness), ""))
+        try:
+            if plan.state == "committing":
+                publishing.resume(
+                    store, plan, lambda done, total: tx.progress(f"{done} of {total} files")
+                )
+                return Done(self._result(COMMITTED, ""))
+            why = "somebody has rolled it back"
+        except CommitterError as error:
+            if not publishing.is_final(error):
+                raise
+            why = str(error.__cause__)
+        bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
+        publishing.take_back(store, *publishing.load(store, plan.address, bucket, key))
+        return Done(self._result(ROLLED_BACK, why))
+
+    def _result(self, outcome: str, why: str) -> Mapping[str, str]:
+        return {"outcome": outcome, "job": self.job_id, "run": self.run, "why": why}
+
+
+@step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
+class Abandon(Step):
+    """Remove what a job has uploaded that will not be published, and the word that says so."""
+
+    destination: str
+    job_id: str
+    options: StoreOptions
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Abort each upload whose key has the job's id."""
+        del tx
+        store, nothing = _opened(self, env)
+        for upload in list(store.uploads(nothing.folder)):
+            if owner(upload.key) == self.job_id:
+                store.abort_upload(nothing.folder.bucket, upload.key, upload.upload_id)
+        plan = _plan(store, nothing)
+        if plan is not None:
+            bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
+            publishing.take_back(store, *publishing.load(store, plan.address, bucket, key))
+        why = "its driver has died before it had written its plan"
+        return Done({"outcome": ROLLED_BACK, "job": self.job_id, "run": "", "why": why})
+
+
+def _opened(one: Begin | Publish | Abandon, env: Any) -> tuple[ObjectStore, Plan]:
+    """Return the store of a step, and the plan of a job that has nothing."""
+    driver = env.committing if isinstance(env, Driver) else None
+    plan = Plan(one.job_id, "omidpy", parse_folder(one.destination), (), success=None)
+    # The driver's own counts its requests, and has a client already.
+    return driver or ObjectStore(one.options), plan
+
+
+def _plan(store: ObjectStore, nothing: Plan) -> Plan | None:
+    bucket, key = nothing.folder.bucket, nothing.folder.plan_key(nothing.job_id)
+    try:
+        return publishing.load(store, nothing.address, bucket, key)[0]
+    except CommitterError as error:
+        if isinstance(error.__cause__, Gone):
+            return None
+        raise
+
+
+def ended(store: ObjectStore, nothing: Plan, witness: str) -> str:
+    """Say how a job has ended whose plan is gone, by what it would have left."""
+    keys = [nothing.folder.key(nothing.success_path), *([witness] if witness else [])]
+    heads = [store.head(nothing.folder.bucket, key) for key in keys]
+    is_there = any(head is not None and head.job_id == nothing.job_id for head in heads)
+    return COMMITTED if is_there else ROLLED_BACK
+
+
+# -- the driver ------------------------------------------------------------------------------------
+
+
+class Operations:
+    """Where a job's commit is kept as an operation.  An address travels; an open store does not."""
+
+    def __init__(self, where: object) -> None:
+        """Take the address of a store, an open one, its manager, or a store of operations.
+
+        Raises:
+            UsageError: it is none.
+        """
+        self._where: Any = where
+        if isinstance(where, str | FateStore) or _is_store(where):
+            return
+        self._where = getattr(where, "store", None)
+        if not _is_store(self._where):
+            raise UsageError("the address of a store, an open one, or its manager")
+
+    @contextmanager
+    def opened(self) -> Iterator[FateStore]:
+        """Give the store of operations."""
+        if not isinstance(self._where, str):
+            found = self._where
+            yield found if isinstance(found, FateStore) else TableFateStore(found)
+            return
+        if self._where.startswith(SCHEME):
+            folder = f"/{parse_zookeeper(self._where).namespace}/fate"
+            with closing(ZooKeeperFateStore(self._where, folder)) as operations:
+                yield operations
+            return
+        with closing(open_existing(self._where)) as store:
+            yield TableFateStore(store)
+
+    def carry_out(self, store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
+        """Write a plan and see it carried out, by this process or another.
+
+        Raises:
+            CommitterError: without `plan`, nothing of the job is visible, and nothing will be;
+                with it, the operation goes on.
+        """
+        first = Begin(
+            plan.folder.url, plan.job_id, _reachable(store.options), SystemClock().wall_ms()
+        )
+        with self.opened() as operations:
+            fate = Fate(Driver(store), operations, {KIND: 1})
+            handle = fate.submit(KIND, first, key=(KIND, plan.address))
+            try:
+                publishing.begin(store, plan)
+            except CommitterError as error:
+                # Perhaps it is there all the same, and perhaps another one is; the operation will
+                # find out, as if this process had died here.
+                trouble = f": {error}"
+            else:
+                trouble = ""
+            try:
+                result = self._result(fate, handle)
+            except OperationFailed as error:
+                raise CommitterError(f"job {plan.job_id} was not published: {error}") from error
+            except FateError as error:
+                raise CommitterError(
+                    f"job {plan.job_id} is not finished yet{trouble}: {error}; `omidpy fate status "
+                    f"{handle.id}` shows how far it is",
+                    plan=plan.address,
+                ) from error
+        if result["outcome"] != COMMITTED or result["run"] != plan.run:
+            why = result["why"] or "another run of the job was quicker; give each an id of its own"
+            raise CommitterError(
+                f"job {plan.job_id} was taken back and nothing of it is visible: {why}{trouble}"
+            )
+        return publishing.manifest_of(store, plan, effort)
+
+    def _result(self, fate: Fate, handle: OperationHandle) -> Any:
+        """Run the operation here, or wait for whoever does."""
+        with fate:
+            return handle.result(RESULT_WAIT_S)
+
+    def under_way(self, plan_address: str) -> Operation | None:
+        """Return the operation that has a plan in hand; None if it has ended, or never was."""
+        key = key_text((KIND, plan_address))
+        with self.opened() as operations:
+            for one in operations.scan():
+                if isinstance(one, Operation) and one.key == key and not one.is_finished:
+                    return one
+        return None
+
+
+def _is_store(one: object) -> bool:
+    return hasattr(one, "check_and_mutate")
+
+
+def _reachable(options: StoreOptions) -> StoreOptions:
+    """Return options by which another process reaches the same store."""
+    named = (options.endpoint_url, *map(os.environ.get, _ENDPOINTS))
+    return replace(options, endpoint_url=next(filter(None, named), None))
