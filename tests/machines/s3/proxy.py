@@ -2,6 +2,7 @@
 
     with S3Proxy(server.port) as proxy:
         proxy.lose_answer("Complete")       # the next one is carried out, its answer never arrives
+        proxy.end_at(7, process.kill)       # who sends the seventh request, sends no eighth
         ...endpoint_url=proxy.endpoint
 
 Requests go on as they came, with the host that they were signed for.
@@ -13,8 +14,9 @@ import http.client
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
 _PATIENCE_S: Final = 60.0
@@ -36,6 +38,14 @@ def operation(method: str, target: str) -> str:
     return {"PUT": "Put", "GET": "Get", "HEAD": "Head", "DELETE": "Delete"}[method]
 
 
+class _End(NamedTuple):
+    """Whose end comes at which request."""
+
+    number: int
+    end: Callable[[], object]
+    is_carried_out: bool
+
+
 class S3Proxy:
     """Listens on a port of its own; every request leads to the server on another."""
 
@@ -48,6 +58,10 @@ class S3Proxy:
         self._lock = threading.Lock()
         self._lost: Counter[str] = Counter()
         self._broken: dict[str, int] = {}
+        self._arrived = 0
+        self._under_way = 0
+        self._is_idle = threading.Condition(self._lock)
+        self._end: _End | None = None
         proxy = self
 
         class Handler(_Handler):
@@ -73,6 +87,25 @@ class S3Proxy:
         with self._lock:
             self._broken[kind] = status
 
+    def end_at(
+        self, number: int, end: Callable[[], object], *, is_carried_out: bool = False
+    ) -> None:
+        """End who sends a request, counted from 1 from now on; no later one arrives.
+
+        Args:
+            number: Which request.
+            end: Called when it arrives.
+            is_carried_out: Whether the store has it first.
+        """
+        with self._lock:
+            self._arrived = 0
+            self._end = _End(number, end, is_carried_out)
+
+    def wait_until_idle(self) -> None:
+        """Wait until nothing of what arrived is still on its way to the store."""
+        with self._lock:
+            assert self._is_idle.wait_for(lambda: self._under_way == 0, _PATIENCE_S)
+
     def mend(self) -> None:
         """Refuse nothing any more."""
         with self._lock:
@@ -87,6 +120,30 @@ class S3Proxy:
             is_lost = self._lost[kind] > 0
             self._lost[kind] -= is_lost
             status = self._broken.get(kind)
+            self._arrived += 1
+            end = self._end
+            if end is not None and (
+                self._arrived > end.number
+                or (self._arrived == end.number and not end.is_carried_out)
+            ):
+                handler.close_connection = True
+                if self._arrived == end.number:
+                    end.end()
+                return
+            is_last = end is not None and self._arrived == end.number
+            self._under_way += 1
+        try:
+            self._pass_on(handler, body, status, is_lost=is_lost or is_last)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                self._is_idle.notify_all()
+            if is_last and end is not None:
+                end.end()
+
+    def _pass_on(
+        self, handler: BaseHTTPRequestHandler, body: bytes, status: int | None, *, is_lost: bool
+    ) -> None:
         if self.delay_s:
             time.sleep(self.delay_s)  # what a network costs, and what a benchmark is about
         if status is not None:
