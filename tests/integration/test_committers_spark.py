@@ -136,6 +136,24 @@ def test_a_task_that_fails_once_is_there_once(
     assert bucket.uploads() == []
 
 
+def test_a_task_whose_process_ends_is_there_once(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path
+) -> None:
+    """It had uploaded everything, and nobody heard of it: its uploads are swept by the job's id."""
+    from tests.machines.s3.troubled_source import NAME as TROUBLED
+    from tests.machines.s3.troubled_source import TroubledSource
+
+    spark.dataSource.register(TroubledSource)
+    theirs = "out/part-00000-c000-00000000-1111-4222-8333-446655440000.parquet"
+    bucket.client.create_multipart_upload(Bucket=bucket.name, Key=theirs)
+    writer = frame(spark).write.format(TROUBLED).mode("append").option("inlineBytes", "0")
+    troubled = writer.option("trouble", "dies").option("marks", str(tmp_path))
+    troubled.save(f"s3://{bucket.name}/out")
+    assert {"0-0", "0-1"} <= {one.name for one in tmp_path.iterdir()}
+    assert sorted(row["id"] for row in rows(bucket, "out")) == [*range(100)]
+    assert bucket.uploads() == [theirs]
+
+
 def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) -> None:
     """Neither file nor upload, and the error is the frame's."""
     failing = spark.range(100, numPartitions=4).selectExpr("if(id = 77, raise_error('no'), id) id")
