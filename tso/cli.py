@@ -36,7 +36,7 @@ from omidpy.storage.base import Store
 from omidpy.wire.messages import PeerCapabilities
 from tso.config import NULL_STORE, Address, Config, load_config
 from tso.connection import Connection
-from tso.core.engine import is_compiled
+from tso.core.engine import is_compiled, map_bytes
 from tso.core.events import Now
 from tso.core.machine import Machine
 from tso.core.settings import Settings
@@ -44,7 +44,12 @@ from tso.http import HttpEndpoint, PrometheusMetrics
 from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
 from tso.log import announce, configure_logging, flush_logging, log_event
 from tso.persist import NoPersistence, Persistence, StorePersistence
-from tso.server import MAX_CONNECTION_COUNT, OracleServer
+from tso.server import (
+    MAX_BUFFERED_BYTES,
+    MAX_CONNECTION_COUNT,
+    MAX_UNSENT_BYTES_IN_ALL,
+    OracleServer,
+)
 from tso.tls import ServerTls
 from tso.zk_lease import ZooKeeperLease
 
@@ -65,6 +70,12 @@ FAREWELL_S: Final = 5.0
 """How long giving up the lease may take."""
 STOP_S: Final = 30.0
 """How long a drain may take; then the store is to blame."""
+
+SWITCH_S: Final = 0.0005
+"""How long one thread may keep the interpreter from the other: each commit changes threads twice.
+
+Where somebody floods the loop's thread, the store's would wait ten times as long by default.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     configure_logging()
     connection_count = allowed_connection_count()
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_Service(config, tls, connection_count).run())
     if code not in (0, EXIT_CONFIG):
@@ -123,6 +135,18 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop]:
         return asyncio.SelectorEventLoop
     loop_factory: type[asyncio.AbstractEventLoop] = uvloop.Loop
     return loop_factory
+
+
+def _bounds(settings: Settings) -> dict[str, int]:
+    """Say what may take how many MiB at most; the interpreter and the store come on top."""
+    found = {
+        "conflict_map_mib": map_bytes(settings.conflict_map_size),
+        "begins_mib": map_bytes(settings.begin_memory),
+        "decisions_mib": map_bytes(settings.decision_memory),
+        "requests_mib": MAX_BUFFERED_BYTES,
+        "unread_answers_mib": MAX_UNSENT_BYTES_IN_ALL,
+    }
+    return {name: -(-size // 2**20) for name, size in found.items()}
 
 
 class _Service:
@@ -304,6 +328,7 @@ class _Service:
             timestamps=self._config.timestamps,
             conflict_map_size=self._config.conflict_map_size,
             hash_seed=secrets.randbits(62),
+            is_reserved=True,
         )
         inherited = await loop.run_in_executor(
             self._executor,
@@ -345,6 +370,7 @@ class _Service:
                 engine="compiled" if is_compiled() else "interpreted",
                 tls=_shown_tls(self._tls),
             )
+            log_event(logger, logging.INFO, "memory", **_bounds(settings))
             announce(f"listening on {address_text(address)}")
             return await self._until_the_end(self._server)
         finally:

@@ -34,7 +34,7 @@ from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
 from tests.machines.processes import ServerProcess, tso_server
 from tso.cli import RESERVED_DESCRIPTOR_COUNT, allowed_connection_count
 from tso.embedded import EmbeddedOracle
-from tso.server import MAX_CONNECTION_COUNT
+from tso.server import DRAIN_S, MAX_CONNECTION_COUNT
 
 pytestmark = pytest.mark.integration
 
@@ -383,6 +383,44 @@ def test_a_second_sigterm_ends_the_process_at_once(url: str) -> None:
         os.close(lock)
         oracle.close()
         store.close()
+
+
+def test_floods_that_read_nothing_do_not_put_off_the_end(server: ServerProcess) -> None:
+    """SIGTERM is heard between turns, and answers that nobody reads are not waited for."""
+    flood = (struct.pack(">I", len(BEGIN)) + BEGIN) * 20_000
+    is_flooded = threading.Event()
+
+    def attack() -> None:
+        while True:
+            try:
+                raw = Raw(server.address)
+            except OSError:
+                return
+            with contextlib.suppress(OSError):
+                raw.send(HANDSHAKE)
+                while True:
+                    raw.socket.sendall(flood)
+                    is_flooded.set()
+            raw.socket.close()
+
+    attackers = [threading.Thread(target=attack) for _ in range(5)]
+    for attacker in attackers:
+        attacker.start()
+    assert is_flooded.wait(30)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(5 * DRAIN_S) == 0
+    for attacker in attackers:
+        attacker.join(30)
+
+
+def test_what_it_may_take_of_memory_is_said_at_the_start(url: str) -> None:
+    """In MiB, of what grows with clients and with the map."""
+    with tso_server(url, "--conflict-map-size", "16000000") as server:
+        line = server.wait_for("^memory ")
+    words = dict(word.split("=") for word in line.split()[1:])
+    assert int(words["conflict_map_mib"]) == (28 * 16_000_001 + 4 * 2**24) // 2**20 + 1
+    assert int(words["requests_mib"]) == int(words["unread_answers_mib"]) == 64
+    assert int(words["begins_mib"]) == int(words["decisions_mib"]) == 37
 
 
 def test_an_address_in_use_is_a_configuration_error(server: ServerProcess, tmp_path: Path) -> None:

@@ -28,8 +28,11 @@ one bucket, which keeps the watermark as low as the capacity permits, and no cel
 
 from __future__ import annotations
 
+import mmap as mmap_module
 from array import array
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from mmap import mmap
+from typing import TYPE_CHECKING, Final, cast
 
 from omidpy.errors import RemoteProtocolError
 
@@ -55,6 +58,9 @@ _EVERYBODYS: Final = EVERYBODYS
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
 _FIRST_SLOTS: Final = 1024
+_SLOT_BYTES: Final = 28
+_MIN_BITS: Final = 4
+_LARGE_BYTES: Final = 2**21
 _MAX_CAPACITY: Final = 2**30
 
 # Fields as they stand on the wire: number << 3 | wire type; 0 is a number, 2 a length and bytes.
@@ -108,12 +114,14 @@ class OldestFirstMap:
     Cost: O(1) and at most 36 bytes an entry; memory grows by doubling up to `capacity` entries.
     """
 
-    def __init__(self, capacity: int, *, seed: int = 0) -> None:
+    def __init__(self, capacity: int, *, seed: int = 0, is_reserved: bool = False) -> None:
         """Start empty.
 
         Args:
             capacity: Most entries kept, at least 1.
             seed: Makes the buckets of chosen keys hard to guess.
+            is_reserved: Have all of the memory at once, so that it need never grow, which takes a
+                while; what is not used yet is no more than a promise of the operating system.
         """
         if not 1 <= capacity < _MAX_CAPACITY:
             raise ValueError(f"capacity {capacity} is not between 1 and {_MAX_CAPACITY - 1}")
@@ -124,14 +132,14 @@ class OldestFirstMap:
         self._multiplier = (_MULTIPLIER + 2 * seed) & _MASK
         self._oldest = 0
         self._newest = 0
-        slots = min(capacity, _FIRST_SLOTS) + 1
-        self._keys = array("q", bytes(8 * slots))
-        self._values = array("q", bytes(8 * slots))
-        self._older = array("i", bytes(4 * slots))
-        self._newer = array("i", bytes(4 * slots))
-        self._next_in_chain = array("i", bytes(4 * slots))
+        slots = (capacity if is_reserved else min(capacity, _FIRST_SLOTS)) + 1
+        self._keys = _zeros("q", slots)
+        self._values = _zeros("q", slots)
+        self._older = _zeros("i", slots)
+        self._newer = _zeros("i", slots)
+        self._next_in_chain = _zeros("i", slots)
         self._slot_count = slots
-        self._heads = array("i")
+        self._heads = _zeros("i", 1)
         self._shift = 0
         self._rebuild_chains()
 
@@ -240,9 +248,9 @@ class OldestFirstMap:
         self._rebuild_chains()
 
     def _rebuild_chains(self) -> None:
-        bits = max(self._slot_count.bit_length(), 4)
+        bits = max(self._slot_count.bit_length(), _MIN_BITS)
         self._shift = 64 - bits
-        self._heads = array("i", bytes(4 << bits))
+        self._heads = _zeros("i", 1 << bits)
         slot = self._oldest
         while slot:
             bucket = self._bucket(self._keys[slot])
@@ -262,6 +270,7 @@ class Engine:
         max_fence_count: int = 65_536,
         seed: int = 0,
         begin_memory: int = 2**20,
+        is_reserved: bool = False,
     ) -> None:
         """Begin above `last_issued`, at which the low watermark stands too.
 
@@ -271,12 +280,13 @@ class Engine:
             max_fence_count: Tables whose newest fence is remembered.
             seed: See `OldestFirstMap`.
             begin_memory: Transactions of which it is remembered who began them.
+            is_reserved: See `OldestFirstMap`.
         """
         self.last_issued = last_issued
         self.low_watermark = last_issued
         self.clock_ts = 0
-        self._commits = OldestFirstMap(conflict_map_size, seed=seed)
-        self._owners = OldestFirstMap(begin_memory, seed=seed)
+        self._commits = OldestFirstMap(conflict_map_size, seed=seed, is_reserved=is_reserved)
+        self._owners = OldestFirstMap(begin_memory, seed=seed, is_reserved=is_reserved)
         self._forgotten_start = last_issued
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
@@ -565,11 +575,13 @@ class _Fields:
 class Decisions:
     """What was decided lately, for retries and duplicates."""
 
-    def __init__(self, capacity: int, *, forgotten_start: int, seed: int) -> None:
+    def __init__(
+        self, capacity: int, *, forgotten_start: int, seed: int, is_reserved: bool = False
+    ) -> None:
         """Remember so many decisions; know nothing of transactions up to `forgotten_start`."""
         self.forgotten_start = forgotten_start
         """At or below it a transaction may have been decided and forgotten."""
-        self._decided = OldestFirstMap(capacity, seed=seed)
+        self._decided = OldestFirstMap(capacity, seed=seed, is_reserved=is_reserved)
 
     def get(self, start_ts: int) -> int:
         """Return what was decided about a transaction; 0 if nothing is remembered."""
@@ -862,6 +874,27 @@ def _framed(kind: int, body: bytearray) -> bytes:
     """Return the frame of a message of less than 128 bytes."""
     size = len(body)
     return bytes((0, 0, 0, size + 2, kind, size)) + body
+
+
+def map_bytes(capacity: int) -> int:
+    """Return how much memory an `OldestFirstMap` takes when it is full."""
+    return _SLOT_BYTES * (capacity + 1) + (4 << max((capacity + 1).bit_length(), _MIN_BITS))
+
+
+def _zeros(typecode: str, count: int) -> array[int]:
+    """Return so many zeros, in memory that is taken when they are first written.
+
+    Much of it is in pages of 2 MiB where there are any: what is looked at next is anywhere, and
+    with pages of 4 KiB nearly each look would wait for the address as well.
+    """
+    size = count * (8 if typecode == "q" else 4)
+    if size < _LARGE_BYTES:
+        return array(typecode, bytes(size))
+    memory = mmap(-1, size)
+    if (huge_pages := getattr(mmap_module, "MADV_HUGEPAGE", None)) is not None:
+        with suppress(OSError):
+            memory.madvise(huge_pages)
+    return cast("array[int]", memoryview(memory).cast(typecode))  # type: ignore[call-overload]
 
 
 def _resized(old: array[int], typecode: str, length: int) -> array[int]:

@@ -133,6 +133,7 @@ class Machine(Generic[Ticket]):
             conflict_map_size=settings.conflict_map_size,
             seed=settings.hash_seed,
             begin_memory=settings.begin_memory,
+            is_reserved=settings.is_reserved,
         )
         self._age = AgeWatermark(
             max_age_ms=settings.max_transaction_age_ms,
@@ -141,7 +142,10 @@ class Machine(Generic[Ticket]):
         )
         self._samples = SampleLog(inherited.samples)
         self._decisions = Decisions(
-            settings.decision_memory, forgotten_start=inherited.epoch, seed=settings.hash_seed
+            settings.decision_memory,
+            forgotten_start=inherited.epoch,
+            seed=settings.hash_seed,
+            is_reserved=settings.is_reserved,
         )
         self._client = ANYBODY
         self._forgotten_watermark = 0

@@ -56,6 +56,8 @@ class Settings:
     """Makes the conflict map's buckets hard to guess for clients that choose cell ids."""
 
     begin_memory: int = BEGIN_MEMORY
+    is_reserved: bool = False
+    """Whether all that may ever be remembered has its memory from the start."""
 
     @property
     def max_commit_cells(self) -> int:
