@@ -28,7 +28,7 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
-from omidpy.committers import leftovers, publishing, verification
+from omidpy.committers import adoption, leftovers, publishing, verification
 from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import ObjectStore, StoreOptions, Upload
@@ -42,7 +42,11 @@ app.add_typer(plan, name="plan")
 
 Path: TypeAlias = Annotated[str, typer.Argument(metavar="PATH", help="s3://BUCKET/FOLDER")]
 PlanAddress: TypeAlias = Annotated[
-    str, typer.Argument(metavar="PLAN", help="s3://BUCKET/FOLDER/_omidpy/JOB/plan.json")
+    str,
+    typer.Argument(
+        metavar="PLAN",
+        help="s3://BUCKET/FOLDER/_omidpy/JOB/plan.json, or s3://BUCKET/FOLDER/__magic_job-JOB",
+    ),
 ]
 UnaskedStore: TypeAlias = Annotated[
     str | None, typer.Option("--store", envvar="OMIDPY_STORE", metavar="URL", hidden=True)
@@ -158,6 +162,7 @@ def list_plans(
     opened = _opened(endpoint_url, region, profile, path_style)
     folder = parse_folder(path)
     found = leftovers.plan_addresses(opened, folder)
+    found += adoption.magic_folders(opened, folder)
     if as_json:
         print_json([{"plan": one} for one in found])
         return
@@ -180,8 +185,13 @@ def show(
     """Show what a job was about to publish."""
     del store, tso
     opened = _opened(endpoint_url, region, profile, path_style)
-    found, _ = _loaded(opened, address)
-    document = _plan_document(found)
+    if adoption.is_magic(address):
+        adopted = adoption.load(opened, address)
+        found = adopted.plan
+        more = {"tasks": adopted.tasks, "unready": adopted.unready or None}
+    else:
+        found, more = _loaded(opened, address)[0], {}
+    document = {**_plan_document(found), **more}
     if as_json:
         print_json(document)
         return
@@ -217,9 +227,11 @@ def resume(
     """Finish a job whose driver has died: afterwards everything of it is visible."""
     del store, tso
     opened = _opened(endpoint_url, region, profile, path_style)
-    found, _ = _loaded(opened, address)
     with _progress("completing files") as report:
-        manifest = publishing.resume(opened, found, report)
+        if adoption.is_magic(address):
+            manifest = adoption.resume(opened, address, report)
+        else:
+            manifest = publishing.resume(opened, _loaded(opened, address)[0], report)
     if as_json:
         print_json(
             {
@@ -253,9 +265,12 @@ def rollback(
     """Take back a job whose driver has died: afterwards nothing of it is visible."""
     del store, tso
     opened = _opened(endpoint_url, region, profile, path_style)
-    found, etag = _loaded(opened, address)
     with _progress("taking files back") as report:
-        publishing.take_back(opened, found, etag, report)
+        if adoption.is_magic(address):
+            found = adoption.take_back(opened, address, report)
+        else:
+            found, etag = _loaded(opened, address)
+            publishing.take_back(opened, found, etag, report)
     if as_json:
         print_json({"job": found.job_id, "destination": found.folder.url, "rolled_back": True})
     else:

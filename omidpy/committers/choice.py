@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.sizes import EXAMPLES, size_bytes
 from omidpy.committers.jobs import Job
+from omidpy.committers.magic import MagicCommitter
 from omidpy.committers.places import is_object_store, parse_folder
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
@@ -106,6 +107,7 @@ _KINDS: Final[Mapping[str, type[S3Committer]]] = {
     "omidpy": S3Committer,
     "directory": DirectoryCommitter,
     "partitioned": PartitionedCommitter,
+    "magic": MagicCommitter,
 }
 
 NAMES: Final = tuple(_KINDS)

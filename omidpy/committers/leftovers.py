@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from omidpy.committers import publishing
+from omidpy.committers import adoption, publishing
 from omidpy.committers.places import PLANS, Folder, names_job
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import Gone, ObjectStore, Upload
@@ -49,12 +49,16 @@ def abort(
     uploads: Sequence[Upload],
     progress: Callable[[int, int], None] = publishing.unobserved,
 ) -> Aborted:
-    """Abort uploads, but for those of plans."""
+    """Abort uploads, but for those of plans, and of committed tasks of Hadoop's magic jobs."""
     planned = {
         (one.key, one.upload_id): plan.address
         for plan in plans_about(store, folder)
         for one in plan.files
         if one.upload_id
+    }
+    planned |= {
+        (one.file.key, one.file.upload_id): address
+        for address, one in adoption.committed_uploads(store, folder)
     }
     aborted, gone, kept = [], [], []
     for done, upload in enumerate(uploads, 1):

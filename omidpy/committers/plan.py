@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from omidpy.committers.hadoop import magic_folder
 from omidpy.committers.places import SUCCESS, Folder, check_job_id, parse_folder
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError, UsageError
@@ -61,11 +62,18 @@ class Plan:
     """Where it is, below the destination: streams have one each."""
     run: str = ""
     """Which run of the job made it: another of the same id must not take it back."""
+    is_magic: bool = False
+    """Whether the job's magic folder goes with the plan."""
 
     @property
     def address(self) -> str:
         """Where it is, or would be."""
         return f"s3://{self.folder.bucket}/{self.folder.plan_key(self.job_id)}"
+
+    @property
+    def magic_address(self) -> str:
+        """Where its magic folder is, or would be."""
+        return f"s3://{self.folder.bucket}/{self.folder.key(magic_folder(self.job_id))}".rstrip("/")
 
 
 class _File(msgspec.Struct, omit_defaults=True):
@@ -93,6 +101,7 @@ class _Document(msgspec.Struct, omit_defaults=True):
     success: dict[str, Any] | None = None
     success_path: str = SUCCESS
     run: str = ""
+    magic: bool = False
 
 
 def encode(plan: Plan) -> bytes:
@@ -127,6 +136,7 @@ def encode(plan: Plan) -> bytes:
                     plan.success,
                     plan.success_path,
                     plan.run,
+                    plan.is_magic,
                 )
             ),
         }
@@ -168,6 +178,7 @@ def decode(data: bytes, address: str) -> Plan:
         document.success,
         document.success_path,
         document.run,
+        document.magic,
     )
     if plan.address != address:
         raise CommitterError(

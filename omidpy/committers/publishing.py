@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from omidpy.committers import hadoop, success
 from omidpy.committers import plan as plans
-from omidpy.committers import success
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
@@ -141,8 +141,8 @@ def publish(
         _remove_old(store, plan)
     except CommitterError as error:
         raise CommitterError(
-            f"job {plan.job_id} is committed and visible, but what it replaces could not be "
-            f"removed: {error}; run `omidpy committers plan resume {plan.address}`",
+            f"job {plan.job_id} is committed and visible, but what it replaces or leaves could not "
+            f"be removed: {error}; run `omidpy committers plan resume {plan.address}`",
             plan=plan.address,
         ) from error
     return manifest
@@ -163,22 +163,36 @@ def resume(store: ObjectStore, plan: Plan, progress: Progress = unobserved) -> M
 def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = unobserved) -> None:
     """Undo a plan: afterwards nothing of its job is visible, and it is gone.
 
+    Args:
+        store: Where it is.
+        plan: The plan.
+        etag: Its tag; empty for one that is not written yet, because Hadoop began the job.
+        progress: Told of each file that is undone.
+
     Raises:
         CommitterError: The job is committed already, or the store failed: the plan is still there.
     """
     bucket = plan.folder.bucket
     if plan.state == "committing":
-        if _is_published(store, plan):
+        if _is_published(store, plan) or _is_all_visible(store, plan):
+            address = plan.address if etag else plan.magic_address
             raise CommitterError(
                 f"job {plan.job_id} is committed, and can only be finished: run `omidpy committers "
-                f"plan resume {plan.address}`",
-                plan=plan.address,
+                f"plan resume {address}`",
+                plan=address,
             )
         # From here on nobody completes what others see us abort.
         plan = replace(plan, state="rolling back")
         key = plan.folder.plan_key(plan.job_id)
         try:
-            store.put(bucket, key, plans.encode(plan), job_id=plan.job_id, expected_etag=etag)
+            store.put(
+                bucket,
+                key,
+                plans.encode(plan),
+                job_id=plan.job_id,
+                is_new=not etag,
+                expected_etag=etag,
+            )
         except (Occupied, Gone):
             now, _ = load(store, plan.address, bucket, key)
             if now.state != "rolling back":
@@ -190,12 +204,25 @@ def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = un
             f"plan rollback {plan.address}`",
             plan=plan.address,
         ) from failures[0]
+    if plan.is_magic:
+        clear_magic(store, plan.folder, plan.job_id, keeps=_uploads(plan))
     store.delete(bucket, plan.folder.plan_key(plan.job_id))
 
 
 def is_final(error: CommitterError) -> bool:
     """Say whether a plan that could not be finished never can be."""
     return isinstance(error.__cause__, _Foreign)
+
+
+def clear_magic(
+    store: ObjectStore, folder: Folder, job_id: str, *, keeps: Collection[tuple[str, str]]
+) -> None:
+    """Remove a job's magic folder, and abort what it speaks of but for `keeps`: keys and uploads.
+
+    Raises:
+        CommitterError: The store failed; what is left can be removed by another call.
+    """
+    store.delete_many(folder.bucket, _magic_keys(store, folder, job_id, keeps))
 
 
 def abort_files(store: ObjectStore, bucket: str, files: Sequence[PendingFile]) -> None:
@@ -259,7 +286,7 @@ def _undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
 
 def _is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
     """Say whether an object is the one that this plan completes."""
-    if one.is_stamped:
+    if one.is_stamped or found.job_id:
         return found.job_id == plan.job_id and found.length == one.length
     return bool(one.etag) and found.etag == one.etag and found.length == one.length
 
@@ -301,23 +328,88 @@ def _write_success(store: ObjectStore, plan: Plan, manifest: Manifest) -> None:
 
 
 def _remove_old(store: ObjectStore, plan: Plan) -> None:
-    """Remove what the job replaces, and then the plan: with the last of it, to spare a request."""
+    """Remove what the job replaces and leaves, and then the plan: in one request where possible."""
     bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
-    if not plan.old:
+    keys = [one.key for one in plan.old]
+    if plan.is_magic:
+        # Our own driver knows of every set from its tasks.
+        unread = hadoop.PENDING_SET if all(one.is_stamped for one in plan.files) else ""
+        keys += _magic_keys(store, plan.folder, plan.job_id, _uploads(plan), unread=unread)
+    if not keys:
         store.delete(bucket, key)
         return
     try:
-        store.delete_many(bucket, [*(one.key for one in plan.old), key])
+        store.delete_many(bucket, [*keys, key])
     except CommitterError:
         # The plan may be gone although something before it is not.
         store.put(bucket, key, plans.encode(plan), job_id=plan.job_id)
         raise
 
 
+def _uploads(plan: Plan) -> frozenset[tuple[str, str]]:
+    return frozenset((one.key, one.upload_id) for one in plan.files)
+
+
+def _magic_keys(
+    store: ObjectStore,
+    folder: Folder,
+    job_id: str,
+    keeps: Collection[tuple[str, str]],
+    *,
+    unread: str = "",
+) -> list[str]:
+    """Abort what files of a magic folder speak of, but for `keeps`; return the keys to remove.
+
+    A file that cannot be understood stays: what it speaks of would be lost from sight.
+    """
+    below = Folder(folder.bucket, folder.key(hadoop.magic_folder(job_id)))
+    keys = []
+    for key in [one.key for one in store.objects(below)]:
+        address = f"s3://{folder.bucket}/{key}"
+        commits: tuple[hadoop.Pending, ...] = ()
+        try:
+            if key.endswith(hadoop.PENDING):
+                commits = (hadoop.decode_pending(store.get(folder.bucket, key)[0], address),)
+            elif key.endswith(hadoop.PENDING_SET) and not unread:
+                commits = hadoop.decode_set(store.get(folder.bucket, key)[0], address).commits
+        except Gone:
+            continue
+        except hadoop.Unreadable as error:
+            _log.warning("left behind by job %s: %s", job_id, error)
+            continue
+        for one in commits:
+            is_below = one.bucket == folder.bucket and one.file.key.startswith(folder.prefix)
+            if is_below and (one.file.key, one.file.upload_id) not in keeps:
+                store.abort_upload(one.bucket, one.file.key, one.file.upload_id)
+        keys.append(key)
+    return keys
+
+
 def _is_published(store: ObjectStore, plan: Plan) -> bool:
     """Say whether `_SUCCESS` is this job's."""
-    found = store.head(plan.folder.bucket, plan.folder.key(plan.success_path))
-    return found is not None and found.job_id == plan.job_id
+    key = plan.folder.key(plan.success_path)
+    found = store.head(plan.folder.bucket, key)
+    if found is None:
+        return False
+    if found.job_id or not plan.is_magic:
+        return found.job_id == plan.job_id
+    # Hadoop's own says whose it is in its text alone.
+    data, _ = store.get(plan.folder.bucket, key)
+    return success.decode(data, f"s3://{plan.folder.bucket}/{key}").get("jobId") == plan.job_id
+
+
+def _is_all_visible(store: ObjectStore, plan: Plan) -> bool:
+    """Say whether a job that Hadoop began has every file where it belongs: it was committed.
+
+    Another job may have written its `_SUCCESS` over this one's, and nothing else would tell.
+    """
+    if not plan.files or any(one.is_stamped for one in plan.files):
+        return False
+    for one in plan.files:
+        found = store.head(plan.folder.bucket, one.key)
+        if found is None or not _is_own(found, one, plan):
+            return False
+    return True
 
 
 def _after_failure(

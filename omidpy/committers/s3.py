@@ -72,6 +72,8 @@ class S3Committer(Committer):
 
     name = "omidpy"
     capabilities = Capabilities()
+    is_magic = False
+    """Whether a folder of files about files goes with the job."""
 
     def __init__(
         self,
@@ -203,6 +205,7 @@ class S3Committer(Committer):
             success=dict(self.facts) if self.marks_success else None,
             success_path=self.success_path,
             run=self._run,
+            is_magic=self.is_magic,
         )
         if self.operations is None:
             publishing.begin(self.store, plan)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omidpy import committers
-from omidpy.committers import leftovers, publishing
+from omidpy.committers import adoption, leftovers, publishing
 from omidpy.committers.places import Folder, parse_object
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore, StoreOptions
@@ -29,7 +29,9 @@ _folders = itertools.count()
 class World:
     """A destination with files of before, a neighbour whose name is longer, and a job."""
 
-    def __init__(self, s3: S3Server, bucket: Bucket, conflict: str) -> None:
+    def __init__(
+        self, s3: S3Server, bucket: Bucket, conflict: str, committer: str = "omidpy"
+    ) -> None:
         """Make it, in a folder that nobody has used."""
         self.folder = f"out{next(_folders)}x"
         self.bucket = bucket
@@ -37,6 +39,7 @@ class World:
         self.store = ObjectStore(StoreOptions(endpoint_url=s3.endpoint))
         self.options: dict[str, Any] = {
             "endpoint_url": s3.endpoint,
+            "committer": committer,
             "conflict": conflict,
             "inline_bytes": 5,
             "threads": 1,
@@ -84,6 +87,8 @@ class World:
                 if "is committed" not in str(error):
                     raise
                 publishing.resume(self.store, plan)
+        for address in adoption.magic_folders(self.store, folder):
+            adoption.take_back(self.store, address)  # it had no plan
         leftovers.abort(self.store, folder, list(self.store.uploads(folder)))
 
     def check(self) -> str:
@@ -119,17 +124,23 @@ class World:
 
 
 def die_everywhere(
-    s3: S3Server, conflict: str, action: str, *, is_answered: bool
+    s3: S3Server,
+    conflict: str,
+    action: str,
+    *,
+    is_answered: bool,
+    committer: str = "omidpy",
+    step: int = 1,
 ) -> tuple[list[str], int]:
-    """Let a driver die at each request in turn; return how each job ended, and of how many."""
+    """Let a driver die at each request, or at some; return each job's end, and of how many."""
     bucket = Bucket(s3)
-    whole = World(s3, bucket, conflict)
+    whole = World(s3, bucket, conflict, committer)
     count = whole.run(None)
     assert whole.check() == "all"
     whole.forget()
     ends = []
-    for at in range(count):
-        world = World(s3, bucket, conflict)
+    for at in range(0, count, step):
+        world = World(s3, bucket, conflict, committer)
         with pytest.raises(Died):
             world.run(Death(at, is_answered=is_answered))
         world.recover(action)
@@ -138,7 +149,7 @@ def die_everywhere(
     return ends, count
 
 
-def check_ends(ends: list[str], count: int, action: str) -> None:
+def check_ends(ends: list[str], count: int, action: str, *, at_least: int = 6) -> None:
     """Say that a plan divides the ends: before it nothing is left, and after it what was asked."""
     assert len(ends) == count
     assert ends == sorted(ends, reverse=True), "nothing comes before all"
@@ -146,7 +157,8 @@ def check_ends(ends: list[str], count: int, action: str) -> None:
     # What can only be taken back before `_SUCCESS` is whole afterwards, whatever was asked.
     assert ends[-1] == "all"
     if action == "resume":
-        assert ends.count("all") >= 4 + 2  # each completion, `_SUCCESS`, and the plan's end
+        # Each completion, `_SUCCESS`, and the plan's end.
+        assert ends.count("all") >= at_least
 
 
 def test_a_driver_that_dies_at_any_request_is_finished(s3: S3Server) -> None:
@@ -155,15 +167,24 @@ def test_a_driver_that_dies_at_any_request_is_finished(s3: S3Server) -> None:
     check_ends(ends, count, "resume")
 
 
+def test_a_magic_job_that_dies_is_finished(s3: S3Server) -> None:
+    """The same with files about files, none of which is left; by night at every request."""
+    ends, count = die_everywhere(
+        s3, "append", "resume", is_answered=False, committer="magic", step=5
+    )
+    check_ends(ends, len(range(0, count, 5)), "resume", at_least=2)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("is_answered", [False, True])
 @pytest.mark.parametrize("action", ["resume", "rollback"])
 @pytest.mark.parametrize("conflict", ["fail", "append", "replace"])
+@pytest.mark.parametrize("committer", ["omidpy", "magic"])
 def test_a_driver_that_dies_anywhere_in_any_mode_is_finished_or_taken_back(
-    s3: S3Server, conflict: str, action: str, *, is_answered: bool
+    s3: S3Server, committer: str, conflict: str, action: str, *, is_answered: bool
 ) -> None:
     """The long form: what was carried out although nobody heard of it, and both ways to end."""
-    ends, count = die_everywhere(s3, conflict, action, is_answered=is_answered)
+    ends, count = die_everywhere(s3, conflict, action, is_answered=is_answered, committer=committer)
     assert len(ends) == count
 
 

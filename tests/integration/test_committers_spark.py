@@ -69,7 +69,7 @@ def rows(bucket: Bucket, folder: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("committer", ["omidpy", "directory", "partitioned"])
+@pytest.mark.parametrize("committer", ["omidpy", "directory", "partitioned", "magic"])
 def test_a_frame_is_saved_by_each_committer(
     spark: SparkSession, bucket: Bucket, committer: str
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) 
     [
         ({"conflict": "fail"}, "is not empty"),
         ({"conflikt": "fail"}, "no option 'conflikt'"),
-        ({"committer": "magic"}, "committer='magic' is none of"),
+        ({"committer": "magical"}, "committer='magical' is none of"),
         ({"partitionBy": "nothing"}, "no column 'nothing'"),
         ({"maxOpenFiles": "0"}, "max_open_files='0'"),
     ],

@@ -1,0 +1,118 @@
+"""The magic committer: uploads go where files will be, and files about them below a magic folder.
+
+    requests: 4 for each file of up to one part, and 2 for each task that wrote
+              4 for a job: the plan, `_SUCCESS`, 1 listing, and no magic folder nor plan
+
+It leaves what Hadoop's leaves, so that Hadoop can commit a job that tasks of ours have written, and
+either's tools find what is left of a dead one.  A commit of ours needs none of it: tasks tell the
+driver, which decides by a plan.
+
+Source: Hadoop's S3A committers.  Unlike there, no marker of no bytes stands for a file that is
+pending, a task neither lists nor reads, and the folder of other jobs, `_temporary`, is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from omidpy.committers import hadoop, publishing
+from omidpy.committers.protocol import Attempt, DelayedFile
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.uploads import Allowance, UploadedFile
+from omidpy.committers.values import PendingFile, TaskId, TaskMessage
+
+
+class _MagicFile:
+    """An upload that says in a `.pending` what would complete it."""
+
+    def __init__(self, made: UploadedFile, committer: MagicCommitter, path: str) -> None:
+        self.rows: int | None = None
+        self._made = made
+        self._committer = committer
+        self._path = path
+        self._is_told = False
+
+    @property
+    def key(self) -> str:
+        """The key of its `.pending`."""
+        return f"{self._path}{hadoop.PENDING}"
+
+    def write(self, data: bytes, /) -> int:
+        return self._made.write(data)
+
+    def close(self) -> None:
+        if self._is_told:
+            return
+        self._made.close()
+        folder, store = self._committer.folder, self._committer.store
+        said = hadoop.encode_pending(
+            folder.bucket, self._path, self._made.pending(), now_ms=int(time.time() * 1000)
+        )
+        store.put(folder.bucket, self.key, said)
+        self._is_told = True
+
+    def abort(self) -> None:
+        self._made.abort()
+        if self._is_told:
+            self._committer.store.delete(self._committer.folder.bucket, self.key)
+            self._is_told = False
+
+    def pending(self) -> PendingFile:
+        self._made.rows = self.rows
+        return self._made.pending()
+
+    def entry(self) -> tuple[str, PendingFile]:
+        """Return its path below the magic folder, and itself."""
+        return self._path, self.pending()
+
+
+class MagicCommitter(S3Committer):
+    """Publishes as Hadoop's magic committer does, and decides by a plan."""
+
+    name = "magic"
+    is_magic = True
+
+    def setup_task(self, task: TaskId) -> Attempt:
+        """Begin an attempt; no request."""
+        below = self.folder.key(hadoop.attempt_folder(self.job_id, task))
+
+        def make(path: str) -> DelayedFile:
+            self._check_free(path)
+            key = self.key(path)
+            made = UploadedFile(
+                self.store,
+                bucket=self.folder.bucket,
+                key=key,
+                job_id=self.job_id,
+                first_part_bytes=self.first_part_bytes,
+                inline_bytes=0,
+                allowance=Allowance(0),
+            )
+            return _MagicFile(made, self, below + self.folder.below(key))
+
+        return Attempt(task, self.job_id, make)
+
+    def commit_task(self, attempt: Attempt) -> TaskMessage:
+        """Write the task's `.pendingset`, then remove its `.pending`s; 2 requests if it wrote."""
+        attempt.check_running("be committed")
+        files = [one for one in attempt.files.values() if isinstance(one, _MagicFile)]
+        entries = [one.entry() for one in files]
+        bucket = self.folder.bucket
+        said = hadoop.encode_set(
+            bucket,
+            entries,
+            now_ms=int(time.time() * 1000),
+            job_id=self.job_id,
+            task=attempt.id,
+        )
+        if entries:
+            self.store.put(bucket, self.folder.key(hadoop.set_path(self.job_id, attempt.id)), said)
+            # What is left of these afterwards is of attempts that are no part of the job.
+            self.store.delete_many(bucket, [one.key for one in files])
+        return super().commit_task(attempt)
+
+    def abort_job(self, messages: Iterable[TaskMessage]) -> None:
+        """Take the job back; then abort what its magic folder still speaks of, and remove that."""
+        super().abort_job(messages)
+        publishing.clear_magic(self.store, self.folder, self.job_id, keeps=())
