@@ -41,7 +41,7 @@ test: lint  ## lint, then every test that takes minutes at most, a real HBase am
 	@$(BIN)/python -m pytest $(SHARED_OUT) $(PYTEST_ARGS)
 
 simulate: setup  ## oracles, clients and faults in one process; SEEDS=n, FIRST=m to begin there
-	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST)
+	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(RECORD),--record $(RECORD))
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
 	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" \

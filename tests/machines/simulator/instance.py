@@ -28,7 +28,7 @@ from tso.connection import Connection
 from tso.core.events import Now
 from tso.core.machine import Machine
 from tso.core.settings import Settings
-from tso.lease import DEFAULT_PERIOD_S, Lease
+from tso.lease import Lease
 from tso.server import BrokenInvariant, OracleServer
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class Surroundings:
     network: Network
     store: SharedStore
     settings: Settings
+    lease_period_s: float
     parts: Parts
 
 
@@ -157,7 +158,7 @@ class Instance:
         around, process = self._around, self.process
         store = around.store.of(process)
         lease = around.parts.lease(
-            store, holder=self.name, clock=process.clock, period_s=DEFAULT_PERIOD_S
+            store, holder=self.name, clock=process.clock, period_s=around.lease_period_s
         )
         try:
             create_system_tables(store)

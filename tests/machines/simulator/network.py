@@ -54,6 +54,8 @@ class Weather:
     def __init__(self, world: World) -> None:
         self._world = world
         self.slowness = 1.0
+        self.late_share = 0.0
+        """Messages between clients and oracles that come seconds late."""
         self._cut_until: dict[tuple[str, str], float] = {}
 
     def cut(self, source: str, target: str, seconds: float) -> None:
@@ -61,9 +63,10 @@ class Weather:
         self._cut_until[source, target] = self._world.now_s + seconds
 
     def clear(self) -> None:
-        """End every partition."""
+        """Be fine from now on."""
         self._cut_until.clear()
         self.slowness = 1.0
+        self.late_share = 0.0
 
     def held_up_s(self, source: str, target: str) -> float:
         """Return how long a partition still lasts; 0 if there is none."""
@@ -104,6 +107,8 @@ class Flow:
         world, weather = self._network.world, self._network.weather
         delay_s = weather.held_up_s(self._source.name, self._target.name)
         delay_s += weather.delay_s(self._rng)
+        if self._rng.random() < weather.late_share:  # lost, and sent again
+            delay_s += self._rng.uniform(0, 10)
         self._arrives_s = max(self._arrives_s, world.now_s + delay_s)
         pieces: list[bytes | End] = [item]
         if isinstance(item, bytes) and len(item) > 1 and self._rng.random() < 0.1:

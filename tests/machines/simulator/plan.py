@@ -44,10 +44,15 @@ class Plan(NamedTuple):
     settings: Settings
     chances: Chances
     faults: tuple[Fault, ...]
+    lease_period_s: float
+    death_share: float
+    """Commits in which the client dies."""
 
     def __str__(self) -> str:
         faults = "\n".join(f"  {fault}" for fault in self.faults)
-        return f"a {self.store_kind} store\n{self.settings}\n{self.chances}\n{faults}"
+        what = f"a {self.store_kind} store, a lease of {self.lease_period_s:g} s"
+        dice = f"{self.chances}, deaths={self.death_share}"
+        return "\n".join((what, str(self.settings), dice, faults))
 
 
 def drawn_plan(rng: random.Random) -> Plan:
@@ -67,6 +72,8 @@ def drawn_plan(rng: random.Random) -> Plan:
         ),
         Chances() if is_calm or rng.random() < 0.3 else _chances(rng),
         tuple(sorted(faults)),
+        lease_period_s=rng.choice((2.0, 10.0)),
+        death_share=0.0 if is_calm else rng.choice((0.0, 0.02)),
     )
 
 
@@ -93,7 +100,9 @@ def _fault(rng: random.Random) -> Fault:
             ends = rng.choice(((oracle, STORE), (client, STORE), (client, oracle)))
             target, other = ends if rng.random() < 0.5 else ends[::-1]
             both = float(rng.random() < 0.5)
-            return Fault(at_s, kind, target, other, seconds=rng.uniform(0.5, 15), amount=both)
+            return Fault(
+                at_s, kind, target, other, seconds=rng.choice((0.5, 3, 6, 12, 18)), amount=both
+            )
         case "slow":
             times = rng.choice((10, 100))
             return Fault(at_s, kind, "everything", seconds=rng.uniform(1, 10), amount=times)

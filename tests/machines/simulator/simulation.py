@@ -11,6 +11,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -23,7 +24,7 @@ from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.leadership import lease_address
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, CellId, Committed, TableId, Timestamp, base
-from omidpy.oracle.base import CommitVerdict
+from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.reading.resolution import TableCell
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
@@ -43,6 +44,7 @@ PATIENCE_S: Final = 120.0
 """In so much virtual time everything must work again after the last fault."""
 
 TABLES: Final = "v"
+LATE_SHARE: Final = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Parts:
     lease: Callable[..., Lease] = Lease
     oracle: Callable[..., TcpOracle] = TcpOracle
     manager: Callable[..., TransactionManager] = TransactionManager
+    outcomes: Callable[..., OutcomeFinder] = OutcomeFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,12 @@ class Simulation:
         self._network = Network(self.world, self._weather)
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
         self._around = Surroundings(
-            self.world, self._network, self._store, self._plan.settings, parts
+            self.world,
+            self._network,
+            self._store,
+            self._plan.settings,
+            self._plan.lease_period_s,
+            parts,
         )
         self._clocks = {
             name: SimClock(self.world, name, ahead_ms=self.world.rng.randint(-50, 50))
@@ -138,6 +146,7 @@ class Simulation:
             self._let(self._answers, "no oracle answers at the start")
             self._do_alone(self._prepare)
             self._store.chances = self._plan.chances
+            self._weather.late_share = LATE_SHARE
             began_s = self.world.now_s
             for name in CLIENTS:
                 self._start_client(name, began_s + BUSY_S)
@@ -224,12 +233,12 @@ class Simulation:
         )
         manager = self._parts.manager(
             store,
-            Repeating(oracle, dice),
+            Repeating(oracle, dice, partial(self._perhaps_die, process, dice)),
             post_commit=dice.choice(("sync", "none")),
             clock=clock,
         )
         session = manager.session
-        session.outcomes = OutcomeFinder(
+        session.outcomes = self._parts.outcomes(
             store, CommitTable(store), manager.oracle, clock, pause=program.sleep
         )
         number = next(self._numbers)
@@ -245,9 +254,20 @@ class Simulation:
             if dice.random() < 0.03:
                 self._fence(client, workload)
             for _ in workload.transaction(client):
-                is_long = dice.random() < 0.01
-                program.sleep(dice.uniform(1, 12) if is_long else dice.expovariate(100))
+                is_long = dice.random() < 0.02
+                program.sleep(dice.uniform(0.5, 12) if is_long else dice.expovariate(100))
             program.sleep(dice.expovariate(1 / 0.5))
+
+    def _perhaps_die(self, process: Process, dice: random.Random) -> None:
+        """Let a client die while it commits, or completes what it committed."""
+        if dice.random() < self._plan.death_share and process.name in CLIENTS:
+            self.world.counts["clients that died in a commit"] += 1
+            self.world.at(dice.uniform(0, 0.006), None, partial(self._replace_client, process))
+
+    def _replace_client(self, process: Process) -> None:
+        if self._workers[process.name] is process:
+            process.crash()
+            self._start_client(process.name, self.world.now_s + 2.0)
 
     def _fence(self, client: Client, workload: Workload) -> None:
         try:
@@ -340,13 +360,25 @@ class Simulation:
 class Repeating:
     """The oracle as a client sees it that asks again: for the same commit, now and then."""
 
-    def __init__(self, oracle: TcpOracle, dice: random.Random) -> None:
+    def __init__(
+        self, oracle: TcpOracle, dice: random.Random, on_commit: Callable[[], None]
+    ) -> None:
         self._oracle = oracle
         self._dice = dice
+        self._on_commit = on_commit
+        self._last: tuple[Timestamp, Collection[CellId], Collection[TableId]] | None = None
+        """What was committed last."""
 
     def __getattr__(self, name: str) -> Any:
         """Pass everything else on."""
         return getattr(self._oracle, name)
+
+    def begin(self, *, hold_s: float | None = None) -> Begun:
+        """Begin, and sometimes ask for the last commit again, which is complete."""
+        if self._last is not None and self._dice.random() < 0.05:
+            with suppress(OmidError):
+                self._oracle.commit(*self._last, is_retry=True)
+        return self._oracle.begin(hold_s=hold_s)
 
     def commit(
         self,
@@ -357,6 +389,7 @@ class Repeating:
         is_retry: bool = False,
     ) -> CommitVerdict:
         """Ask, and sometimes ask once more: after no answer, as Java does, or after one."""
+        self._on_commit()
         try:
             verdict = self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry)
         except OracleUnavailable as error:
@@ -367,10 +400,10 @@ class Repeating:
             except OmidError:
                 # It may have been heard the first time, whatever became of the second.
                 raise error from None
+        if isinstance(verdict, CommitGranted):
+            self._last = start_ts, cell_ids, table_ids
         if self._dice.random() < 0.1:
-            try:
-                is_retry = self._dice.random() < 0.5
+            is_retry = self._dice.random() < 0.5
+            with suppress(OmidError):
                 self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry)
-            except OmidError:
-                return verdict
         return verdict

@@ -60,6 +60,8 @@ class Watch:
         """Transactions whose entry came after the low watermark had passed them."""
         self._low_watermark = 0
         self._begun: dict[int, str] = {}
+        self._newest_of: dict[str, int] = defaultdict(int)
+        """The newest start_ts that an instance sent."""
         self._owners: dict[int, int] = {}
         """start_ts by commit_ts."""
         self._told: dict[int, int | None] = {}
@@ -88,8 +90,12 @@ class Watch:
                     self._committed(start_ts, entry)
 
     def _committed(self, start_ts: int, commit_ts: int) -> None:
-        if start_ts not in self._durable and start_ts <= self._low_watermark:
-            self._late.add(start_ts)
+        if start_ts not in self._durable:
+            if start_ts <= self._low_watermark:
+                self._late.add(start_ts)
+            instance = self._begun.get(start_ts, "")
+            if (sent := self._newest_of[instance]) > commit_ts:
+                self.found(f"I2: {instance} sent {sent}, and commits {start_ts} at {commit_ts}")
         if (before := self._durable.setdefault(start_ts, commit_ts)) != commit_ts:
             self.found(f"I8: {start_ts} committed at {before} and at {commit_ts}")
 
@@ -106,6 +112,7 @@ class Watch:
         if start_ts <= newest_before:
             self.found(f"I1: {instance} issued {start_ts}, and {newest_before} was sent before")
         self._begun[start_ts] = instance
+        self._newest_of[instance] = start_ts
         self.newest_ts = max(self.newest_ts, start_ts)
 
     def fenced(self, table_id: int, fence_ts: int) -> None:

@@ -1,0 +1,310 @@
+"""The product with one part broken on purpose, by name: each must be found by the simulator.
+
+A mutant of the machine decides every request by itself, in Python, where it can be broken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from omidpy.base.tables import CONTROL_TABLE, VALUE
+from omidpy.commit.outcome import OutcomeFinder
+from omidpy.commit.post_commit import Completer, SyncPostCommitter
+from omidpy.errors import LeaseLost, OmidError, OracleUnavailable, StorageUnavailable
+from omidpy.facts.commit_table import LOW_WATERMARK_FACT
+from omidpy.manager import TransactionManager
+from omidpy.model import Aborted, TableId, Timestamp
+from omidpy.oracle.base import AbortReason
+from omidpy.oracle.tcp import TcpOracle
+from omidpy.storage.base import Condition
+from omidpy.wire.messages import (
+    CommitRequest,
+    CommitResponse,
+    FenceResponse,
+    InvalidateResponse,
+    InvalidateVerdict,
+)
+from tests.machines.simulator.simulation import Parts
+from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
+from tso.core.machine import Machine
+from tso.core.settings import TIMESTAMPS_PER_MS
+from tso.lease import Lease
+from tso.persist import StorePersistence
+
+# -- the machine -----------------------------------------------------------------------------------
+
+
+class _Machine(Machine[Any]):
+    def run(self, *_: Any, **__: Any) -> tuple[int, int]:
+        """Leave every request to the methods that are broken below."""
+        return 0, 0
+
+
+class NoConflictCheck(_Machine):
+    """Lets everybody commit whatever was written meanwhile."""
+
+    def _decide(self, ticket: Any, request: CommitRequest) -> None:
+        super()._decide(ticket, replace(request, cell_ids=()))
+
+
+class RepliesEarly(_Machine):
+    """Sends the answers of a batch, then flushes it."""
+
+    def handle(self, event: Any) -> list[Any]:
+        """Put the answers before their flush."""
+        effects: list[Any] = []
+        for effect in super().handle(event):
+            if isinstance(effect, Flush):
+                answers = effect.batch.answers
+                effects.append(Send([(t, a) for t, a in answers if not isinstance(a, Deferred)]))
+                effect.batch.answers = [(t, a) for t, a in answers if isinstance(a, Deferred)]
+            effects.append(effect)
+        return effects
+
+
+class BeginOvertakes(_Machine):
+    """Lets a begin go while earlier commits are on their way to the store."""
+
+    def _may_leave(self, batch: Batch[Any]) -> bool:
+        return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
+
+
+class ForgetsTheEpoch(_Machine):
+    """Lets what began before it commit, of whose conflicts it knows nothing."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._engine.low_watermark = 0
+
+
+class LosesFences(_Machine):
+    """Answers a fence with a timestamp, and remembers nothing."""
+
+    def _fence(self, ticket: Any, table_id: Any, effects: list[Any]) -> None:
+        super()._fence(ticket, TableId(0), effects)
+        _, answer = self._pending.answers[-1]
+        assert isinstance(answer, FenceResponse), "there is always room for one"
+        self._pending.answers[-1] = ticket, FenceResponse(table_id, answer.fence_ts)
+
+
+class DecidesTwice(_Machine):
+    """Decides a commit that it is asked for again as if it were new."""
+
+    def _commit(self, ticket: Any, request: CommitRequest, effects: list[Any]) -> None:
+        self._decide(ticket, request)
+
+
+class RetriesAreAborted(_Machine):
+    """Takes a missing commit entry for an abort."""
+
+    def _looked_up(self, start_ts: int, result: FlushResult) -> CommitResponse | str:
+        answer = super()._looked_up(start_ts, result)
+        if isinstance(answer, str):
+            return CommitResponse(Timestamp(start_ts), None, (), AbortReason.UNSTATED.value)
+        return answer
+
+
+class IgnoresInvalidations(_Machine):
+    """Promises that a transaction will not commit, and forgets it."""
+
+    def _invalidate(self, ticket: Any, start_ts: int, effects: list[Any]) -> None:
+        if self._decisions.get(start_ts):
+            super()._invalidate(ticket, start_ts, effects)
+        else:
+            verdict = InvalidateVerdict.INVALIDATED
+            self._answer(ticket, InvalidateResponse(Timestamp(start_ts), verdict))
+
+
+class ForgetsSilently(_Machine):
+    """Forgets commits, and does not raise the low watermark to them."""
+
+    def _decide(self, ticket: Any, request: CommitRequest) -> None:
+        before = self._engine.low_watermark
+        super()._decide(ticket, request)
+        self._engine.low_watermark = before
+
+
+class FollowsTheClockBack(_Machine):
+    """Issues what the clock says, also where it was set back."""
+
+    def _set_time(self, now: Any) -> None:
+        super()._set_time(now)
+        now_ts = now.wall_ms * TIMESTAMPS_PER_MS
+        if self._settings.timestamps == "world" and now_ts < self._engine.last_issued:
+            self._engine.clock_ts = self._engine.last_issued = now_ts
+
+
+class IssuesAboveTheCeiling(_Machine):
+    """Does not wait for the ceiling above a timestamp."""
+
+    def _may_leave(self, batch: Batch[Any]) -> bool:
+        durable, self._durable_ceiling = self._durable_ceiling, batch.newest_ts
+        may_leave = super()._may_leave(batch)
+        self._durable_ceiling = durable
+        return may_leave
+
+    def _release(self, batch: Batch[Any], result: FlushResult, effects: list[Any]) -> None:
+        self._durable_ceiling = max(self._durable_ceiling, batch.newest_ts)
+        super()._release(batch, result, effects)
+
+
+# -- the persistence -------------------------------------------------------------------------------
+
+
+class ReusesTheCeiling(StorePersistence):
+    """Begins below the stored ceiling, where timestamps may have been issued."""
+
+    def start(self, settings: Any, now: Any, *, accept_clock: bool) -> Any:
+        """Begin a lookahead lower."""
+        inherited = super().start(settings, now, accept_clock=accept_clock)
+        epoch = max(inherited.epoch - settings.lookahead, 0)
+        return replace(inherited, epoch=epoch)
+
+
+class WatermarkFirst(StorePersistence):
+    """Writes the low watermark before the commits that were decided before it."""
+
+    def flush(self, batch: Batch[Any]) -> FlushResult:
+        """Write it, then the rest."""
+        if batch.low_watermark is not None:
+            self._control.raise_number(LOW_WATERMARK_FACT, batch.low_watermark)
+        return super().flush(batch)
+
+
+class TakesTornForWhole(StorePersistence):
+    """Takes a batch that failed for written."""
+
+    def flush(self, batch: Batch[Any]) -> FlushResult:
+        """Say that everything is well."""
+        try:
+            return super().flush(batch)
+        except StorageUnavailable:
+            asked = [*batch.lookups, *batch.invalidations]
+            return FlushResult(entries=dict.fromkeys(asked))
+
+
+# -- the lease -------------------------------------------------------------------------------------
+
+
+class ZombieLease(Lease):
+    """Never finds out that it was lost."""
+
+    @property
+    def guard(self) -> Condition:
+        """A condition that always holds."""
+        return Condition(CONTROL_TABLE, b"nobody", VALUE, None)
+
+    @property
+    def proof(self) -> Condition | None:
+        """The same."""
+        return self.guard
+
+    @property
+    def vouched_until_s(self) -> float:
+        """For ever."""
+        return float("inf")
+
+    def renew_if_due(self, *, before_check: bool = False) -> None:
+        """Renew it, and believe that it worked."""
+        try:
+            super().renew_if_due(before_check=before_check)
+        except LeaseLost:
+            return
+
+    def check(self) -> None:
+        """Believe that it is ours."""
+
+
+class VouchesForEver(Lease):
+    """Lets answers that need no flush leave although another may have taken over."""
+
+    @property
+    def vouched_until_s(self) -> float:
+        """For ever."""
+        return float("inf")
+
+
+class Impatient(Lease):
+    """Takes a lease over that stood still for a second."""
+
+    def _other_holder(self, raw: bytes | None) -> str | None:
+        holder = super()._other_holder(raw)
+        return None if self._clock.monotonic_s() - self._seen_s > 1.0 else holder
+
+
+# -- clients ---------------------------------------------------------------------------------------
+
+
+class TakesSilenceForAbort(OutcomeFinder):
+    """Takes a commit without an answer for one that did not happen."""
+
+    def settle(self, *_: Any, **__: Any) -> Aborted:
+        """Guess."""
+        return Aborted()
+
+
+class TakesSilenceForNotSent(TcpOracle):
+    """Takes a commit without an answer for one that was never asked for."""
+
+    def commit(self, *arguments: Any, **options: Any) -> Any:
+        """Ask, and say of every failure that nothing was sent."""
+        try:
+            return super().commit(*arguments, **options)
+        except OracleUnavailable as error:
+            error.was_sent = False
+            raise
+
+
+class _EntryFirst(Completer):
+    def complete(self, batch: Any) -> None:
+        try:
+            self._commit_table.complete([one.start_ts for one in batch])
+            for one in batch:
+                self._store.write({table: list(rows) for table, rows in one.shadow_cells.items()})
+        except OmidError:
+            return
+
+
+def removes_entries_first(*arguments: Any, **options: Any) -> TransactionManager:
+    """Make a client that removes the commit entry before the shadow cells are there."""
+    manager = TransactionManager(*arguments, **options)
+    session = manager.session
+    session.post_committer = SyncPostCommitter(
+        _EntryFirst(session.store, session.reader.resolver._commit_table, lambda _: None)
+    )
+    return manager
+
+
+def leaves_the_undecided_alone(*arguments: Any, **options: Any) -> TransactionManager:
+    """Make a client that takes a transaction for aborted, and does not forbid its commit."""
+    manager = TransactionManager(*arguments, **options)
+    commit_table: Any = manager.session.reader.resolver._commit_table
+    commit_table.invalidate_all = lambda starts: dict.fromkeys(starts, True)
+    return manager
+
+
+MUTANTS: Final[dict[str, Parts]] = {
+    "no conflict check": Parts(machine=NoConflictCheck),
+    "early reply": Parts(machine=RepliesEarly),
+    "begin overtakes a commit": Parts(machine=BeginOvertakes),
+    "forgotten epoch": Parts(machine=ForgetsTheEpoch),
+    "lost fence": Parts(machine=LosesFences),
+    "commit decided twice": Parts(machine=DecidesTwice),
+    "retry answered abort": Parts(machine=RetriesAreAborted),
+    "invalidation ignored": Parts(machine=IgnoresInvalidations),
+    "silent eviction": Parts(machine=ForgetsSilently),
+    "clock followed back": Parts(machine=FollowsTheClockBack),
+    "issued above the ceiling": Parts(machine=IssuesAboveTheCeiling),
+    "reused ceiling": Parts(persistence=ReusesTheCeiling),
+    "watermark before durability": Parts(persistence=WatermarkFirst),
+    "torn batch accepted": Parts(persistence=TakesTornForWhole),
+    "zombie that answers": Parts(lease=ZombieLease),
+    "lease vouched for ever": Parts(lease=VouchesForEver),
+    "impatient standby": Parts(lease=Impatient),
+    "silence taken for abort": Parts(outcomes=TakesSilenceForAbort),
+    "silence taken for not sent": Parts(oracle=TakesSilenceForNotSent),
+    "undecided left alone": Parts(manager=leaves_the_undecided_alone),
+    "entry removed first": Parts(manager=removes_entries_first),
+}
+"""By name."""

@@ -1,0 +1,72 @@
+"""The product with a part broken on purpose: the simulator must find each, by name.
+
+Each has a seed at which it is found, at which the product as it is has nothing to be found.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.machines.simulator.mutants import MUTANTS
+from tests.machines.simulator.simulation import simulate
+
+
+class Sight(NamedTuple):
+    """Where a mutant is found, and what is found there."""
+
+    seed: int
+    finding: str
+
+
+SEEN: Final = {
+    "no conflict check": Sight(0, "lost update"),
+    "early reply": Sight(0, "I2"),
+    "begin overtakes a commit": Sight(0, "I2"),
+    "forgotten epoch": Sight(0, "lost update"),
+    "lost fence": Sight(8, "fence"),
+    "commit decided twice": Sight(0, "I8"),
+    "retry answered abort": Sight(30, "I8"),
+    "invalidation ignored": Sight(6, "I9"),
+    "silent eviction": Sight(32, "lost update"),
+    "clock followed back": Sight(2, "I1"),
+    "issued above the ceiling": Sight(11, "I1"),
+    "reused ceiling": Sight(0, "I1"),
+    "watermark before durability": Sight(3, "I4"),
+    "torn batch accepted": Sight(0, "I2"),
+    "zombie that answers": Sight(21, "stale snapshot"),
+    "lease vouched for ever": Sight(21, "stale snapshot"),
+    "impatient standby": Sight(74, "I1"),
+    "silence taken for abort": Sight(6, "I9"),
+    "silence taken for not sent": Sight(6, "I9"),
+    "undecided left alone": Sight(937, "lost append"),
+    "entry removed first": Sight(0, "I8"),
+}
+
+MOST_SEEDS: Final = 1000
+"""Within so many, from the first one on, each mutant must be found."""
+
+
+def test_every_mutant_is_listed() -> None:
+    """One that nobody runs is found by nobody."""
+    assert SEEN.keys() == MUTANTS.keys()
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_mutant_is_found_by_its_name(name: str) -> None:
+    """And nothing is found in the product where it is."""
+    seed, finding = SEEN[name]
+    found = {one.partition(":")[0] for one in simulate(seed, MUTANTS[name]).findings}
+    assert finding in found
+    assert simulate(seed).findings == ()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SEEN)
+def test_a_mutant_is_found_within_some_seeds(name: str) -> None:
+    """Seeds that are known may lose their meaning with any change; chance does not."""
+    for seed in range(MOST_SEEDS):
+        if simulate(seed, MUTANTS[name]).findings:
+            return
+    pytest.fail(f"{name} was not found in {MOST_SEEDS} seeds")
