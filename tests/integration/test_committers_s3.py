@@ -18,7 +18,7 @@ from omidpy.committers import publishing
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore, StoreOptions
 from omidpy.committers.values import TaskId
-from omidpy.errors import CommitterError, ConfigError
+from omidpy.errors import CommitterError, ConfigError, UsageError
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
@@ -460,6 +460,59 @@ def test_bytes_that_changed_on_their_way_fail_the_job(s3: S3Server, bucket: Buck
     with pytest.raises(CommitterError):
         committer.commit_job([dataclasses.replace(message, files=(wrong,))])
     assert bucket.visible("out") == []
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 100])
+def test_an_object_with_another_tag_than_its_tasks_bytes_fails_the_job(
+    begin: Any, bucket: Bucket, inline_bytes: int
+) -> None:
+    """The store took them, and says that it has others: nothing is committed, and loudly."""
+    job = begin(inline_bytes=inline_bytes).__enter__()
+    with job.task() as task, task.open("f") as file:
+        file.write(b"x" * 10)
+
+    def change(parsed: dict[str, Any], model: Any, **_: Any) -> None:
+        if model.name in {"PutObject", "CompleteMultipartUpload"}:
+            parsed["ETag"] = f'"{"0" * 32}"'
+
+    store_of(job).client.meta.events.register("after-call.s3", change)
+    with pytest.raises(CommitterError, match=r"nothing of it is visible.*not what its task has"):
+        job.commit()
+    assert bucket.keys() == []
+    assert bucket.uploads() == []
+
+
+def test_an_encrypted_object_may_have_another_tag(begin: Any, bucket: Bucket) -> None:
+    """A service's keys make tags that are no hash of the bytes."""
+    job = begin().__enter__()
+    with job.task() as task, task.open("f") as file:
+        file.write(b"x" * 10)
+
+    def encrypt(parsed: dict[str, Any], model: Any, **_: Any) -> None:
+        if model.name == "PutObject":
+            parsed["ETag"] = f'"{"0" * 32}"'
+            parsed["ServerSideEncryption"] = "aws:kms"
+
+    store_of(job).client.meta.events.register("after-call.s3", encrypt)
+    job.commit()
+    assert len(bucket.visible("out")) == 1
+
+
+def test_files_of_elsewhere_and_hidden_ones_are_no_part_of_a_job(
+    s3: S3Server, bucket: Bucket
+) -> None:
+    """A message that names them was not written by a task of this job."""
+    import dataclasses
+
+    committer = committer_of(s3, bucket)
+    attempt = committer.setup_task(TaskId(0))
+    attempt.open("f").close()
+    message = committer.commit_task(attempt)
+    for key, said in (("out10/f", "and not out10/f"), ("out/_hidden", "begins with '_'")):
+        wrong = dataclasses.replace(message.files[0], key=key)
+        with pytest.raises((CommitterError, UsageError), match=said):
+            committer.commit_job([dataclasses.replace(message, files=(wrong,))])
+    assert bucket.keys() == []
 
 
 def test_small_files_that_are_too_many_for_the_plan_are_uploaded(

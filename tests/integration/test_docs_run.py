@@ -15,14 +15,24 @@ PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
 NEED_A_CLUSTER = {"hbase.md", "omid.md"}
 """Pages that `test_docs_hbase.py` runs."""
 
-NEED_A_BUCKET = {"committers.md", "publishing.md", "export-snapshot.md"}
+NEED_A_BUCKET = (
+    "tutorial-s3.md",
+    "guide/committers.md",
+    "guide/publishing.md",
+    "guide/export-snapshot.md",
+)
 """Pages that are run with a real S3 server."""
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES_WITH_CODE if page.name not in NEED_A_CLUSTER | NEED_A_BUCKET],
+    [
+        page
+        for page in PAGES_WITH_CODE
+        if page.name not in NEED_A_CLUSTER
+        and str(page.relative_to(ROOT / "docs")) not in NEED_A_BUCKET
+    ],
     ids=lambda page: str(page.relative_to(ROOT / "docs")),
 )
 def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
@@ -32,9 +42,7 @@ def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    "name", ["guide/committers.md", "guide/publishing.md", "guide/export-snapshot.md"]
-)
+@pytest.mark.parametrize("name", NEED_A_BUCKET)
 def test_the_code_of_a_page_about_s3_runs_as_printed(
     name: str, s3: S3Server, tmp_path: Path
 ) -> None:
@@ -50,7 +58,7 @@ def test_there_are_pages_that_run() -> None:
     assert {"tutorial.md", "guide/transactions.md", "guide/tso-server.md"} <= names
 
 
-@pytest.mark.parametrize("name", ["tutorial.md"])
+@pytest.mark.parametrize("name", ["tutorial.md", "tutorial-s3.md"])
 def test_python_of_a_first_page_can_be_pasted_into_an_interpreter(name: str) -> None:
     """It takes one statement at a time, and a blank line ends what is indented."""
     for block in blocks(ROOT / "docs" / name):

@@ -105,3 +105,15 @@ def test_the_files_and_tests_that_invariants_name_exist() -> None:
             elif not name:
                 name = file
             assert not name or name in known, f"{name}: {line}"
+
+
+def test_the_tests_that_pages_name_exist() -> None:
+    """A table of what may go wrong proves nothing, either."""
+    named = {
+        name
+        for page in (ROOT / "docs" / "explanation").glob("*.md")
+        for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8"))
+    }
+    known = set().union(*(names(path) for path in (ROOT / "tests").rglob("test_*.py")))
+    assert sorted(named - known) == []
+    assert len(named) > 30, "the table of committers alone has more"
