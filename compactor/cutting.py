@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from compactor.range_pass import RangeTask
+from compactor.range_task import RangeTask
 from compactor.report import RunRecord
 from omidpy.errors import StorageError
 from omidpy.model import KeyRange

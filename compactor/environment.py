@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from compactor.lease import DEFAULT_LEASE_S
 from compactor.prune import PruneResult, PruneTask
-from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
+from compactor.range_pass import OnStep, ignore_step
+from compactor.range_task import RangeResult, RangeTask
 from compactor.snapshots import OpenFolder, local_folder
 from compactor.timestamps import NOBODY, Asked
 from omidpy.base.clock import Clock

@@ -1,5 +1,7 @@
 """What must be written to one row, and what may go from it?  Asked of a row that was read whole.
 
+Or of some columns of one, or versions of a column: only what is old needs all (`long_rows.py`).
+
 Pure: a row as read, what became of its cells, and three numbers in; puts and exact deletes out.  It
 neither resolves cells (`visibility.py`) nor writes (`range_pass.py`), and it names single versions
 only, never ranges of them, so that a writer who was faster loses nothing.
@@ -29,14 +31,7 @@ What is written, and in which of five writes, each acknowledged before the next 
 No write both puts and deletes, because HBase takes a page of such rows in one call, and rows with
 both in a call each.  The first two need no order, since nobody sees what never committed.
 
-Per column the newest version committed below H stays, and also the newest by commit, because
-conflict-free writes overlap: the two may be different cells.  For the same reason a top stays while
-a version *below* it committed at or above H: readers pick the newest version, and would come to see
-that one.  A tombstone goes later than what it hides, or a run that died between the two would
-bring deleted cells back to life.
-
-Source: Omid's CompactorScanner, which compares *start* timestamps and so takes versions away from
-live snapshots; here everything is compared by commit (I10).
+Which committed versions go, `old_versions.py` says.
 """
 
 from __future__ import annotations
@@ -44,21 +39,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from compactor.old_versions import NOTHING, Later, collect, is_single, later
 from omidpy.base.cells import (
-    FAMILY_MARKER_QUALIFIER,
     LONG_BYTES,
     SHADOW_PREFIX,
     SHADOW_SUFFIX,
     data_qualifier,
     encode_long,
-    is_family_marker,
     is_shadow_qualifier,
-    is_tombstone,
     shadow_qualifier,
 )
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
-from omidpy.reading.visibility import SortedRow, is_hidden, shadow_column, sort_row
+from omidpy.reading.visibility import SortedRow, shadow_column, sort_row
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 
 PHASE_COUNT: Final = 5
@@ -226,15 +219,6 @@ class Orphan(NamedTuple):
     qualifier: bytes
 
 
-class Later(NamedTuple):
-    """Something may go from a row at a higher horizon than this one."""
-
-    version: int
-    """A version of the row, by which it is found again."""
-    commit_ts: int
-    """Not at a horizon up to this one."""
-
-
 class RowPlan(NamedTuple):
     """What is to be done to one row."""
 
@@ -306,10 +290,8 @@ def plan_row(row: ExaminedRow, resolved: Mapping[Cell, Timestamp | None], scope:
     garbage: list[Cell] = []
     unseen: list[Cell] = []
     undecided: list[Cell] = []
-    present: set[tuple[bytes, bytes, int]] = set()
     for cell in data:
         key = cell[1:4]
-        present.add(key)
         commit_ts = shadows.get(key)
         is_healed = commit_ts is not None and not (
             key in row.legacy_shadows and key not in row.has_prefixed
@@ -329,17 +311,17 @@ def plan_row(row: ExaminedRow, resolved: Mapping[Cell, Timestamp | None], scope:
         if not is_healed:
             unhealed.append((cell, commit_ts))
     staying = [*row.foreign, *row.unreadable, *undecided, *unseen]
-    later = None
+    more = None
     superseded, tops, markers = NOTHING
-    if scope.sees_whole_rows and not _is_single(committed):
+    if scope.sees_whole_rows and not is_single(committed):
         superseded, tops, markers = collect(committed, staying, scope.drop_horizon)
-        later = _later(committed, staying, (*superseded, *tops, *markers), scope.drop_horizon)
+        more = later(committed, staying, (*superseded, *tops, *markers), scope.drop_horizon)
     # Those that go in a later phase too: until then they must not depend on their entry.
     heals = [
         Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
         for cell, commit_ts in unhealed
     ]
-    orphans = [orphan for key in shadows if key not in present for orphan in _orphans(key, row)]
+    orphans = orphans_of(row)
     unseen += [cell for cell in row.bare_foreign if scope.plain.contains(cell.version)]
     return RowPlan(
         row.row,
@@ -352,7 +334,7 @@ def plan_row(row: ExaminedRow, resolved: Mapping[Cell, Timestamp | None], scope:
         row.legacy_shadows,
         unseen,
         undecided,
-        later,
+        more,
     )
 
 
@@ -361,154 +343,16 @@ def cell_bytes(cell: Cell) -> int:
     return len(cell.row) + len(cell.family) + len(cell.qualifier) + LONG_BYTES + len(cell.value)
 
 
-def _orphans(key: tuple[bytes, bytes, int], row: ExaminedRow) -> Iterable[Orphan]:
-    legacy = row.legacy_shadows.get(key)
-    if legacy is not None:
-        yield Orphan(*key, legacy)
-    if legacy is None or key in row.has_prefixed:
-        yield Orphan(*key, shadow_qualifier(key[1]))
-
-
-# -- versions that nobody can see any more ---------------------------------------------------------
-
-
-class Collected(NamedTuple):
-    """Committed cells that may go, by the write that may take them."""
-
-    superseded: Sequence[Cell] = ()
-    tops: Sequence[Cell] = ()
-    markers: Sequence[Cell] = ()
-
-
-NOTHING: Final = Collected()
-
-
-def _is_single(committed: Sequence[tuple[Cell, int]]) -> bool:
-    """Say whether every column has one version, and shows it: nothing of that ever goes."""
-    column: tuple[bytes, bytes] | None = None
-    for cell, _ in committed:
-        if cell[1:3] == column or is_tombstone(cell[4]) or cell[2] == FAMILY_MARKER_QUALIFIER:
-            return False
-        column = cell[1:3]
-    return True
-
-
-def _later(
-    committed: Sequence[tuple[Cell, int]],
-    staying: Sequence[Cell],
-    going: Sequence[Cell],
-    horizon: int,
-) -> Later | None:
-    """Say whether more of a row goes at a higher horizon, once what goes now has gone."""
-    gone = set(going)
-    rest = [one for one in committed if one[0] not in gone]
-    if not any(collect(rest, staying, MAX_VERSION)):
-        return None
-    # What goes depends on which versions were committed below the horizon, and on nothing else.
-    commits = [commit_ts for _, commit_ts in committed if commit_ts >= horizon]
-    return Later(max(cell[3] for cell, _ in rest), min(commits, default=horizon))
-
-
-def collect(
-    committed: Iterable[tuple[Cell, int]], foreign: Iterable[Cell], horizon: int
-) -> Collected:
-    """Choose the committed versions of a row that no snapshot at or above `horizon` can see.
-
-    Args:
-        committed: The row's committed cells with their commit_ts, in HBase's order.
-        foreign: Cells that will stay although nobody knows what became of them; they may be visible
-            (by a shadow cell of their own, or by one that they are given some day), so that what
-            lies above them must stay too.
-        horizon: H.  What committed at or above it stays: a snapshot exists that sees it, or that
-            does not see it and needs an older one.
-    """
-    if horizon <= 0:
-        return NOTHING
-    columns: dict[tuple[bytes, bytes], list[tuple[Cell, int]]] = {}
-    lowest_staying: dict[tuple[bytes, bytes], int] = {}
-    for cell, commit_ts in committed:
-        if commit_ts < horizon:
-            columns.setdefault(cell[1:3], []).append((cell, commit_ts))
-        else:
-            lowest_staying[cell[1:3]] = cell[3]
-    if not columns:
-        return NOTHING
-    for cell in foreign:
-        lowest_staying[cell[1:3]] = -1
-    markers = {
-        family: [one for one in versions if is_family_marker(one[0].qualifier, one[0].value)]
-        for (family, qualifier), versions in columns.items()
-        if qualifier == FAMILY_MARKER_QUALIFIER
-    }
-    superseded: list[Cell] = []
-    tops: list[Cell] = []
-    kept: list[tuple[Cell, int]] = []
-    for column, versions in columns.items():
-        old, top, rest = _collect_column(
-            versions,
-            markers.get(column[0], ()),
-            may_drop_top=versions[0][0].version < lowest_staying.get(column, MAX_VERSION),
-        )
-        superseded += old
-        tops += top
-        kept += rest
-    last_markers: list[Cell] = []
-    for family, family_markers in markers.items():
-        if not family_markers:
+def orphans_of(row: ExaminedRow) -> list[Orphan]:
+    """Return the shadow cells of a row whose data cells are not in it."""
+    present = {cell[1:4] for cell in row.ours.data}
+    orphans: list[Orphan] = []
+    for key in row.ours.shadows:
+        if key in present:
             continue
-        newest, *older = family_markers
-        is_needed = (
-            newest[0].version > lowest_staying.get((family, FAMILY_MARKER_QUALIFIER), MAX_VERSION)
-            or any(cell.family == family for cell in foreign)
-            or any(
-                cell.family == family and is_hidden(cell, commit_ts, *newest)
-                for cell, commit_ts in kept
-            )
-        )
-        if is_needed:
-            latest = max(family_markers, key=_by_commit)
-            tops += [one[0] for one in older if one is not latest]
-        else:
-            # An older marker may have committed later; without the newest above it, it would come
-            # to hide what is visible now.  So it goes first.
-            tops += [cell for cell, _ in older]
-            last_markers.append(newest[0])
-    return Collected(superseded, tops, last_markers)
-
-
-def _collect_column(
-    versions: Sequence[tuple[Cell, int]],
-    markers: Sequence[tuple[Cell, int]],
-    *,
-    may_drop_top: bool,
-) -> tuple[list[Cell], list[Cell], list[tuple[Cell, int]]]:
-    """Split one column's versions, newest first, into superseded, top to drop, and kept.
-
-    Family markers among them are left out of all three; `collect` judges them.
-    """
-    top, top_commit_ts = versions[0]
-    shows_nothing = is_tombstone(top.value) or (
-        bool(markers) and is_hidden(top, top_commit_ts, *markers[0])
-    )
-    latest = max(versions, key=_by_commit)[0]
-    superseded: list[Cell] = []
-    tops: list[Cell] = []
-    kept: list[tuple[Cell, int]] = []
-    for cell, commit_ts in versions:
-        if is_family_marker(cell.qualifier, cell.value):
-            continue
-        if cell is top:
-            if shows_nothing and may_drop_top:
-                tops.append(cell)
-            else:
-                kept.append((cell, commit_ts))
-        elif shows_nothing or cell is not latest:
-            superseded.append(cell)
-        else:
-            kept.append((cell, commit_ts))
-    return superseded, tops, kept
-
-
-def _by_commit(version: tuple[Cell, int]) -> tuple[int, int]:
-    cell, commit_ts = version
-    return commit_ts, cell.version
+        legacy = row.legacy_shadows.get(key)
+        if legacy is not None:
+            orphans.append(Orphan(*key, legacy))
+        if legacy is None or key in row.has_prefixed:
+            orphans.append(Orphan(*key, shadow_qualifier(key[1])))
+    return orphans

@@ -40,7 +40,8 @@ from compactor.options import (
     options_from_words,
 )
 from compactor.prune import PruneResult, PruneTask, SlicePruner
-from compactor.range_pass import RangePass, RangeResult, RangeTask
+from compactor.range_pass import RangePass
+from compactor.range_task import RangeResult, RangeTask
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.storage.base import Store

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from compactor.horizon import HOLE, claims_by_table, common, overlaps, uncovered
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding
-from compactor.range_pass import RangeResult
+from compactor.range_task import RangeResult
 from compactor.report import Laggard
 from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange

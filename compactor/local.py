@@ -21,7 +21,8 @@ from compactor.options import Options
 from compactor.pacing import Pacer, Pacing
 from compactor.plan import run
 from compactor.prune import SlicesHere
-from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
+from compactor.range_pass import OnStep, RangePass, ignore_step
+from compactor.range_task import RangeResult, RangeTask
 from compactor.report import Report
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.storage.base import Store

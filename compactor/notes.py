@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from compactor.ownership import Standing, TableStanding
-from compactor.range_pass import RangeResult
+from compactor.range_task import RangeResult
 from omidpy.facts.questions import Question
 from omidpy.facts.sightings import DOUBTS_ALL, NO_DOUBT
 from omidpy.facts.watermarks import HOLD_PREFIX

@@ -55,7 +55,8 @@ class Doubts(NamedTuple):
 
     def more(self, cells: Sequence[Cell]) -> Doubts:
         """Count more of them."""
-        return Doubts(self.total + len(cells), min(cells) if self.first is None else self.first)
+        known = [] if self.first is None else [self.first]
+        return Doubts(self.total + len(cells), min([*known, *cells]))
 
     def reason(self, table: str) -> str:
         """Say what they are, and what to do about them."""

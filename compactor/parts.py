@@ -36,7 +36,7 @@ from compactor.options import Options
 from compactor.ownership import TableStanding, owned, survey, unknown_tables
 from compactor.pacing import Pacer
 from compactor.prune import PruneLimits, PruneTask, SlicesHere
-from compactor.range_pass import RangeResult, RangeTask
+from compactor.range_task import RangeResult, RangeTask
 from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, Report
 from compactor.schedule import Schedule, schedule

@@ -11,8 +11,6 @@ there is no claim, and the result says why.
 
 Safe to run twice, at once with itself, and to kill anywhere: it puts what is true for ever,
 deletes exact versions that nobody can see, and a range without a claim is simply scanned again.
-
-The task says everything that the pass needs besides the store, so that it can travel to a worker.
 """
 
 from __future__ import annotations
@@ -26,40 +24,43 @@ from compactor.heal import (
     DURABLE_PHASES,
     PHASE_COUNT,
     ExaminedRow,
-    Orphan,
     RowPlan,
     Scope,
-    cell_bytes,
     examine,
     plan_row,
     unresolved,
 )
 from compactor.invalidations import InvalidationCounter, RehearsedCommitTable
+from compactor.long_rows import pass_long_row
 from compactor.obstacles import Doubts, Obstacles, malformed_shadow, undecided_cell
-from compactor.pacing import UNPACED, Pacer, Pacing, page_bytes
-from compactor.spans import SMALL_CELLS, WHOLE, Span
-from omidpy.base.cells import LONG_BYTES
+from compactor.orphans import confirmed_orphans, orphan_bytes, removing
+from compactor.pacing import Pacer, page_bytes
+from compactor.range_task import RangeResult, RangeTask
+from compactor.spans import SMALL_CELLS
 from omidpy.base.clock import Clock
 from omidpy.base.tables import dated_incarnation, undated_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
-from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
-from omidpy.facts.sightings import NO_DOUBT
 from omidpy.facts.watermarks import Claim, Watermarks
-from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, Timestamp, base
+from omidpy.model import MAX_VERSION, Cell, Timestamp, base
 from omidpy.reading.resolution import CellResolver, TableCell
 from omidpy.reading.visibility import Resolution
 from omidpy.storage.base import (
-    DeleteVersion,
+    CutsRows,
+    LongRow,
+    Portion,
     RestoresTables,
     Row,
     RowMutation,
-    ScansLazily,
     Store,
+    Wanted,
 )
 
 PAGE_ROWS: Final = 500
 """Rows read, resolved and written together."""
+
+PORTION: Final = Portion(cells=20_000, size_bytes=8 << 20)
+"""What a pass holds at a time, about: a row that is more is passed over part by part."""
 
 PASS_STEPS: Final = (
     "page-read",
@@ -84,75 +85,6 @@ def ignore_step(name: str) -> None:
     """Do nothing at a step."""
 
 
-@dataclass(frozen=True, slots=True)
-class RangeTask:
-    """A range to pass over, and what its cells are judged by."""
-
-    table: str
-    key_range: KeyRange
-    families: frozenset[bytes]
-    low_watermark: int
-    first_timestamp: int
-    drop_horizon: int
-    commit_table: str
-    plain: PlainVersions = NO_VERSIONS
-    """Versions that writers without transactions use."""
-    is_dry_run: bool = False
-    run: str = ""
-    """Who sends it: the run that its claim is dated by."""
-    newest: int = MAX_VERSION
-    """No commit timestamp can be above it."""
-    incarnation: str = ""
-    """Which table of its name was listed, and since when it is what it is."""
-    doubtful: int = NO_DOUBT
-    """Of versions at or below it absence of a commit proves nothing."""
-    pacing: Pacing = UNPACED
-    """How fast it may be read, and until when."""
-    span: Span = WHOLE
-    """Which of its versions are read."""
-    collects_foreign: bool = False
-    """Cells from before the oracle are judged by their shadow cells."""
-
-    def scope(self) -> Scope:
-        """Return which cells may be judged."""
-        return Scope(
-            self.families,
-            self.low_watermark,
-            self.first_timestamp,
-            self.drop_horizon,
-            self.plain,
-            self.newest,
-            self.span.is_collecting,
-            self.collects_foreign,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RangeResult:
-    """What a pass did."""
-
-    task: RangeTask
-    rows_read: int = 0
-    cells_read: int = 0
-    bytes_read: int = 0
-    """Keys and values."""
-    seconds: float = 0.0
-    cells_healed: int = 0
-    transactions_invalidated: int = 0
-    cells_dropped: int = 0
-    bytes_dropped: int = 0
-    foreign_cells: int = 0
-    unseen_cells: int = 0
-    """Cells without a transaction, which nobody sees until the table is adopted again."""
-    claim: Claim | None = None
-    """What was claimed, or would have been in a dry run; None if the range is not healed."""
-    obstacle: str = ""
-    """Why there is no claim, and what to do about it."""
-    forbidden: frozenset[Timestamp] = frozenset()
-    """In a dry run, the transactions that would have been invalidated: other ranges may name them
-    too, and they may be pruned in the same run."""
-
-
 @dataclass(slots=True)
 class _Tally:
     rows_read: int = 0
@@ -167,6 +99,10 @@ class _Tally:
     """A row without a version from here on has nothing to drop, at any horizon."""
     collected: int = MAX_VERSION
     """No row has anything to drop at a horizon up to this one."""
+
+
+class WindowOverError(Exception):
+    """The window ended within a long row."""
 
 
 class RangePass:
@@ -206,17 +142,18 @@ class RangePass:
             if self.pacer.is_over():
                 return RangeResult(self.task, obstacle=f"{self.task.pacing.over()} before it began")
             for page in self.pages():
-                if self.pacer.is_over():
-                    # A pass that has read its last page comes to its claim.
-                    self.obstacles.add("window", f"{self.task.pacing.over()} before its own end")
-                    break
+                # A pass that has read its last page comes to its claim.
+                self.check_window()
                 self.on_step("page-read")
                 tally.rows_read += len(page)
-                self._pass_page(self.read(page), tally)
+                for rows in self.read(page):
+                    self._pass_page(rows, tally)
             if self._doubts:
                 self.obstacles.add(Doubts, self._doubts.reason(self.task.table))
             if not self.obstacles:
                 claim = self.claim()
+        except WindowOverError:
+            self.obstacles.add("window", f"{self.task.pacing.over()} before its own end")
         except NoSuchTable:
             return RangeResult(self.task, obstacle="the table was dropped during the scan")
         except StorageError as error:
@@ -242,42 +179,87 @@ class RangePass:
         """Read the range: the families of ours, every version up to the last checkpoint of L.
 
         Of a span, those from its first one on: none, where another run claimed with a higher L.
+        Rows that are too long to be held are passed over here, and are in no page.
         """
-        store = self.store
-        scan = store.scan_lazily if isinstance(store, ScansLazily) else store.scan
-        return scan(
-            self.task.table,
-            self.task.key_range,
-            columns=self._columns(),
-            min_version=self.task.span.min_version,
-            max_version=self.scope.max_version(),
-            page_rows=self.task.pacing.page_rows(PAGE_ROWS),
-        )
+        store, wanted = self.store, self._wanted(self.task.span.min_version)
+        page_rows = self.task.pacing.page_rows(PAGE_ROWS)
+        if not isinstance(store, CutsRows):
+            yield from store.scan(
+                self.task.table,
+                self.task.key_range,
+                columns=wanted.columns(),
+                min_version=wanted.min_version,
+                max_version=wanted.max_version,
+                page_rows=page_rows,
+            )
+            return
+        for page in store.scan_portions(
+            self.task.table, self.task.key_range, wanted, page_rows=page_rows, most=PORTION
+        ):
+            if isinstance(page, LongRow):
+                self._tally.rows_read += 1
+                self.pass_long_row(page.key)
+            else:
+                yield page
 
-    def read(self, page: Sequence[FoundRow]) -> Sequence[FoundRow]:
+    def read(self, page: Sequence[FoundRow]) -> Iterator[Sequence[FoundRow]]:
         """Return what is to be judged of the rows that were found: as found, or each whole."""
         if self.task.span.is_whole or not self.task.span.is_collecting:
-            return page
+            yield page
+            return
         self._account(page, page_bytes(page))
-        return self.whole_rows(page)
+        yield from self.whole_rows([cells[0].row for cells in page])
 
     def _account(self, rows: Sequence[FoundRow], size_bytes: int) -> None:
         self._tally.cells_read += sum(map(len, rows))
         self._tally.bytes_read += size_bytes
         self.pacer.pause(rows=len(rows), size_bytes=size_bytes)
 
-    def whole_rows(self, page: Sequence[FoundRow]) -> list[Row]:
-        """Read the rows of a page again, each whole; one that is gone meanwhile is left out."""
-        rows = self.store.get(
-            self.task.table,
-            [cells[0].row for cells in page],
-            columns=self._columns(),
-            max_version=self.scope.max_version(),
-        )
-        return [cells for cells in rows if cells]
+    def whole_rows(self, rows: Sequence[bytes]) -> Iterator[Sequence[Row]]:
+        """Read rows again, each whole; one that is gone meanwhile is left out."""
+        store, wanted = self.store, self._wanted()
+        if not isinstance(store, CutsRows):
+            found = store.get(
+                self.task.table, rows, columns=wanted.columns(), max_version=wanted.max_version
+            )
+            yield [cells for cells in found if cells]
+            return
+        while rows:
+            portion = store.get_portion(self.task.table, rows, wanted, most=PORTION)
+            rows = rows[len(portion) :]
+            yield [cells for cells in portion if cells and not isinstance(cells, LongRow)]
+            for cells in portion:
+                if isinstance(cells, LongRow):
+                    self.pass_long_row(cells.key)
 
-    def _columns(self) -> list[ColumnSpec]:
-        return [(family, None) for family in sorted(self.task.families)]
+    def pass_long_row(self, row: bytes) -> None:
+        """Do part by part to a row what is done to others at once."""
+        newest, later = pass_long_row(self, row, PORTION)
+        if newest is not None:
+            # Its newest version stands for it where nothing more is looked at.
+            cell = Cell(row, b"", b"", newest, b"")
+            plan = RowPlan(row, (), (), (), (), (), (), {}, later=later)
+            self._remember([[cell]], [plan], self._tally)
+
+    def check_window(self) -> None:
+        """Go on, unless the window is over."""
+        if self.pacer.is_over():
+            raise WindowOverError
+
+    def parts(self, row: bytes) -> Iterator[Row]:
+        """Read a long row, a portion at a time."""
+        assert isinstance(self.store, CutsRows), "it has said that the row is long"
+        span = self.task.span
+        wanted = self._wanted(0 if span.is_collecting else span.min_version)
+        for cells in self.store.row_parts(self.task.table, row, wanted, most=PORTION):
+            self.check_window()
+            self.on_step("page-read")
+            self._account([cells], page_bytes([cells]))
+            yield cells
+
+    def _wanted(self, min_version: int = 0) -> Wanted:
+        families = tuple(sorted(self.task.families))
+        return Wanted(families, min_version, self.scope.max_version())
 
     def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
         """Find, finally, when the unresolved cells of some rows were committed.
@@ -384,12 +366,16 @@ class RangePass:
     def _pass_page(self, page: Sequence[FoundRow], tally: _Tally) -> None:
         unclean, size_bytes = sifted(page, self.scope)
         self._account(page, size_bytes)
-        rows = [examine(cells, self.scope) for cells in unclean]
+        plans = self.settle([examine(cells, self.scope) for cells in unclean], self.scope)
+        self._remember(page, plans, tally)
+        self.carry_out(plans)
+
+    def settle(self, rows: Sequence[ExaminedRow], scope: Scope) -> list[RowPlan]:
+        """Resolve what must be, decide what is to be done, and note what cannot be."""
         resolved = self.resolve(rows)
         self.on_step("page-resolved")
-        plans = [plan_row(row, resolved, self.scope) for row in rows]
-        self._remember(page, plans, tally)
-        tally.unseen_cells += sum(len(plan.unseen) for plan in plans)
+        plans = [plan_row(row, resolved, scope) for row in rows]
+        self._tally.unseen_cells += sum(len(plan.unseen) for plan in plans)
         for cell in (cell for plan in plans for cell in plan.undecided):
             start_ts = base(cell.version)
             if self._is_doubtful(cell, None) and start_ts not in self._unreadable:
@@ -397,35 +383,31 @@ class RangePass:
                 continue
             why = self._unreadable.get(start_ts, "its transaction was not looked up")
             self.obstacles.add(start_ts, undecided_cell(cell, why))
-        plans = [plan for plan in plans if not plan.is_empty()]
-        orphans = self._confirmed_orphans(plans)
         for row in rows:
-            tally.foreign_cells += len(row.foreign)
+            self._tally.foreign_cells += len(row.foreign)
             for cell in row.malformed:
                 self.obstacles.add(cell[:4], malformed_shadow(cell))
+        return plans
+
+    def carry_out(self, plans: Sequence[RowPlan]) -> None:
+        """Do what was decided about some rows, and return once it is acknowledged."""
+        tally = self._tally
+        plans = [plan for plan in plans if not plan.is_empty()]
+        orphans = confirmed_orphans(
+            self.store, self.task.table, plans, max_version=self.scope.max_version()
+        )
         tally.cells_healed += sum(len(plan.heals) for plan in plans)
         tally.cells_dropped += sum(plan.dropped_count() for plan in plans)
         tally.cells_dropped += sum(map(len, orphans.values()))
         tally.bytes_dropped += sum(plan.dropped_bytes() for plan in plans)
-        tally.bytes_dropped += sum(_bytes_of(row, found) for row, found in orphans.items())
+        tally.bytes_dropped += orphan_bytes(orphans)
         if self.task.is_dry_run:
             return
         if orphans or any(plan.dropped_count() for plan in plans):
             self.check_state()
         self.apply(plans)
         if orphans:
-            self.write(
-                [
-                    RowMutation(
-                        row,
-                        deletes=[
-                            DeleteVersion(orphan.family, orphan.qualifier, orphan.version)
-                            for orphan in of_row
-                        ],
-                    )
-                    for row, of_row in orphans.items()
-                ]
-            )
+            self.write(removing(orphans))
             self.on_step("page-orphans-dropped")
 
     def check_state(self) -> None:
@@ -468,31 +450,3 @@ class RangePass:
             if mutations:
                 self.write(mutations, durable=phase < DURABLE_PHASES and has_many_logs)
                 self.on_step(step)
-
-    def _confirmed_orphans(self, plans: Sequence[RowPlan]) -> dict[bytes, list[Orphan]]:
-        """Return, by row, the shadow cells that a fresh read shows without a data cell too."""
-        suspects = {plan.row: plan.orphans for plan in plans if plan.orphans}
-        if not suspects:
-            return {}
-        found = self.store.get(
-            self.task.table, list(suspects), max_version=self.scope.max_version()
-        )
-        confirmed: dict[bytes, list[Orphan]] = {}
-        for (row, orphans), cells in zip(suspects.items(), found, strict=True):
-            present = {cell[1:4] for cell in cells}
-            still = [
-                orphan
-                for orphan in orphans
-                if (orphan.family, orphan.qualifier, orphan.version) in present
-                and (orphan.family, orphan.data_qualifier, orphan.version) not in present
-            ]
-            if still:
-                confirmed[row] = still
-        return confirmed
-
-
-def _bytes_of(row: bytes, orphans: Sequence[Orphan]) -> int:
-    """Return the size of shadow cells, keys and values."""
-    value = bytes(LONG_BYTES)
-    cells = (Cell(row, one.family, one.qualifier, one.version, value) for one in orphans)
-    return sum(map(cell_bytes, cells))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from compactor.prune import PruneLimits
-from compactor.range_pass import RangeResult
+from compactor.range_task import RangeResult
 from compactor.slices import Pruned
 from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import EntryRow

@@ -20,7 +20,7 @@ import msgspec
 from compactor.horizon import claims_by_table, coverage, overlaps, relevant
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned
-from compactor.range_pass import RangeTask
+from compactor.range_task import RangeTask
 from omidpy.base.table_settings import (
     ATTRIBUTES,
     DEFAULT_SETTINGS,

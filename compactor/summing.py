@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from compactor.lag import TimestampAges, holds_of
-from compactor.range_pass import RangeResult
+from compactor.range_task import RangeResult
 from compactor.rehearsal import Rehearsed
 from compactor.report import Laggard, RangeReport, Report, TableReport
 from compactor.slices import Pruned

@@ -13,7 +13,7 @@ from dataclasses import replace
 from compactor.horizon import claims_by_table, common, overlaps, relevant, uncovered
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned
-from compactor.range_pass import RangeResult, RangeTask
+from compactor.range_task import RangeResult, RangeTask
 from compactor.spans import PastPasses
 from omidpy.errors import NoSuchTable, StorageError
 from omidpy.facts.watermarks import Claim

@@ -34,7 +34,8 @@ from bench.processes import tso_server
 from bench.run import print_results
 from compactor.clean import FoundRow, sifted
 from compactor.heal import RowPlan, Scope, examine, plan_row, unresolved
-from compactor.range_pass import RangePass, RangeTask
+from compactor.range_pass import RangePass
+from compactor.range_task import RangeTask
 from omidpy.base.clock import SystemClock
 from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
@@ -54,6 +55,7 @@ WIDE: Final = {
     "rows of 5 cells of 100 bytes": (5000, 5, 100),
     "rows of a cell of 1 MB": (200, 1, 10**6),
     "rows of 100,000 cells of 10 bytes": (5, 100_000, 10),
+    "a row of 300,000 cells of 10 bytes": (1, 300_000, 10),
 }
 """Rows, cells in each, bytes in each cell."""
 _MAKING: Final = "cells, were they made"
@@ -306,6 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hbase", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=6, help="the first is for warming up")
+    parser.add_argument("--memory", action="store_true", help="measure the memory of tasks alone")
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results")
     options = parser.parse_args(arguments)
@@ -316,7 +319,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         less = _QUICKLY if options.quick else 1
         rounds = 1 if options.quick else options.rounds
         rows = options.rows // less
-        results = measure(hbase, directory, rows=rows, rounds=rounds, less=less)
+        if options.memory:
+            results = _memory(hbase.thrift2_url, less)
+        else:
+            results = measure(hbase, directory, rows=rows, rounds=rounds, less=less)
         machine = describe_machine(directory)
     document = Document(today(), commit_id(), machine, before, os.getloadavg()[0], results)
     from rich.console import Console  # noqa: PLC0415 - for the end

@@ -151,24 +151,71 @@ class LazyRow(Sequence[Cell]):
         """Return what its cells hold, in their order, and make none."""
 
 
-@runtime_checkable
-class ScansLazily(Protocol):
-    """A store that can leave it to its readers of which rows they want to have cells.
+class Wanted(NamedTuple):
+    """Cells of whole families, all those of some versions."""
 
-    An option: every other store has made them by the time that it returns them.
+    families: tuple[bytes, ...]
+    """In order."""
+    min_version: int = 0
+    max_version: int = MAX_VERSION
+
+    def columns(self) -> list[ColumnSpec]:
+        """Return them as columns to read."""
+        return [(family, None) for family in self.families]
+
+
+class Portion(NamedTuple):
+    """How much of a table is in memory at a time."""
+
+    cells: int
+    size_bytes: int
+    """Qualifiers and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongRow:
+    """A row that is more than a portion: none of its cells comes with it."""
+
+    key: bytes
+
+
+@runtime_checkable
+class CutsRows(Protocol):
+    """A store whose rows may be longer than what their reader can hold.
+
+    An option: from every other store rows come whole, however long they are.
     """
 
-    def scan_lazily(
+    def scan_portions(
         self,
         table: str,
         key_range: KeyRange,
+        wanted: Wanted,
         *,
-        columns: Sequence[ColumnSpec] | None,
-        min_version: int,
-        max_version: int,
         page_rows: int,
-    ) -> Iterator[list[LazyRow]]:
-        """Yield what `Store.scan` yields, all versions in key order."""
+        most: Portion,
+    ) -> Iterator[Sequence[Row] | Sequence[LazyRow] | LongRow]:
+        """Yield what `Store.scan` yields, in key order, with a `LongRow` for each that is long.
+
+        A page is no more than a portion, or one row; its rows are alike.
+        """
+        ...
+
+    def get_portion(
+        self, table: str, rows: Sequence[bytes], wanted: Wanted, *, most: Portion
+    ) -> list[Row | LongRow]:
+        """Read the first of some rows, as many as make a portion, and one at least.
+
+        A row without such cells is empty.
+        """
+        ...
+
+    def row_parts(self, table: str, row: bytes, wanted: Wanted, *, most: Portion) -> Iterator[Row]:
+        """Yield the cells of a row in HBase's order, at most a portion at a time.
+
+        Each part is read when it is asked for, so that the row may change between two.  A cell that
+        is there throughout comes once.
+        """
         ...
 
 

@@ -28,15 +28,18 @@ from omidpy.model import (
     KeyRange,
     TableSchema,
 )
-from omidpy.storage import rules
+from omidpy.storage import portions, rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     Condition,
     GuardedMutation,
+    LongRow,
+    Portion,
     ProcessLock,
     Row,
     RowMutation,
+    Wanted,
 )
 
 P = ParamSpec("P")
@@ -325,6 +328,36 @@ class MemoryStore:
                 if len(page) == page_rows:
                     break
         return page
+
+    def scan_portions(
+        self, table: str, key_range: KeyRange, wanted: Wanted, *, page_rows: int, most: Portion
+    ) -> Iterator[Sequence[Row] | LongRow]:
+        """Yield pages of rows, and long ones without their cells; see `CutsRows`."""
+        families, low, high = wanted.columns(), wanted.min_version, wanted.max_version
+        found = self.scan(
+            table,
+            key_range,
+            columns=families,
+            min_version=low,
+            max_version=high,
+            page_rows=page_rows,
+        )
+        for page in found:
+            yield from portions.pages((portions.whole_or_long(row, most) for row in page), most)
+
+    def get_portion(
+        self, table: str, rows: Sequence[bytes], wanted: Wanted, *, most: Portion
+    ) -> list[Row | LongRow]:
+        """Read the first of some rows; see `CutsRows`."""
+        families, low, high = wanted.columns(), wanted.min_version, wanted.max_version
+        found = self.get(table, rows, columns=families, min_version=low, max_version=high)
+        return portions.first_portion((portions.whole_or_long(row, most) for row in found), most)
+
+    def row_parts(self, table: str, row: bytes, wanted: Wanted, *, most: Portion) -> Iterator[Row]:
+        """Yield the cells of a row, a portion at a time; see `CutsRows`."""
+        families, low, high = wanted.columns(), wanted.min_version, wanted.max_version
+        (cells,) = self.get(table, [row], columns=families, min_version=low, max_version=high)
+        yield from portions.parts(cells, most)
 
     def find_cell(
         self,

@@ -29,7 +29,7 @@ from omidpy.testing.chapters.basics import (
 )
 from omidpy.testing.chapters.conditions import Conditions
 from omidpy.testing.chapters.life import Life
-from omidpy.testing.chapters.reads import Reads
+from omidpy.testing.chapters.reads import Portions, Reads
 from omidpy.testing.chapters.tables import Tables
 from omidpy.testing.chapters.writes import Writes
 
@@ -50,5 +50,5 @@ __all__ = [
 ]
 
 
-class StoreContract(Tables, Reads, Writes, Conditions, Life):
+class StoreContract(Tables, Reads, Portions, Writes, Conditions, Life):
     """Every sentence of the `Store` protocol, as a test."""

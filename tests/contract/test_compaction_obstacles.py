@@ -373,7 +373,9 @@ def compact_through(
     return compact(store, options, clock=world.clock, sleep=world.clock.advance), store
 
 
-@pytest.mark.parametrize("methods", [("scan",), ("scan", "regions"), ("write",), ("get",)])
+@pytest.mark.parametrize(
+    "methods", [("scan_portions",), ("scan_portions", "regions"), ("write",), ("get",)]
+)
 def test_table_that_does_not_answer_is_an_obstacle_of_its_own_ranges(
     world: World, methods: tuple[str, ...]
 ) -> None:
@@ -387,7 +389,7 @@ def test_table_that_does_not_answer_is_an_obstacle_of_its_own_ranges(
     assert world.shadows("u") == {(b"a", 100): 150}
     assert {one.table for one in report.laggards} == {"t"}
     assert all("enable it" in one.reason for one in report.laggards)
-    if "scan" in methods:
+    if "scan_portions" in methods:
         (laggard,) = report.laggards
         assert (laggard.start, laggard.end) == ("", ""), "one reason is one laggard"
     assert (report.horizon, world.entries()[100]) == (0, 150)
@@ -403,7 +405,7 @@ def test_region_that_does_not_answer_leaves_the_others_their_claims(world: World
     calls: list[str] = []
 
     def before(method: str, table: str) -> None:
-        if (method, table) == ("scan", "t"):
+        if (method, table) == ("scan_portions", "t"):
             calls.append(table)
             if len(calls) == 1:
                 raise StorageUnavailable("the region is in transition")

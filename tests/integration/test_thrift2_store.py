@@ -24,9 +24,18 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage import rules
-from omidpy.storage.base import Condition, DeleteVersion, GuardedMutation, Put, RowMutation
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    GuardedMutation,
+    LongRow,
+    Portion,
+    Put,
+    RowMutation,
+    Wanted,
+)
 from omidpy.storage.hbase import search
-from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.storage.hbase.thrift2 import Thrift2Store, reads
 from omidpy.storage.hbase.thrift2 import store as thrift2
 from omidpy.testing.contract import in_threads
 from tests.machines.hbase import HBase
@@ -212,7 +221,7 @@ def test_large_batches_are_cut(store: Thrift2Store, monkeypatch: pytest.MonkeyPa
     """By rows, by bytes, and for gets; nothing is lost at the cuts."""
     monkeypatch.setattr(thrift2, "WRITE_BATCH_ROWS", 7)
     monkeypatch.setattr(thrift2, "WRITE_BATCH_BYTES", 400)
-    monkeypatch.setattr(thrift2, "GET_BATCH_ROWS", 5)
+    monkeypatch.setattr(reads, "GET_BATCH_ROWS", 5)
     rows = [b"%03d" % number for number in range(40)]
     store.write({"t": [put(row, version) for row in rows for version in (1, 2)]}, durable=True)
     assert [len(cells) for cells in store.get("t", rows)] == [2] * 40
@@ -262,10 +271,11 @@ def test_a_lazy_scan_reads_what_a_scan_reads(store: Thrift2Store) -> None:
     for row in (b"a", b"b", b"c"):
         puts = [Put(b"cf", b"q", version, b"%d" % version) for version in (1, 2, 3)]
         store.write({"t": [RowMutation(row, puts)]})
-    chosen, rows = [(b"cf", None)], KeyRange(b"a", b"c")
-    lazy = store.scan_lazily("t", rows, columns=chosen, min_version=2, max_version=4, page_rows=1)
-    plain = store.scan("t", rows, columns=chosen, min_version=2, max_version=4, page_rows=1)
-    assert [[list(row) for row in page] for page in lazy] == list(plain)
+    rows, most = KeyRange(b"a", b"c"), Portion(1000, 1000)
+    lazy = store.scan_portions("t", rows, Wanted((b"cf",), 2, 4), page_rows=1, most=most)
+    plain = store.scan("t", rows, min_version=2, max_version=4, page_rows=1)
+    pages = [page for page in lazy if not isinstance(page, LongRow)]
+    assert [[list(row) for row in page] for page in pages] == list(plain)
 
 
 def test_a_key_whose_region_could_not_be_found_is_refused(store: Thrift2Store) -> None:

@@ -23,7 +23,8 @@ from compactor import job
 from compactor.environment import Environment, NoProgress
 from compactor.plan import run
 from compactor.prune import PruneResult, PruneTask, SlicePruner
-from compactor.range_pass import OnStep, RangePass, RangeResult, RangeTask, ignore_step
+from compactor.range_pass import OnStep, RangePass, ignore_step
+from compactor.range_task import RangeResult, RangeTask
 from compactor.report import Report
 from omidpy.base.clock import SystemClock
 from omidpy.connect import open_store

@@ -7,18 +7,19 @@ hardly touch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from compactor import heal
 from compactor.collection import Collection
+from compactor.old_versions import Column, Committed
 from omidpy.base.cells import cell_id
 from omidpy.errors import SnapshotTooOld, TransactionAborted
 from omidpy.facts.layout import TableLayout
-from omidpy.model import Timestamp
+from omidpy.model import MAX_VERSION, Cell, Timestamp
 from omidpy.reading.snapshot import Snapshot
 from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.savepoint import Savepoint
@@ -82,12 +83,12 @@ def rows_conflict_by_cell(patch: pytest.MonkeyPatch) -> None:
 
 def deletes_are_collected_whatever_lies_below(patch: pytest.MonkeyPatch) -> None:
     """Drop a tombstone above a version that began before it and committed much later."""
-    true = heal._collect_column
-    patch.setattr(
-        heal,
-        "_collect_column",
-        lambda versions, markers, **_: true(versions, markers, may_drop_top=True),
-    )
+    true = Column.going_top
+
+    def going_top(column: Column, marker: Committed | None) -> Cell | None:
+        return true(replace(column, lowest_staying=MAX_VERSION), marker)
+
+    patch.setattr(Column, "going_top", going_top)
 
 
 def run(max_examples: int, machine: type[InterleavedClients] = InterleavedClients) -> None:

@@ -23,12 +23,8 @@ from compactor.options import Options
 from compactor.ownership import TableStanding
 from compactor.plan import Compaction
 from compactor.prune import PruneLimits, SlicePruner, SlicesHere
-from compactor.range_pass import (
-    OnStep,
-    RangePass,
-    RangeTask,
-    ignore_step,
-)
+from compactor.range_pass import OnStep, RangePass, ignore_step
+from compactor.range_task import RangeTask
 from compactor.report import Laggard, Report
 from compactor.slices import Ends
 from compactor.unvisited import ask

@@ -16,7 +16,8 @@ from compactor.local import ranges_here
 from compactor.options import Options
 from compactor.ownership import TableStanding
 from compactor.plan import Compaction
-from compactor.range_pass import OnStep, RangePass, RangeTask, ignore_step
+from compactor.range_pass import OnStep, RangePass, ignore_step
+from compactor.range_task import RangeTask
 from omidpy.base.tables import undated_incarnation
 from omidpy.facts.sightings import NO_DOUBT
 from omidpy.model import base

@@ -189,7 +189,7 @@ def settled_whatever_was_seen(patch: pytest.MonkeyPatch) -> None:
 
 def rows_never_read_again(patch: pytest.MonkeyPatch) -> None:
     """Judge the versions of a span as if they were the row."""
-    patch.setattr(RangePass, "whole_rows", lambda _self, page: page)
+    patch.setattr(RangePass, "read", lambda _self, page: [page])
 
 
 MUTANTS: Final[list[tuple[Break, Callable[[], None]]]] = [

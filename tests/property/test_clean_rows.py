@@ -21,13 +21,22 @@ from compactor import range_pass
 from compactor.clean import Sifted, sifted
 from compactor.heal import Scope, examine, plan_row, unresolved
 from compactor.pacing import page_bytes
-from compactor.range_pass import RangePass, RangeResult, RangeTask
+from compactor.range_pass import RangePass
+from compactor.range_task import RangeResult, RangeTask
 from compactor.spans import WHOLE, Span
 from omidpy.base.cells import LEGACY_TOMBSTONE, SHADOW_SUFFIX, encode_long, shadow_qualifier
 from omidpy.base.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.facts.plain_versions import PlainVersions
-from omidpy.model import MAX_VERSION, Cell, FamilySchema, KeyRange, TableSchema
+from omidpy.model import (
+    MAX_VERSION,
+    TIMESTAMP_STEP,
+    Cell,
+    FamilySchema,
+    KeyRange,
+    TableSchema,
+    base,
+)
 from omidpy.storage.base import Put, Row, RowMutation
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.thrift2.convert import ResultRow
@@ -89,7 +98,7 @@ def shadow_value(version: int, kind: str) -> bytes:
     """Return what a shadow cell of a version holds."""
     impossible = {"short": b"short", "long": bytes(9), "signed": encode_long(-1)}
     commits = {"own": version, "before": version - 1, "late": NEWEST + 1}
-    return impossible.get(kind) or encode_long(commits.get(kind, version + 25))
+    return impossible.get(kind) or encode_long(commits.get(kind, base(version) + TIMESTAMP_STEP))
 
 
 def row_of(written: Sequence[Written], key: bytes = b"r") -> Row:

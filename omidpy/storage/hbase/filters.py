@@ -26,9 +26,18 @@ def first_cell() -> bytes:
     return _filter(b"FirstKeyOnlyFilter", b"")
 
 
-def keys_only() -> bytes:
-    """Return the filter that takes the values out of cells."""
-    return _filter(b"KeyOnlyFilter", bytes((1 << 3, 0)))
+def keys_only(*, with_lengths: bool = False) -> bytes:
+    """Return the filter that takes the values out of cells, or puts their lengths in their place.
+
+    A length is 4 bytes, big endian.
+    """
+    return _filter(b"KeyOnlyFilter", bytes((1 << 3, with_lengths)))
+
+
+def columns_behind(qualifier: bytes) -> bytes:
+    """Return the filter that lets cells through whose qualifier is greater than this one."""
+    exclusive = bytes((2 << 3, 0))
+    return _filter(b"ColumnRangeFilter", _bytes_field(1, qualifier) + exclusive)
 
 
 def random_rows(chance: float) -> bytes:

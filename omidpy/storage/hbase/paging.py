@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from omidpy.model import KeyRange
 from omidpy.storage import rules
@@ -153,6 +153,24 @@ class _Course:
         self._rows = min(LONGEST_STRETCH_ROWS, 2 * self._rows)
 
 
+class Found(NamedTuple, Generic[RowT]):
+    """What a read of a stretch came to."""
+
+    rows: list[RowT]
+    long_row: bytes | None = None
+    """The key of a row behind them that is too long to come with them."""
+    behind: bytes | None = None
+    """Where the next read begins, empty at the end of the table; None: where the stretch ends."""
+
+
+class Read(Protocol[RowT]):
+    """Reads as `Reader.read` does, and says how far it came."""
+
+    def __call__(self, start: bytes, stop: bytes, count: int, *, is_patient: bool) -> Found[RowT]:
+        """Return the first rows."""
+        ...
+
+
 def pages(
     reader: Reader[RowT],
     key_range: KeyRange,
@@ -172,6 +190,26 @@ def pages(
         sizes: How long rows are.
         is_sparse: Few rows are expected to match, so begin with stretches.
     """
+
+    def read(start: bytes, stop: bytes, count: int, *, is_patient: bool) -> Found[RowT]:
+        rows = reader.read(start, stop, count, is_patient=is_patient)
+        return Found(rows, behind=row_after(rows[-1][0][0]) if len(rows) == count else None)
+
+    found = reads(read, reader, key_range, page_rows, table=table, sizes=sizes, is_sparse=is_sparse)
+    return (one.rows for one in found if one.rows)
+
+
+def reads(
+    read: Read[RowT],
+    reader: Reader[RowT],
+    key_range: KeyRange,
+    page_rows: int,
+    *,
+    table: str,
+    sizes: RowSizes,
+    is_sparse: bool,
+) -> Iterator[Found[RowT]]:
+    """Yield what reads forwards come to, one after the other; `reader` finds the landmarks."""
     start, end = key_range
     count = sizes.first_count(table, min(page_rows, FIRST_KNOWN_PAGE_ROWS))
     course, stretch_end = _Course(is_sparse=is_sparse), b""
@@ -181,17 +219,15 @@ def pages(
             if course.rows and not stretch_end:
                 stretch_end = _landmark_above(reader, start, end, course) or end
             stop = stretch_end or end
-            page = reader.read(start, stop, count, is_patient=course.is_patient)
+            found = read(start, stop, count, is_patient=course.is_patient)
         except Unanswered:
             course.shorten()
             stretch_end = b""
             continue
-        is_full = len(page) == count
-        count = sizes.next_count(table, page, count, page_rows)
-        if page:
-            yield page
-        if is_full:
-            start = row_after(page[-1][0][0])
+        count = sizes.next_count(table, found.rows, count, page_rows)
+        yield found
+        if found.behind is not None:
+            start = found.behind
             if not start:
                 return
         elif stop == end:

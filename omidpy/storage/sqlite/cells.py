@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
@@ -22,8 +23,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX
 from omidpy.errors import CorruptCell
 from omidpy.model import Cell, Column, ColumnSpec, KeyRange, PairedCell
-from omidpy.storage import rules
-from omidpy.storage.base import Row
+from omidpy.storage import portions, rules
+from omidpy.storage.base import Portion, Row
 from omidpy.storage.sqlite.handle import transact
 
 T = TypeVar("T")
@@ -334,7 +335,10 @@ def _selection(specs: list[ColumnSpec] | None, *, of: str = "") -> tuple[str, li
 
 
 def read_page(
-    found: Found | sqlite3.Cursor, limit: int, made: Callable[[Iterable[Any]], Iterable[C]]
+    found: Found | sqlite3.Cursor,
+    limit: int,
+    made: Callable[[Iterable[Any]], Iterable[C]],
+    most: Portion | None = None,
 ) -> tuple[list[list[C]], bool]:
     """Read at most `limit` whole rows, and say whether they were the last ones.
 
@@ -342,12 +346,16 @@ def read_page(
         found: The fields of cells; closed here, as an open cursor would pin its view of the file.
         limit: Rows of a page.
         made: Makes cells of the fields of many.
+        most: What a page comes to at most, in cells too.  The first row, if it is more, comes with
+            a little more than that.
 
     What is done to every cell is done in C, because scans read millions.
     """
     page: list[list[C]] = []
     cell_count = size_bytes = 0
     chunk_cells = FIRST_CHUNK_CELLS
+    most_cells = sys.maxsize if most is None else most.cells
+    most_bytes = PAGE_BYTES if most is None else min(PAGE_BYTES, most.size_bytes)
     with closing(found):
         while chunk := list(made(islice(found, chunk_cells))):
             rows = [list(cells) for _, cells in groupby(chunk, ROW_OF)]
@@ -364,14 +372,17 @@ def read_page(
                     "changed by another program; restore it from a backup"
                 ) from None
             # The last row may go on, so there must be one more than is handed out.
-            if len(page) > limit or (len(page) > 1 and size_bytes >= PAGE_BYTES):
+            is_full = size_bytes >= most_bytes or cell_count > most_cells
+            if len(page) > limit or (is_full and len(page) > 1):
                 del page[min(limit, len(page) - 1) :]
+                return page, False
+            if is_full and most is not None and portions.is_more(page[0], most):
                 return page, False
             chunk_cells = min(
                 4 * chunk_cells,
                 MAX_CHUNK_CELLS,
                 (limit + 1 - len(page)) * cell_count // len(page) + 1,
-                max(PAGE_BYTES - size_bytes, 0) * cell_count // max(size_bytes, 1) + 1,
+                max(most_bytes - size_bytes, 0) * cell_count // max(size_bytes, 1) + 1,
             )
         return page, True
 

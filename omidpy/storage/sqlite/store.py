@@ -41,10 +41,14 @@ from omidpy.storage.base import (
     Capabilities,
     Condition,
     GuardedMutation,
+    LongRow,
+    Portion,
     ProcessLock,
     Row,
     RowMutation,
+    Wanted,
 )
+from omidpy.storage.sqlite import rows
 from omidpy.storage.sqlite.catalogue import Catalog, Physical
 from omidpy.storage.sqlite.cells import (
     Bounds,
@@ -315,6 +319,58 @@ class SqliteStore:
                 return
             start = page[-1][0][0] + b"\x00"
             yield page
+
+    def scan_portions(
+        self, table: str, key_range: KeyRange, wanted: Wanted, *, page_rows: int, most: Portion
+    ) -> Iterator[Sequence[Row] | LongRow]:
+        """Yield pages of rows, and long ones without their cells; see `CutsRows`."""
+        rules.check_page_rows(page_rows)
+        start, end = key_range
+        is_last = False
+        while not is_last:
+            left = KeyRange(start, end)
+            page, is_last = self._read_cells(
+                table, partial(rows.page, key_range=left, wanted=wanted, count=page_rows, most=most)
+            )
+            if isinstance(page, LongRow):
+                start = page.key + b"\x00"
+            elif page:
+                start = page[-1][0].row + b"\x00"
+            else:
+                return
+            yield page
+
+    def get_portion(
+        self, table: str, keys: Sequence[bytes], wanted: Wanted, *, most: Portion
+    ) -> list[Row | LongRow]:
+        """Read the first of some rows; see `CutsRows`."""
+        return self._read_cells(table, partial(rows.first, keys=keys, wanted=wanted, most=most))
+
+    def row_parts(self, table: str, row: bytes, wanted: Wanted, *, most: Portion) -> Iterator[Row]:
+        """Yield the cells of a row, a portion at a time; see `CutsRows`."""
+        last: Cell | None = None
+        while True:
+            part, is_last = self._read_cells(
+                table, partial(rows.part, row=row, after=last, wanted=wanted, most=most)
+            )
+            if part:
+                yield part
+            if is_last:
+                return
+            last = part[-1]
+
+    def _read_cells(self, table: str, read: Callable[[sqlite3.Connection, str], T]) -> T:
+        """Read some of a table's cells in one view."""
+
+        def call() -> T:
+            cells = self._physical(table).cells
+
+            def view(connection: sqlite3.Connection) -> T:
+                return read(connection, cells)
+
+            return self._file.read(partial(in_one_view, view))
+
+        return self._afresh(call)
 
     def find_cell(
         self,

@@ -12,7 +12,8 @@ import pytest
 
 from omidpy.errors import NoSuchTable, UsageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange
-from omidpy.storage.base import Put, Row, RowMutation, Store
+from omidpy.storage.base import CutsRows, LongRow, Portion, Put, Row, RowMutation, Store, Wanted
+from omidpy.storage.portions import is_more
 from omidpy.testing.chapters.basics import (
     CF,
     COLUMN,
@@ -322,3 +323,84 @@ class Reads(Chapter):
         things.write({TABLE: [RowMutation(cell.row, [Put(*cell[1:])])]})
         assert things.find_cell(TABLE, prefix=b"") == cell
         assert things.find_cell(TABLE, prefix=b"\x00") is None
+
+
+class Portions(Chapter):
+    """Rows of a store that can cut them: whole where they are short, and else part by part."""
+
+    @pytest.fixture
+    def cutting(self, things: Store) -> CutsRows:
+        """Return a store that can."""
+        if not (isinstance(things, CutsRows) and things.capabilities.multi_version_scan):
+            pytest.skip("this store returns rows whole, however long they are")
+        return things
+
+    def test_long_rows_are_named_and_others_come(self, things: Store, cutting: CutsRows) -> None:
+        """In key order, within the versions and families that were asked for."""
+        portioned(things)
+        for wanted in (Wanted((CF, OTHER)), Wanted((CF,), 2, 4), Wanted((OTHER,), 3)):
+            columns, low, high = wanted.columns(), wanted.min_version, wanted.max_version
+            expected = rows_of(
+                things.scan(TABLE, columns=columns, min_version=low, max_version=high)
+            )
+            for cells, page_rows in ((1, 2), (5, 3), (12, 9), (30, 1)):
+                most = Portion(cells, 999)
+                pages = cutting.scan_portions(
+                    TABLE, KeyRange(), wanted, page_rows=page_rows, most=most
+                )
+                found: list[Row | LongRow] = []
+                for page in pages:
+                    if isinstance(page, LongRow):
+                        found.append(page)
+                    else:
+                        assert len(page) == 1 or sum(map(len, page)) <= cells
+                        found += map(list, page)
+                assert named(found) == named(expected)
+                short = [row for row in expected if not is_more(row, most)]
+                assert [row for row in found if not isinstance(row, LongRow)] == short
+
+    def test_some_rows_are_read_a_portion_at_a_time(self, things: Store, cutting: CutsRows) -> None:
+        """Those that are gone are empty, and the long ones are named."""
+        rows = [*portioned(things), b"none"]
+        wanted = Wanted((CF, OTHER))
+        whole = dict(zip(rows, things.get(TABLE, rows), strict=True))
+        for cells, size_bytes in ((1, 999), (5, 999), (12, 999), (99, 9)):
+            most, left = Portion(cells, size_bytes), rows
+            while left:
+                found = cutting.get_portion(TABLE, left, wanted, most=most)
+                assert 1 <= len(found) <= len(left)
+                for key, row in zip(left, found, strict=False):
+                    is_long = is_more(whole[key], most)
+                    assert row == (LongRow(key) if is_long else whole[key])
+                left = left[len(found) :]
+
+    def test_a_row_comes_part_by_part(self, things: Store, cutting: CutsRows) -> None:
+        """Each cell once, in order, by cells and by bytes, from the middle of a column too."""
+        rows = portioned(things)
+        for wanted in (Wanted((CF, OTHER)), Wanted((CF,), 2, 4), Wanted((OTHER,), 3)):
+            columns, low, high = wanted.columns(), wanted.min_version, wanted.max_version
+            expected = things.get(TABLE, rows, columns=columns, min_version=low, max_version=high)
+            for row, cells in zip(rows, expected, strict=True):
+                for most in (Portion(1, 999), Portion(4, 999), Portion(99, 9)):
+                    parts = list(cutting.row_parts(TABLE, row, wanted, most=most))
+                    assert [cell for part in parts for cell in part] == cells
+                    assert all(part and not is_more(part, most) for part in parts)
+        assert list(cutting.row_parts(TABLE, b"none", wanted, most=most)) == []
+
+
+def portioned(things: Store) -> list[bytes]:
+    """Write rows of one cell up to dozens, and return their keys."""
+    for number in range(6):
+        puts = [
+            Put(family, qualifier, version, b"v" * version)
+            for version in (1, 2, 3, 4)
+            for qualifier in (b"", b"\x00", b"a", b"a\x00", b"\xff", b"\xff\xff")[: number + 1]
+            for family in (CF, OTHER)[: 1 + number % 2]
+        ]
+        things.write({TABLE: [RowMutation(b"%d" % number, puts[: 1 + number * number])]})
+    return [b"%d" % number for number in range(6)]
+
+
+def named(found: Sequence[Row | LongRow]) -> list[bytes]:
+    """Return the keys of rows."""
+    return [one.key if isinstance(one, LongRow) else one[0].row for one in found]

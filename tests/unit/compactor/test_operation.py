@@ -21,7 +21,8 @@ from compactor.operation import KIND
 from compactor.options import Options
 from compactor.plan import STEPS, Compaction
 from compactor.prune import PruneLimits, PruneTask, SlicePruner
-from compactor.range_pass import OnStep, RangeResult, RangeTask, ignore_step
+from compactor.range_pass import OnStep, ignore_step
+from compactor.range_task import RangeResult, RangeTask
 from compactor.report import Report, RunLog, RunRecord
 from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.tables import CONTROL_TABLE

@@ -12,7 +12,7 @@ from compactor.display import LineProgress, details, size_text
 from compactor.environment import Passed
 from compactor.options import Options
 from compactor.pacing import page_bytes
-from compactor.range_pass import RangeResult, RangeTask
+from compactor.range_task import RangeResult, RangeTask
 from compactor.report import RangeReport, Report, TableReport
 from omidpy.base.clock import ManualClock
 from omidpy.model import KeyRange

@@ -111,6 +111,7 @@ struct TGet {
   4: optional TTimeRange timeRange
   5: optional i32 maxVersions
   11: optional bool cacheBlocks
+  12: optional i32 storeLimit
   15: optional binary filterBytes
 }
 

@@ -46,6 +46,17 @@ class Thrift2Reader(Generic[RowT]):
 
     def read(self, start: bytes, stop: bytes, count: int, *, is_patient: bool) -> list[RowT]:
         """Read the first rows.  Cost: 1 RPC."""
+        return self._read(start, stop, count, None, is_patient=is_patient)
+
+    def read_cut(
+        self, start: bytes, stop: bytes, count: int, *, most_cells: int, is_patient: bool
+    ) -> list[RowT]:
+        """Read the first rows, each cut into so many cells at most; see `cutting.py`."""
+        return self._read(start, stop, count, most_cells, is_patient=is_patient)
+
+    def _read(
+        self, start: bytes, stop: bytes, count: int, most_cells: int | None, *, is_patient: bool
+    ) -> list[RowT]:
         scan = idl.TScan(
             startRow=start,
             stopRow=stop,
@@ -54,6 +65,7 @@ class Thrift2Reader(Generic[RowT]):
             maxVersions=self.wanted.max_versions,
             caching=count,
             limit=count,  # else the region server reads ahead for nobody
+            batchSize=most_cells,
             reversed=self.is_reversed,
             filterBytes=self.filter_bytes,
         )

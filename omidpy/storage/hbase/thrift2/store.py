@@ -8,10 +8,7 @@ lost, `StorageUnavailable` says that the outcome is not known.
 Lacks what the gateway lacks: transactions over many rows (`guarded_batches`), locks that die with
 their process, splits and merges of regions.
 
-Scans keep nothing on the gateway: each page is a scan of its own from the row after the last, with
-a limit, so that a dead gateway costs one repeated call (`paging.py`).  Measured over 100,000 rows
-of two cells, 1,000 a page: 0.66 s, against 0.61 s with a scanner that is held open, which would be
-lost with its gateway and would not see what is written while it is open.
+How it reads is in `reads.py`.
 
 Durability: HBase acknowledges a write when it is in the memory of every replica of its log
 (`SYNC_WAL`).  With `durable`, or for every write with `?durability=fsync`, it is on their disks
@@ -25,32 +22,23 @@ compaction.  Nothing here prevents that; who writes must not return to a version
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from omidpy.base.cells import shadow_qualifier
 from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.model import (
-    MAX_VERSION,
-    Cell,
     Column,
-    ColumnSpec,
-    KeyRange,
-    PairedCell,
     TableSchema,
 )
 from omidpy.storage import rules
 from omidpy.storage.base import (
-    WHOLE_TABLE,
     Capabilities,
     Condition,
     GuardedMutation,
-    LazyRow,
     ProcessLock,
-    Row,
     RowMutation,
 )
-from omidpy.storage.hbase import described, identity, paging, search, states
+from omidpy.storage.hbase import described, identity, states
 from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
@@ -58,12 +46,9 @@ from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.rpc.gateway import SILENCE_S, Unanswered
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 from omidpy.storage.hbase.thrift2 import convert
-from omidpy.storage.hbase.thrift2.calls import Thrift2Calls
 from omidpy.storage.hbase.thrift2.joined import JoinedPuts
-from omidpy.storage.hbase.thrift2.pages import Thrift2Reader
+from omidpy.storage.hbase.thrift2.reads import Thrift2Reads
 
-GET_BATCH_ROWS: Final = 500
-"""Rows that one RPC reads."""
 WRITE_BATCH_ROWS: Final = 1000
 """Rows that one RPC writes."""
 WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -72,7 +57,7 @@ WRITE_BATCH_BYTES: Final = 4 * 1024 * 1024
 _EQUAL: Final = 2
 
 
-class Thrift2Store(Thrift2Calls):
+class Thrift2Store(Thrift2Reads):
     """A store on HBase.  Safe to share among threads, and after a fork."""
 
     def __init__(self, address: HBaseAddress | str, *, pool: GatewayPool | None = None) -> None:
@@ -89,7 +74,6 @@ class Thrift2Store(Thrift2Calls):
             address = parse_address(address)
         super().__init__(address, GatewayPool(address) if pool is None else pool)
         self._durability = convert.FSYNC_WAL if address.durability == "fsync" else None
-        self._sizes = paging.RowSizes()
         self._store_id: str | None = None
         self._joined = JoinedPuts(self._put)
 
@@ -177,13 +161,6 @@ class Thrift2Store(Thrift2Calls):
             table: cells[0].version for table, cells in zip(tables, found, strict=True) if cells
         }
 
-    def regions(self, table: str) -> list[KeyRange]:
-        """Return the table's regions; see `Store`."""
-        locations = self._read(table, "getAllRegionLocations", table.encode())
-        if not locations:
-            self._described(table)  # the gateway knows no regions of a table that is not there
-        return schemas.regions_of(locations)
-
     def split_region(self, table: str, at: bytes) -> None:
         """Refuse: the gateway cannot."""
         self._described(table)
@@ -199,198 +176,6 @@ class Thrift2Store(Thrift2Calls):
             f"the Thrift2 gateway cannot merge the regions of {table!r} that meet at {at!r}; use "
             "`merge_region` in the HBase shell"
         )
-
-    # -- reads ------------------------------------------------------------------------------------
-
-    def get(
-        self,
-        table: str,
-        rows: Sequence[bytes],
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-    ) -> list[Row]:
-        """Read rows; see `Store`.  Cost: 1 RPC per `GET_BATCH_ROWS` rows, or fewer long ones."""
-        rules.check_bounds(min_version, max_version, max_versions)
-        for row in rows:
-            rules.check_row(row)
-            check_findable(table, row)
-        specs = self._specs(table, columns)
-        if specs == [] or min_version >= max_version:
-            return [[] for _ in rows]
-        wanted = convert.selection(specs, min_version, max_version, max_versions)
-        gets = [
-            idl.TGet(
-                row=row,
-                columns=wanted.columns,
-                timeRange=wanted.time_range,
-                maxVersions=wanted.max_versions,
-            )
-            for row in rows
-        ]
-        found: list[Row] = []
-        count = self._sizes.first_count(table, GET_BATCH_ROWS)
-        while len(found) < len(gets):
-            batch = gets[len(found) : len(found) + count]
-            results = self._read(table, "getMultiple", table.encode(), batch)
-            read = list(map(convert.row_of, results))
-            found += read
-            count = self._sizes.next_count(table, read, count, GET_BATCH_ROWS)
-        return found
-
-    def scan(
-        self,
-        table: str,
-        key_range: KeyRange = WHOLE_TABLE,
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-        reverse: bool = False,
-        page_rows: int = 1000,
-    ) -> Iterator[list[Row]]:
-        """Yield pages of rows; see `Store`.  The first page is short, later ones by bytes."""
-        return self._pages(
-            convert.row_of,
-            table,
-            key_range,
-            columns,
-            (min_version, max_version, max_versions),
-            page_rows,
-            is_reversed=reverse,
-        )
-
-    def scan_lazily(
-        self,
-        table: str,
-        key_range: KeyRange,
-        *,
-        columns: Sequence[ColumnSpec] | None,
-        min_version: int,
-        max_version: int,
-        page_rows: int,
-    ) -> Iterator[list[LazyRow]]:
-        """Yield rows whose cells are not made yet; see `ScansLazily`."""
-        bounds = (min_version, max_version, None)
-        return self._pages(convert.lazy_row_of, table, key_range, columns, bounds, page_rows)
-
-    def _pages(
-        self,
-        convert_row: Callable[[Any], paging.RowT],
-        table: str,
-        key_range: KeyRange,
-        columns: Sequence[ColumnSpec] | None,
-        bounds: tuple[int, int, int | None],
-        page_rows: int,
-        *,
-        is_reversed: bool = False,
-    ) -> Iterator[list[paging.RowT]]:
-        """Scan as `Store` says; `bounds` are the lowest version, the highest, and how many."""
-        rules.check_bounds(*bounds)
-        rules.check_page_rows(page_rows)
-        rules.check_range(key_range)
-        for key in key_range:
-            check_findable(table, key)
-        specs = self._specs(table, columns)
-        min_version, max_version, _ = bounds
-        if specs == [] or min_version >= max_version:
-            return iter(())
-        wanted = convert.selection(specs, *bounds)
-        reader = self._reader(table, wanted, convert_row, is_reversed=is_reversed)
-        in_order = paging.pages_backwards if is_reversed else paging.pages
-        # Whoever asks for versions from one on looks for what one transaction wrote.
-        is_sparse = min_version > 0
-        return in_order(
-            reader, key_range, page_rows, table=table, sizes=self._sizes, is_sparse=is_sparse
-        )
-
-    def scan_pairs(
-        self,
-        table: str,
-        key_range: KeyRange,
-        *,
-        columns: Sequence[ColumnSpec] | None,
-        max_version: int,
-        page_rows: int,
-    ) -> Iterator[list[list[PairedCell]]]:
-        """Yield the newest version of data cells with their shadow cells; see `PairsCells`."""
-        rules.check_page_rows(page_rows)
-        for key in key_range:
-            check_findable(table, key)
-        specs = self._specs(table, columns)
-        if specs == []:
-            return iter(())
-        if specs is not None:
-            shadows = (
-                (family, shadow_qualifier(name)) for family, name in specs if name is not None
-            )
-            specs = [*specs, *shadows]
-        wanted = convert.selection(specs, 0, max_version, 1)
-        reader = self._reader(table, wanted, convert.pairs_of)
-        return paging.pages(reader, key_range, page_rows, table=table, sizes=self._sizes)
-
-    def find_cell(
-        self,
-        table: str,
-        *,
-        prefix: bytes = b"",
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-    ) -> Cell | None:
-        """Return a cell of the first row that has such a one; see `Store` and `search.py`.
-
-        Region by region: where no file has such a version a call has nothing to read, but through
-        thousands of regions it would still go on for too long.
-        """
-        rules.check_bounds(min_version, max_version, None)
-        specs = self._specs(table, columns)
-        if specs == [] or min_version >= max_version:
-            return None
-        wanted = convert.selection(specs, min_version, max_version, 1)
-        filter_bytes = search.sought(prefix) if prefix else None
-        reader = self._reader(table, wanted, convert.row_of, filter_bytes=filter_bytes)
-        for region in self.regions(table):
-            rows = paging.pages(reader, region, 1, table=table, sizes=self._sizes)
-            if (found := search.first_match(rows, prefix)) is not None:
-                return found
-        return None
-
-    def _reader(
-        self,
-        table: str,
-        wanted: convert.Selection,
-        convert_row: Callable[[Any], paging.RowT],
-        *,
-        is_reversed: bool = False,
-        filter_bytes: bytes | None = None,
-    ) -> Thrift2Reader[paging.RowT]:
-        return Thrift2Reader(
-            self._read,
-            self._address.patience_s,
-            table,
-            wanted,
-            convert_row,
-            is_reversed=is_reversed,
-            filter_bytes=filter_bytes,
-        )
-
-    def _specs(
-        self, table: str, columns: Sequence[ColumnSpec] | None
-    ) -> Sequence[ColumnSpec] | None:
-        """Return the selected columns without overlap; None is everything."""
-
-        def select(families: frozenset[bytes]) -> Sequence[ColumnSpec] | None:
-            if columns is None:
-                return None
-            specs = rules.selection(table, columns, families)
-            # All families that we know of: there may be others by now.
-            return [(family, None) for family in sorted(families)] if specs is None else specs
-
-        return self._checked(table, select)
 
     # -- writes -----------------------------------------------------------------------------------
 
