@@ -29,10 +29,10 @@ MAX_UNSENT_BYTES: Final = 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 30.0
 """How long a request may take from its first byte to its last."""
 
-SLOW_AT_ONCE: Final = 16
+SLOW_AT_ONCE: Final = 32
 """Requests that are passed on together where none was ordinary."""
 
-SLOW_WORK: Final = 16
+SLOW_WORK: Final = 32
 """How many ordinary requests one costs that is not."""
 
 BYTES_OF_WORK: Final = 64
