@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.moments import moment
 from omidpy.cli.common import opened
 from omidpy.connect import connect
-from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Entry, ExportQueue
+
+__all__ = [
+    "OptionalQueueId",
+    "QueueId",
+    "entry_document",
+    "key_document",
+    "key_text",
+    "managed",
+    "moment",
+    "opened_queue",
+    "value_document",
+]
 
 QueueId: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="The id of the queue.")]
 OptionalQueueId: TypeAlias = Annotated[
@@ -36,26 +46,6 @@ def opened_queue(store: str, tso: str | None, queue_id: str) -> Iterator[ExportQ
     """Open a queue that exists."""
     with managed(store, tso) as tm:
         yield ExportQueue.open(tm, queue_id)
-
-
-def moment(option: str, text: str) -> int | datetime | timedelta:
-    """Read a moment: a timestamp, a date with its time zone, or how long ago.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if text.isdecimal():
-        return int(text)
-    milliseconds = duration_ms(text)
-    if milliseconds is not None:
-        return timedelta(milliseconds=milliseconds)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"{option}={text!r} is no moment; write how long ago ({EXAMPLES}), a date with its "
-            "time zone as in 2026-01-31T12:00:00+00:00, or a timestamp"
-        ) from None
 
 
 def key_text(key: bytes | None) -> str:
