@@ -18,7 +18,9 @@ import omidpy
 from omidpy import committers
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.cli import main
-from omidpy.committers import manifests
+from omidpy.committers import manifests, sweeping
+from omidpy.committers.places import Folder
+from omidpy.committers.transactional import object_store
 from omidpy.errors import (
     CommitterError,
     Fenced,
@@ -33,6 +35,8 @@ from omidpy.tx import transaction
 from omidpy.tx.transaction import Transaction
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.cells import World as Compacted
+from tests.machines.hbase import HBase
+from tests.machines.hbase_store import empty_hbase
 from tests.machines.s3 import publishing_checks as checks
 from tests.machines.s3.crashing import Died
 from tests.machines.s3.looking import Bucket
@@ -614,3 +618,34 @@ def test_the_commands_speak_to_people(
     with pytest.raises(SystemExit):
         main(["committers", "published", "list", address, "--at", "1d"])
     assert "nothing was published" in capsys.readouterr().out
+
+
+@pytest.mark.hbase
+def test_files_are_published_with_cells_of_hbase(
+    hbase: HBase, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its versions name files, of older snapshots too; a later oracle lets the dead be swept."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+    bucket = Bucket(s3)
+    address, folder = f"s3://{bucket.name}/lake", Folder(bucket.name, "lake/")
+    store = object_store(address, {})
+    with empty_hbase(hbase) as url:
+        with omidpy.connect(url) as tm:
+            tm.create_table("orders", ["cf"])
+            with tm.begin() as tx:
+                tx.table("orders").put(b"first", {b"cf:value": b"1"})
+                tx.publish(ONE, address)
+            before = tm.begin(read_only=True)
+            with tm.begin() as tx:
+                tx.publish(TWO, address, conflict="replace")
+            dead = tm.begin()
+            dead.publish(ONE, address)
+            dead.flush()
+            assert len(sweeping.sweep(tm, store, folder).running) == 3
+        with omidpy.connect(url) as tm:  # whose oracle begins above all of them
+            found = sweeping.sweep(tm, store, folder)
+            assert (len(found.removed), found.named, found.undecided) == (1, 2, [])
+            assert tm.snapshot().published(address).table()["v"].to_pylist() == [2, 2]
+            earlier = tm.snapshot(at=before.start_ts)
+            assert earlier.published(address).table()["v"].to_pylist() == [1]
+            assert earlier.table("orders").row(b"first") == {b"cf:value": b"1"}
