@@ -17,6 +17,7 @@ SHARED_OUT := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 NIGHTLY_TIMEOUT_S := 14400
 SEEDS ?= 100
 FIRST ?= 0
+RECORD ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
