@@ -92,6 +92,9 @@ class Begin(Step):
         del tx
         store, nothing = _opened(self, env)
         found = _plan(store, nothing)
+        if found is None and ended(store, nothing, "") == COMMITTED:
+            # Somebody has resumed the plan by hand.
+            return Done({"outcome": COMMITTED, "job": self.job_id, "run": "", "why": ""})
         if found is None and not self._is_late():
             return self.again()
         if found is None:
@@ -262,7 +265,7 @@ class Operations:
                     f"{handle.id}` shows how far it is",
                     plan=plan.address,
                 ) from error
-        if result["outcome"] != COMMITTED or result["run"] != plan.run:
+        if result["outcome"] != COMMITTED or result["run"] not in {plan.run, ""}:
             why = result["why"] or "another run of the job was quicker; give each an id of its own"
             raise CommitterError(
                 f"job {plan.job_id} was taken back and nothing of it is visible: {why}{trouble}"

@@ -8,14 +8,15 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import omidpy
-from omidpy.base.clock import ManualClock
+from omidpy.base.clock import ManualClock, SystemClock
 from omidpy.committers import leftovers, operation, publishing
 from omidpy.committers.operation import Operations
+from omidpy.committers.places import parse_object
 from omidpy.committers.store import ObjectStore
 from omidpy.connect import open_store
 from omidpy.errors import CommitterError, StorageUnavailable, UsageError
@@ -152,6 +153,28 @@ def test_a_slow_driver_is_not_taken_for_dead(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(publishing, "begin", slow)
     world.run(world.job())
     assert world.see() == "committed"
+
+
+def test_a_plan_that_somebody_has_resumed_is_not_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand, before an executor came by: its job is committed."""
+    leave(world, monkeypatch, is_planned=True)
+    (address,) = leftovers.plan_addresses(world.objects, world.folder)
+    publishing.resume(
+        world.objects, publishing.load(world.objects, address, *parse_object(address))[0]
+    )
+    monkeypatch.setattr(operation, "PLAN_WAIT_MS", 0)
+    world.recover()
+    assert world.outcomes() == [world.see()] == ["committed"]
+
+
+def test_a_plan_that_goes_between_two_looks_is_waited_for(world: World) -> None:
+    """Whoever was told to go on, and finds nothing, has no right yet to say that there is none."""
+    now_ms = SystemClock().wall_ms()
+    begin = operation.Begin(world.folder.url, "weekly_report", world.objects.options, now_ms)
+    assert begin.call(cast("Any", None), None) == begin.again()
+    assert leftovers.plan_addresses(world.objects, world.folder) == []
 
 
 def test_a_driver_that_was_taken_for_dead_fails_and_nothing_is_visible(
