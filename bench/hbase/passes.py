@@ -320,7 +320,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds = 1 if options.quick else options.rounds
         rows = options.rows // less
         if options.memory:
-            results = _memory(hbase.thrift2_url, less)
+            # It raises the low watermark above the rows.
+            with tso_server(hbase.thrift2_url, log=directory / "tso.log"):
+                results = _memory(hbase.thrift2_url, less)
         else:
             results = measure(hbase, directory, rows=rows, rounds=rounds, less=less)
         machine = describe_machine(directory)

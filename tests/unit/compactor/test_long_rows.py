@@ -181,6 +181,7 @@ def test_a_window_ends_within_a_long_row() -> None:
     assert result.claim is None
     assert "the run's window ended" in result.obstacle
     assert steps[-1] == "page-healed"
+    assert steps.count("page-healed") == 1
     assert passed(world.store).claim is not None
 
 
