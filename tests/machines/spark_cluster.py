@@ -1,4 +1,4 @@
-"""A Spark cluster of one master and one worker on loopback, and an archive for its workers.
+"""A Spark cluster of one master and a worker or two on loopback, and an archive for its workers.
 
 Both are real processes of the installed pyspark, on ports that are free, and are ended by their
 ids.  A worker starts its executors itself, and ends them with itself.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import distribution
 from importlib.util import find_spec
@@ -27,16 +27,22 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @contextmanager
-def spark_cluster(folder: Path) -> Iterator[str]:
-    """Give the address of a master that has a worker of two cores."""
+def spark_cluster(folder: Path, *, hosts: Sequence[str] = (LOOPBACK,)) -> Iterator[str]:
+    """Give the address of a master that has a worker of two cores on each host of loopback.
+
+    Spark never runs two attempts at a task on one host, so that speculation needs two names.
+    """
     with ExitStack() as stack:
-        ports = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
+        ports = ("--port", "0", "--webui-port", "0")
+        here = ("--host", LOOPBACK, *ports)
         master = stack.enter_context(
-            _daemon("master.Master", *ports, until=r"Starting Spark master at (spark://\S+)")
+            _daemon("master.Master", *here, until=r"Starting Spark master at (spark://\S+)")
         )
         worker = ("--cores", "2", "--memory", "1g", "--work-dir", str(folder))
         registered = r"(Successfully registered) with master"
-        stack.enter_context(_daemon("worker.Worker", *ports, *worker, master, until=registered))
+        for host in hosts:
+            there = ("--host", host, *ports)
+            stack.enter_context(_daemon("worker.Worker", *there, *worker, master, until=registered))
         yield master
 
 
