@@ -21,17 +21,17 @@ import typer
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.cli.common import (
     AsJson,
-    UnaskedTso,
     moment,
     print_columns,
     print_facts,
     print_json,
     say,
 )
+from omidpy.cli.objects import with_objects
 from omidpy.committers import adoption, leftovers, publishing, verification
 from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.plan import Plan
-from omidpy.committers.store import ObjectStore, StoreOptions, Upload
+from omidpy.committers.store import ObjectStore, Upload
 from omidpy.errors import UsageError
 
 app: Final = typer.Typer(help="Look after the output of jobs in S3.", no_args_is_help=True)
@@ -48,18 +48,6 @@ PlanAddress: TypeAlias = Annotated[
         help="s3://BUCKET/FOLDER/_omidpy/JOB/plan.json, or s3://BUCKET/FOLDER/__magic_job-JOB",
     ),
 ]
-UnaskedStore: TypeAlias = Annotated[
-    str | None, typer.Option("--store", envvar="OMIDPY_STORE", metavar="URL", hidden=True)
-]
-Endpoint: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="URL", help="Of the store, where it is not Amazon's.")
-]
-Region: TypeAlias = Annotated[str | None, typer.Option(help="Of the bucket.")]
-Profile: TypeAlias = Annotated[str | None, typer.Option(help="Of the files of ~/.aws.")]
-PathStyle: TypeAlias = Annotated[
-    bool | None,
-    typer.Option(help="Name the bucket in the path. Default: where an endpoint is given."),
-]
 OlderThan: TypeAlias = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only what began at least this long ago.")
 ]
@@ -69,25 +57,19 @@ JobId: TypeAlias = Annotated[
 
 
 @uploads.command("list")
+@with_objects
 def list_uploads(
+    objects: ObjectStore,
     path: Path,
     *,
     older_than: OlderThan = None,
     job: JobId = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
-    store: UnaskedStore = None,
-    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Show uploads below a folder that are neither completed nor aborted."""
-    del store, tso
-    opened = _opened(endpoint_url, region, profile, path_style)
     folder = parse_folder(path)
     found = leftovers.matching(
-        opened.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
+        objects.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
     )
     if as_json:
         print_json([_upload_document(one) for one in found])
@@ -102,17 +84,13 @@ def list_uploads(
 
 
 @uploads.command("abort")
+@with_objects
 def abort_uploads(
+    objects: ObjectStore,
     path: Path,
     *,
     older_than: OlderThan = None,
     job: JobId = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
-    store: UnaskedStore = None,
-    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Abort uploads below a folder; those of a plan are kept, since their job has begun to commit.
@@ -120,14 +98,12 @@ def abort_uploads(
     A job that is running loses its uploads, and then fails with nothing visible: choose by
     `--job` or `--older-than` where others write.
     """
-    del store, tso
-    opened = _opened(endpoint_url, region, profile, path_style)
     folder = parse_folder(path)
     chosen = leftovers.matching(
-        opened.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
+        objects.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
     )
     with _progress("aborting uploads") as report:
-        done = leftovers.abort(opened, folder, chosen, report)
+        done = leftovers.abort(objects, folder, chosen, report)
     if as_json:
         print_json(
             {
@@ -146,23 +122,17 @@ def abort_uploads(
 
 
 @plan.command("list")
+@with_objects
 def list_plans(
+    objects: ObjectStore,
     path: Path,
     *,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
-    store: UnaskedStore = None,
-    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the plans below a folder."""
-    del store, tso
-    opened = _opened(endpoint_url, region, profile, path_style)
     folder = parse_folder(path)
-    found = leftovers.plan_addresses(opened, folder)
-    found += adoption.magic_folders(opened, folder)
+    found = leftovers.plan_addresses(objects, folder)
+    found += adoption.magic_folders(objects, folder)
     if as_json:
         print_json([{"plan": one} for one in found])
         return
@@ -171,26 +141,20 @@ def list_plans(
 
 
 @plan.command()
+@with_objects
 def show(
+    objects: ObjectStore,
     address: PlanAddress,
     *,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
-    store: UnaskedStore = None,
-    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a job was about to publish."""
-    del store, tso
-    opened = _opened(endpoint_url, region, profile, path_style)
     if adoption.is_magic(address):
-        adopted = adoption.load(opened, address)
+        adopted = adoption.load(objects, address)
         found = adopted.plan
         more = {"tasks": adopted.tasks, "unready": adopted.unready or None}
     else:
-        found, more = _loaded(opened, address)[0], {}
+        found, more = _loaded(objects, address)[0], {}
     document = {**_plan_document(found), **more}
     if as_json:
         print_json(document)
@@ -213,25 +177,19 @@ def show(
 
 
 @plan.command()
+@with_objects
 def resume(
+    objects: ObjectStore,
     address: PlanAddress,
     *,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
-    store: UnaskedStore = None,
-    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Finish a job whose driver has died: afterwards everything of it is visible."""
-    del store, tso
-    opened = _opened(endpoint_url, region, profile, path_style)
     with _progress("completing files") as report:
         if adoption.is_magic(address):
-            manifest = adoption.resume(opened, address, report)
+            manifest = adoption.resume(objects, address, report)
         else:
-            manifest = publishing.resume(opened, _loaded(opened, address)[0], report)
+            manifest = publishing.resume(objects, _loaded(objects, address)[0], report)
     if as_json:
         print_json(
             {
@@ -251,26 +209,20 @@ def resume(
 
 
 @plan.command()
+@with_objects
 def rollback(
+    objects: ObjectStore,
     address: PlanAddress,
     *,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
-    store: UnaskedStore = None,
-    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Take back a job whose driver has died: afterwards nothing of it is visible."""
-    del store, tso
-    opened = _opened(endpoint_url, region, profile, path_style)
     with _progress("taking files back") as report:
         if adoption.is_magic(address):
-            found = adoption.take_back(opened, address, report)
+            found = adoption.take_back(objects, address, report)
         else:
-            found, etag = _loaded(opened, address)
-            publishing.take_back(opened, found, etag, report)
+            found, etag = _loaded(objects, address)
+            publishing.take_back(objects, found, etag, report)
     if as_json:
         print_json({"job": found.job_id, "destination": found.folder.url, "rolled_back": True})
     else:
@@ -278,26 +230,20 @@ def rollback(
 
 
 @app.command()
+@with_objects
 def verify(
+    objects: ObjectStore,
     path: Path,
     *,
     rows: Annotated[
         bool, typer.Option(help="Count the rows of Parquet files, too, which reads them.")
     ] = False,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
-    store: UnaskedStore = None,
-    tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare a folder with its `_SUCCESS`; exit code 1 if anything is missing or another."""
-    del store, tso
-    opened = _opened(endpoint_url, region, profile, path_style)
     folder = parse_folder(path)
     with _progress("comparing files") as report:
-        found = verification.verify(opened, folder, reads_rows=rows, progress=report)
+        found = verification.verify(objects, folder, reads_rows=rows, progress=report)
     if as_json:
         print_json(
             {
@@ -324,12 +270,6 @@ def verify(
         )
     if not found.is_whole:
         raise typer.Exit(1)
-
-
-def _opened(
-    endpoint_url: str | None, region: str | None, profile: str | None, path_style: PathStyle
-) -> ObjectStore:
-    return ObjectStore(StoreOptions(endpoint_url, region, profile, path_style))
 
 
 def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:

@@ -15,10 +15,10 @@ import typer
 
 from omidpy import codec
 from omidpy.base.arguments import parse_column
-from omidpy.cli.committers import Endpoint, PathStyle, Profile, Region
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
 from omidpy.cli.export_common import managed, moment
 from omidpy.cli.fate_common import seconds
+from omidpy.cli.objects import Endpoint, PathStyle, Profile, Region
 from omidpy.cli.progress import progress_bar
 from omidpy.codec import Codec
 from omidpy.committers.places import is_object_store

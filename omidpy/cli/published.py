@@ -13,9 +13,10 @@ from typing import Annotated, Final
 
 import typer
 
-from omidpy.cli.committers import Endpoint, Path, PathStyle, Profile, Region
+from omidpy.cli.committers import Path
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_columns, print_json, say
 from omidpy.cli.export_common import managed, moment
+from omidpy.cli.objects import Endpoint, PathStyle, Profile, Region
 from omidpy.cli.progress import progress_bar
 from omidpy.committers.places import parse_folder
 from omidpy.committers.store import ObjectStore, StoreOptions
