@@ -145,6 +145,18 @@ def test_a_plan_is_found_shown_and_ended(
     assert "no job has begun" in text(capsys, "plan", "list", path)
 
 
+def test_a_committed_job_is_finished_and_not_taken_back(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its `_SUCCESS` is there, and readers may have acted on it; only its plan was left."""
+    address = dead_job(bucket, at=4)
+    error = call(capsys, "plan", "rollback", address, code=1)
+    assert f"plan resume {address}" in error
+    assert len(bucket.visible("out")) == 3
+    call(capsys, "plan", "resume", address)
+    assert len(bucket.keys()) == 3 + 1
+
+
 def test_what_is_being_rolled_back_is_not_resumed(
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:

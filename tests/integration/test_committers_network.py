@@ -63,6 +63,17 @@ def test_a_commit_whose_answer_is_lost_is_a_commit(
     assert proxy.requests[kind] - before != 1, "it was tried again, or never"
 
 
+def test_a_removal_that_is_never_answered_leaves_a_plan(proxy: S3Proxy, bucket: Bucket) -> None:
+    """The plan went with the old files, as it turned out; the error names it, so it is there."""
+    bucket.put("out/old")
+    job = begun(proxy, bucket, "replace")
+    proxy.lose_answer("DeleteMany", count=100)
+    with pytest.raises(CommitterError, match="is committed and visible, but") as raised:
+        job.commit()
+    assert raised.value.plan.removeprefix(f"s3://{bucket.name}/") in bucket.keys("out/_omidpy/")
+    assert len(bucket.visible("out")) == 2
+
+
 def test_every_put_of_a_sole_job_may_lose_its_answer(proxy: S3Proxy, bucket: Bucket) -> None:
     """The plan, the small file and `_SUCCESS` are each refused as there already: by ourselves."""
     for lost in range(1, 7):

@@ -15,6 +15,7 @@ import pytest
 from omidpy import committers
 from omidpy.committers import plan as plans
 from omidpy.committers import publishing
+from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore, StoreOptions
 from omidpy.committers.values import TaskId
@@ -381,12 +382,24 @@ def test_mode_fail_of_partitions_refuses_in_the_task(begin: Any, bucket: Bucket)
     assert len(bucket.visible("out")) == 2
 
 
+@pytest.mark.parametrize(
+    ("theirs", "metadata"),
+    [
+        (b"theirs", {}),
+        (b"same", {}),
+        (b"same", {"omidpy-job": "job_00002"}),
+        (b"others", {"omidpy-job": "job_00001"}),
+    ],
+)
 def test_names_that_are_not_unique_replace_nothing_in_mode_append(
-    begin: Any, bucket: Bucket
+    begin: Any, bucket: Bucket, theirs: bytes, metadata: dict[str, str]
 ) -> None:
-    """The object of this name is another's; what was completed beside it is taken back."""
-    bucket.put("out/b", b"theirs")
-    job = begin(unique_names=False).__enter__()
+    """The object of this name is another's; what was completed beside it is taken back.
+
+    It may have as many bytes as ours, or be of an earlier run under our job's id.
+    """
+    bucket.client.put_object(Bucket=bucket.name, Key="out/b", Body=theirs, Metadata=metadata)
+    job = begin(unique_names=False, job_id="job_00001").__enter__()
     with job.task() as task:
         for name in "abc":
             with task.open(name) as file:
@@ -394,7 +407,7 @@ def test_names_that_are_not_unique_replace_nothing_in_mode_append(
     with pytest.raises(CommitterError, match="exists and is not of job"):
         job.commit()
     assert bucket.keys() == ["out/b"]
-    assert bucket.get("out/b") == b"theirs"
+    assert bucket.get("out/b") == theirs
 
 
 def test_names_that_are_not_unique_replace_in_mode_replace(begin: Any, bucket: Bucket) -> None:
@@ -543,6 +556,38 @@ def test_an_upload_that_is_gone_fails_the_job_and_leaves_nothing(
         job.commit()
     assert bucket.keys() == []
     assert bucket.uploads() == []
+
+
+def test_an_old_file_that_the_store_would_not_delete_is_told(begin: Any, bucket: Bucket) -> None:
+    """A bulk delete succeeds, and says in its body what it did not do."""
+    bucket.put("out/old")
+    job = begin(conflict="replace").__enter__()
+    job.task(TABLE)
+
+    def refuse(parsed: dict[str, Any], model: Any, **_: Any) -> None:
+        if model.name == "DeleteObjects":
+            parsed["Errors"] = [{"Key": "out/old", "Message": "it is locked"}]
+
+    store_of(job).client.meta.events.register("after-call.s3", refuse)
+    with pytest.raises(CommitterError, match=r"is committed and visible.*it is locked") as raised:
+        job.commit()
+    assert raised.value.plan
+
+
+def test_uploads_that_a_store_lists_of_elsewhere_are_not_looked_at(
+    s3: S3Server, bucket: Bucket
+) -> None:
+    """One that reads a prefix otherwise must not cost another job its uploads."""
+    store = ObjectStore(StoreOptions(endpoint_url=s3.endpoint))
+    bucket.client.create_multipart_upload(Bucket=bucket.name, Key="out/ours")
+
+    def widen(parsed: dict[str, Any], model: Any, **_: Any) -> None:
+        if model.name == "ListMultipartUploads":
+            parsed["Uploads"] += [{**parsed["Uploads"][0], "Key": "out10/theirs"}]
+
+    store.client.meta.events.register("after-call.s3", widen)
+    found = store.uploads(Folder(bucket.name, "out/"))
+    assert [one.key for one in found] == ["out/ours"]
 
 
 # -- the store ------------------------------------------------------------------------------------
