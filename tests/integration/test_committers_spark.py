@@ -95,6 +95,21 @@ def test_a_file_costs_one_request_or_three(spark: SparkSession, bucket: Bucket) 
         assert bucket.success(f"out{inline}")["omidpy"]["requests"] == expected
 
 
+def test_files_are_no_larger_than_sparks_own(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path
+) -> None:
+    """Of the same rows, with the same codec: numbers, few values, many values, and none."""
+    columns = ("id", "id % 7 as kind", "sha1(cast(id as string)) as text", "id / 3 as ratio")
+    more = ("if(id % 5 = 0, null, id * 7919) as gaps", "timestamp_seconds(id) as at")
+    given = spark.range(100_000, numPartitions=2).selectExpr(*columns, *more)
+    for codec in ("snappy", "zstd"):
+        given.write.option("compression", codec).parquet(str(tmp_path / codec))
+        theirs = sum(one.stat().st_size for one in (tmp_path / codec).glob("*.parquet"))
+        writer = given.write.format(NAME).mode("append").option("compression", codec)
+        writer.save(f"s3://{bucket.name}/{codec}")
+        assert bucket.success(codec)["omidpy"]["bytes"] <= theirs
+
+
 def test_overwriting_replaces(spark: SparkSession, bucket: Bucket) -> None:
     """Old files go once the new ones are there."""
     bucket.put("out/old.parquet")

@@ -1,0 +1,34 @@
+"""The benchmark beside Hadoop's committers still runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.committers.__main__ import CommittersDocument
+from tests.machines.processes import ROOT
+
+
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.java
+def test_every_committer_saves(tmp_path: Path) -> None:
+    """In a process of its own, since Java takes the path of its classes when it starts."""
+    words = [sys.executable, "-m", "bench.committers", "--quick", "--output", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*-committers-*.json")
+    document = msgspec.json.decode(path.read_bytes(), type=CommittersDocument)
+    assert len(document.saves) == 5
+    requests = {name: sum(ones[0].requests.values()) for name, ones in document.saves.items()}
+    # Requests are exact: 3 for a job, and 1 or 3 for a file.
+    assert requests["2 files, omidpy"] == 2 * 1 + 3
+    assert requests["2 files, omidpy, uploads"] == 2 * 3 + 3
+    assert requests["2 files, omidpy magic"] == 2 * (4 + 2) + 4
+    assert requests["2 files, Hadoop directory"] > requests["2 files, omidpy, uploads"]
+    assert requests["2 files, Hadoop magic"] > 3 * requests["2 files, omidpy magic"]
