@@ -289,6 +289,8 @@ USES: list[tuple[str, Use]] = [
     ("table", lambda tx: tx.table(TABLE)),
     ("set_rollback_only", lambda tx: tx.set_rollback_only()),
     ("after_commit", lambda tx: tx.after_commit(print)),
+    ("publish", lambda tx: tx.publish([], "s3://bucket/folder")),
+    ("published", lambda tx: tx.published("s3://bucket/folder")),
     ("with", lambda tx: tx.__enter__()),
 ]
 
