@@ -81,8 +81,12 @@ def compare_runs(
         data = b"".join(parts)
         data = data[: len(data) - dice.choice((0, 0, 1, 5, 40))]
         at_most = dice.choice((1, 10, 10_000))
-        found, expected = (decide_run(run, data, at_most) for run in runs)
-        assert found == expected, f"{name}: {data.hex()}"
+        last = frame_request(ordinary(dice, last_issued))
+        # One alone: with a last number that does not end, cut, and whole.
+        alone = (last[:-1] + bytes((last[-1] | 0x80,)), last[: -dice.randrange(1, 9)], last)
+        for asked in (data, *alone):
+            found, expected = (decide_run(run, asked, at_most) for run in runs)
+            assert found == expected, f"{name}: {asked.hex()}"
 
 
 def new_run(engine: ModuleType) -> Any:
@@ -95,7 +99,7 @@ def new_run(engine: ModuleType) -> Any:
 def decide_run(run: Any, data: bytes, at_most: int) -> list[object]:
     """Let a run decide what is ordinary in `data`, and what is left behind each hindrance."""
     found: list[object] = []
-    for place in range(0, len(data), max(1, len(data) // 7)):
+    for place in range(0, len(data), max(1, len(data) // 6)):
         taken = run.take(data[place:], client=7, shows_watermark=at_most == 1, at_most=at_most)
         found += [taken, run.request_count, run.commit_count, run.early_count, run.early_ts]
         found += [run.entries(), run.early_answers(), run.late_answers()]

@@ -83,17 +83,32 @@ def test_no_bytes_reach_beyond_their_own(built: Path, payload_count: int) -> Non
     assert ended.stdout.startswith(f"{payload_count} payloads")
 
 
+NUMBER: Final = (
+    "        while self._position < end:\n            byte = self._data[self._position]\n"
+    "            self._position += 1\n            if shift == 63 and byte > 1:\n                "
+)
+ENDLESS: Final = NUMBER.replace("self._position < end", "True")
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("guard", "broken"),
     [
         ("            if length > left:\n", "            if length > left + 1:\n"),
-        (
-            "        while self._position < end:\n            byte",
-            "        while True:\n            byte",
-        ),
+        (NUMBER + "raise", ENDLESS + "raise"),
+        (NUMBER + "return", ENDLESS + "return"),
+        ("or length > size - first:", "or length > size + 99:"),
+        ("< most\n            and", "< 2 * most\n            and"),
+        (">= self._max_numbers:", ">= 2 * RUN_NUMBERS:"),
     ],
-    ids=["a length beyond the end", "a number beyond the end"],
+    ids=[
+        "a length beyond the end",
+        "a number beyond the end",
+        "a number of a run beyond the end",
+        "a frame of a run beyond the end",
+        "more answers than there is room for",
+        "more cells than there is room for",
+    ],
 )
 def test_a_reader_without_a_guard_is_found(tmp_path: Path, guard: str, broken: str) -> None:
     """It reads on, and its process ends: by the sanitizer, or with another reading."""
@@ -103,4 +118,6 @@ def test_a_reader_without_a_guard_is_found(tmp_path: Path, guard: str, broken: s
     assert source.count(guard) == 1
     built = build_engine(tmp_path, source.replace(guard, broken), flags=FLAGS)
     ended = attack(built, seed=1, payload_count=PAYLOADS_BY_DAY)
-    assert re.search("AddressSanitizer|AssertionError: payload", ended.stderr), ended.stderr
+    assert re.search("AddressSanitizer|AssertionError: (payload|stream)", ended.stderr), (
+        ended.stderr
+    )
