@@ -90,8 +90,7 @@ class Job:
         try:
             self.manifest = self.committer.commit_job(self._messages)
         except Exception as error:
-            if not (isinstance(error, CommitterError) and error.plan):
-                self._abort_after(error)
+            self._abort_after(error)
             raise
         self._state = "committed"
         self.committer.cleanup_job()
@@ -129,6 +128,8 @@ class Job:
 
     def _abort_after(self, error: BaseException) -> None:
         self._state = "aborted"
+        if isinstance(error, CommitterError) and self.id in error.plan:
+            return  # whoever reads it ends the plan, which must be there then
         try:
             self.committer.abort_job(self._messages)
             self.committer.cleanup_job()

@@ -130,6 +130,18 @@ def test_what_cannot_be_taken_back_names_its_plan(proxy: S3Proxy, bucket: Bucket
     assert len(bucket.keys()) == 3
 
 
+def test_a_plan_that_an_error_names_outlives_the_block(proxy: S3Proxy, bucket: Bucket) -> None:
+    """Its end took the job back although the error had said how to resume it."""
+    job = begun(proxy, bucket)
+    proxy.break_down("Complete", 503)
+    proxy.break_down("Get", 503)
+    with pytest.raises(CommitterError, match="is half committed") as raised:
+        job.commit()
+    proxy.mend()
+    job.__exit__(CommitterError, raised.value, None)
+    assert raised.value.plan == f"s3://{bucket.name}/{bucket.keys('out/_omidpy/')[0]}"
+
+
 def test_a_store_without_uploads_is_said_to_lack_them(proxy: S3Proxy, bucket: Bucket) -> None:
     """Committers need them; nothing was written."""
     proxy.break_down("Create", 501)

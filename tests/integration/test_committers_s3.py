@@ -241,6 +241,33 @@ def test_what_is_dead_stays_dead(begin: Any, bucket: Bucket) -> None:
     assert len(bucket.visible("out")) == 1
 
 
+def test_a_task_that_ends_while_its_job_is_committed_is_refused(begin: Any, bucket: Bucket) -> None:
+    """The plan is made, and what came to the messages now would be lost without a word."""
+    job = begin().__enter__()
+    job.task(TABLE)
+    late = job.task()
+    late.open("late").close()
+    refused = []
+
+    def commit_late(operation: str) -> None:
+        store_of(job).before_request = None
+        with pytest.raises(CommitterError, match="cannot take what its task has written"):
+            late.commit()
+        refused.append(operation)
+
+    store_of(job).before_request = commit_late
+    job.commit()
+    assert refused == ["PutObject"]
+    assert len(bucket.visible("out")) == 1
+
+
+def test_a_job_whose_names_do_not_tell_looks_for_no_uploads(begin: Any) -> None:
+    """It could not tell its own from those of others."""
+    with begin(unique_names=False, sweep="always") as job:
+        job.task(TABLE)
+    assert "ListMultipartUploads" not in store_of(job).requests
+
+
 def test_a_file_that_was_not_closed_fails_its_task(begin: Any, bucket: Bucket) -> None:
     """It may lack its end."""
     with (

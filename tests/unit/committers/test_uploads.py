@@ -8,11 +8,13 @@ import pytest
 
 from omidpy.committers import choice, success
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore
 from omidpy.committers.uploads import (
     LARGEST_PART_BYTES,
     MOST_PARTS,
     SMALLEST_PART_BYTES,
     Allowance,
+    UploadedFile,
     part_bytes,
 )
 from omidpy.committers.values import Manifest, PendingFile
@@ -28,6 +30,23 @@ def test_ten_thousand_parts_hold_the_largest_object() -> None:
     assert sizes == sorted(sizes)
     assert part_bytes(1000, 8) == 8
     assert part_bytes(1001, 8) == 16
+
+
+def test_a_part_more_than_a_store_takes_is_refused_before_it_is_sent() -> None:
+    """The store would say so only when the upload is completed."""
+    file = UploadedFile(
+        ObjectStore(),
+        bucket="b",
+        key="k",
+        job_id="job_00001",
+        first_part_bytes=1,
+        inline_bytes=0,
+        allowance=Allowance(0),
+    )
+    file._etags = [""] * MOST_PARTS
+    file.write(b"x")
+    with pytest.raises(CommitterError, match="more than 10000 parts"):
+        file.close()
 
 
 def test_an_allowance_is_spent_whole_or_not() -> None:
