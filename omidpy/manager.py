@@ -334,6 +334,8 @@ class TransactionManager:
         priority: int | None = None,
         retention: str | None = None,
         every: str | None = None,
+        max_rows_per_s: int | None = None,
+        max_bytes_per_s: int | str | None = None,
     ) -> None:
         """Create a transactional table, all versions kept.
 
@@ -349,6 +351,8 @@ class TransactionManager:
             retention: How far back snapshots stay readable at least, such as `"30d"`; the longest
                 of any table holds for all.
             every: Compactions pass over it no more often than that, such as `"1d"`.
+            max_rows_per_s: How many of its rows a compaction reads a second, at most.
+            max_bytes_per_s: The same in bytes of keys and values, such as `"50MB"`.
 
         Raises:
             TableExists: nothing was changed.
@@ -356,7 +360,13 @@ class TransactionManager:
         """
         self._check_usable()
         catalog = self.session.catalog
-        settings = {"priority": priority, "retention": retention, "every": every}
+        settings = {
+            "priority": priority,
+            "retention": retention,
+            "every": every,
+            "max-rows-per-s": max_rows_per_s,
+            "max-bytes-per-s": max_bytes_per_s,
+        }
         table = catalog.plan(name, families, splits, settings)
         catalog.check_absent(table.schema.name)
         # While there is none: whoever wrote the last one began before, and whoever begins now can

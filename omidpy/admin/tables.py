@@ -69,7 +69,7 @@ def creation(
         name: The table's.
         families: Its column families.
         splits: Row keys at which its regions meet.
-        settings: What it asks of compactions: `priority`, `retention` and `every`.
+        settings: What it asks of compactions, by the names of `omidpy table set`.
     """
     new = tm.session.catalog.plan(name, families, splits, settings or {})
     table = new.schema.name
@@ -98,6 +98,8 @@ def create_table(
     priority: int | None = None,
     retention: str | None = None,
     every: str | None = None,
+    max_rows_per_s: int | None = None,
+    max_bytes_per_s: int | str | None = None,
 ) -> None:
     """Make a transactional table; arguments and meaning are those of `tm.create_table`.
 
@@ -105,7 +107,13 @@ def create_table(
         TableExists: nothing was changed.
         OperationFailed: it was given up.
     """
-    settings = {"priority": priority, "retention": retention, "every": every}
+    settings = {
+        "priority": priority,
+        "retention": retention,
+        "every": every,
+        "max-rows-per-s": max_rows_per_s,
+        "max-bytes-per-s": max_bytes_per_s,
+    }
     carry_out(tm, creation(tm, name, families, splits, settings))
 
 

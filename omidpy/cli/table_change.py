@@ -62,6 +62,16 @@ def create(
         str | None,
         typer.Option("--every", metavar="TIME", help="Compactions pass over it no more often."),
     ] = None,
+    max_rows_per_s: Annotated[
+        str | None,
+        typer.Option(
+            "--max-rows-per-s", metavar="N", help="Compactions read so many of its rows at most."
+        ),
+    ] = None,
+    max_bytes_per_s: Annotated[
+        str | None,
+        typer.Option("--max-bytes-per-s", metavar="SIZE", help="The same in bytes."),
+    ] = None,
     store: StoreUrl,
     tso: TsoAddress = None,
     apply: Apply = False,
@@ -72,7 +82,13 @@ def create(
     Transactions that are running and wrote an earlier table of this name abort.
     """
     wanted = _names("--families", families)
-    settings = {"priority": priority, "retention": retention, "every": every}
+    settings = {
+        "priority": priority,
+        "retention": retention,
+        "every": every,
+        "max-rows-per-s": max_rows_per_s,
+        "max-bytes-per-s": max_bytes_per_s,
+    }
     keys = [] if splits is None else _names("--splits", splits)
 
     def look(open_store: Store) -> None:

@@ -149,8 +149,9 @@ def test_a_daemon_finishes_what_others_have_left(url: str) -> None:
 
 def test_settings_are_set_shown_and_taken_back(url: str, cli: Cli) -> None:
     """What a table asks of compactions, at its creation or later."""
-    words = ("--families", "cf", "--priority", "-1", "--retention", "30d")
-    code, _out, err = cli("create", "u", *words, "--apply")
+    words = ("--families", "cf", "--priority", "-1", "--retention", "30d", "--every", "12h")
+    limits = ("--max-rows-per-s", "100", "--max-bytes-per-s", "5MB")
+    code, _out, err = cli("create", "u", *words, *limits, "--apply")
     assert code == 0, err
     assert (cli("set", "t", "priority=5", "every=1d")[1]) == (
         "t would have priority=5 every=1d\nnothing was changed; add --apply\n"
@@ -158,7 +159,13 @@ def test_settings_are_set_shown_and_taken_back(url: str, cli: Cli) -> None:
     assert cli("set", "t", "priority=5", "every=1d", "--apply")[1] == "t has priority=5 every=1d\n"
     shown = {one["table"]: one["settings"] for one in json.loads(cli("list", "--json")[1])}
     assert shown["t"] == {"priority": "5", "every": "1d"}
-    assert shown["u"] == {"priority": "-1", "retention": "30d"}
+    assert shown["u"] == {
+        "priority": "-1",
+        "retention": "30d",
+        "every": "12h",
+        "max-rows-per-s": "100",
+        "max-bytes-per-s": "5MB",
+    }
     assert shown["OMIDPY_COMPACTION"] == {}
     assert "priority=5 every=1d" in cli("list")[1]
     assert cli("unset", "t", "priority", "every", "--apply")[1] == "t has no settings\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +11,7 @@ import pytest
 from compactor.options import Options, options_from_words
 from compactor.report import Report, RunLog
 from compactor.window import Window
+from omidpy import admin
 from omidpy.base.ages import Sample
 from omidpy.base.table_settings import (
     EVERY_ATTRIBUTE,
@@ -23,8 +25,10 @@ from omidpy.base.table_settings import (
 from omidpy.errors import UsageError
 from omidpy.facts.control import encode_document
 from omidpy.facts.watermarks import Watermarks, sample_row
+from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
+from tso.embedded import EmbeddedOracle
 
 DAY_S: Final = 86_400.0
 DAYS: Final = 10
@@ -244,6 +248,25 @@ def test_settings_come_back_as_they_were_set() -> None:
     found, complaints = settings_of("t", setting_attributes("t", words))
     assert (found, complaints) == ((-3, 30 * DAY_S, 5400.0, 20_000, 1.5e6), ())
     assert settings_of("t", {}) == ((0, 0.0, 0.0, None, None), ())
+
+
+@pytest.mark.parametrize("make", [TransactionManager.create_table, admin.create_table])
+def test_a_new_table_has_what_it_was_given(make: Callable[..., None]) -> None:
+    """Every setting may be given where the table is made."""
+    store = MemoryStore()
+    with TransactionManager(store, EmbeddedOracle(store)) as tm:
+        make(
+            tm,
+            "new",
+            ["cf"],
+            priority=2,
+            retention="1d",
+            every="2d",
+            max_rows_per_s=3,
+            max_bytes_per_s="4kB",
+        )
+        found, complaints = settings_of("new", store.schema("new").attributes)
+    assert (found, complaints) == ((2, DAY_S, 2 * DAY_S, 3, 4000), ())
 
 
 @pytest.mark.parametrize(
