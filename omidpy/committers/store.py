@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from omidpy.base.within import within
 from omidpy.committers.places import Folder
 from omidpy.errors import CommitterError, ConfigError
 
@@ -104,22 +105,24 @@ class ObjectStore:
     @property
     def request_count(self) -> int:
         """How many requests were sent."""
-        with self._lock:
-            return sum(self.requests.values())
+        return int(within(self._lock, sum, self.requests.values()))
 
     @property
     def client(self) -> Any:
         """The client of boto3, made when it is first asked for."""
-        with self._lock:
-            if self._client is None:
-                self._client = _new_client(self.options)
-                self._client.meta.events.register("before-send.s3", self._count)
-            return self._client
+        # An interrupt between two lines of a `with` would leave it locked for ever.
+        return within(self._lock, self._opened)
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            client = _new_client(self.options)
+            client.meta.events.register("before-send.s3", self._count)
+            self._client = client
+        return self._client
 
     def _count(self, event_name: str, **_: Any) -> None:
         operation = event_name.rpartition(".")[2]
-        with self._lock:
-            self.requests[operation] += 1
+        within(self._lock, self.requests.update, (operation,))
         if self.before_request is not None:
             self.before_request(operation)
 
