@@ -38,7 +38,7 @@ class Published:
     """What a snapshot sees of a destination."""
 
     destination: str
-    """`s3://BUCKET/FOLDER`."""
+    """The folder of the bucket, as it was given to `tx.published`."""
     snapshot_ts: int
     """It is what was committed before, and what the transaction itself has published."""
     files: tuple[PublishedFile, ...]
