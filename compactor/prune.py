@@ -28,9 +28,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
+from compactor.ahead import read_ahead
 from compactor.pacing import ENTRY_BYTES, UNPACED, Pacer, Pacing
 from compactor.range_pass import OnStep, ignore_step
 from omidpy.base.cells import commit_row
@@ -137,6 +139,7 @@ class SlicePruner:
     def __init__(self, store: Store, task: PruneTask, *, on_step: OnStep = ignore_step) -> None:
         self.commit_table = CommitTable(store, task.commit_table, newest=task.newest)
         self.task = task
+        self.is_remote = store.capabilities.remote
         self.on_step = on_step
         self.pacer = Pacer(task.pacing)
 
@@ -160,29 +163,30 @@ class SlicePruner:
         page_rows = task.pacing.page_rows(PAGE_ENTRIES)
         is_deposed = False
         try:
-            for page in self.commit_table.scan_bucket(task.rows, page_rows=page_rows):
-                if self.pacer.is_over():
-                    rest, is_over = KeyRange(next_row, task.rows.end), True
-                    break
-                going = [row for row in page if task.limits.may_prune(row)]
-                self.on_step("page-judged")
-                if going and not task.is_dry_run:
-                    self.remove(going)
-                    self.on_step("page-pruned")
-                of_invalidations = sum(row.entry is INVALID for row in going)
-                invalidations += of_invalidations
-                entries += len(going) - of_invalidations
-                for row in page:
-                    if row.complaint:
-                        malformed_count += 1
-                        if malformed_count <= MOST_NAMED:
-                            malformed[row.start_ts] = row.complaint
-                read += len(page)
-                next_row = commit_row(page[-1].start_ts) + b"\x00"
-                self.pacer.pause(rows=len(page), size_bytes=len(page) * ENTRY_BYTES)
-                if read >= task.most_entries:
-                    rest = KeyRange(next_row, task.rows.end)
-                    break
+            with self._pages(page_rows) as pages:
+                for page in pages:
+                    if self.pacer.is_over():
+                        rest, is_over = KeyRange(next_row, task.rows.end), True
+                        break
+                    going = [row for row in page if task.limits.may_prune(row)]
+                    self.on_step("page-judged")
+                    if going and not task.is_dry_run:
+                        self.remove(going)
+                        self.on_step("page-pruned")
+                    of_invalidations = sum(row.entry is INVALID for row in going)
+                    invalidations += of_invalidations
+                    entries += len(going) - of_invalidations
+                    for row in page:
+                        if row.complaint:
+                            malformed_count += 1
+                            if malformed_count <= MOST_NAMED:
+                                malformed[row.start_ts] = row.complaint
+                    read += len(page)
+                    next_row = commit_row(page[-1].start_ts) + b"\x00"
+                    self.pacer.pause(rows=len(page), size_bytes=len(page) * ENTRY_BYTES)
+                    if read >= task.most_entries:
+                        rest = KeyRange(next_row, task.rows.end)
+                        break
         except StorageError as error:
             kept, obstacle = KeyRange(next_row, task.rows.end), str(error)
         except ReservationLost:
@@ -200,6 +204,15 @@ class SlicePruner:
             is_over,
             is_deposed,
         )
+
+    def _pages(self, page_rows: int) -> AbstractContextManager[Iterator[list[EntryRow]]]:
+        """Give the slice's entries, page by page.
+
+        Behind a network the next page is read while one goes.  Nothing rests on how long ago an
+        entry was read: what lets it go is settled before that.
+        """
+        pages = self.commit_table.scan_bucket(self.task.rows, page_rows=page_rows)
+        return read_ahead(pages) if self.is_remote else nullcontext(pages)
 
     def remove(self, rows: Sequence[EntryRow]) -> None:
         """Remove entries that may go.

@@ -15,7 +15,9 @@ This module does not know who executes tasks; see `environment.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -37,6 +39,9 @@ from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Key
 
 SEARCH_ROWS: Final = 100
 """Rows read at once where an end is looked for; it is nearly always the first."""
+
+SEARCHES_AT_ONCE: Final = 8
+"""Buckets that are searched for their ends at the same time, each by a connection."""
 
 TASKS_A_WORKER: Final = 4
 """Slices are cut until there are so many for each worker, that none waits long for another."""
@@ -61,15 +66,33 @@ def find_ends(commit_table: CommitTable, limits: PruneLimits) -> Ends:
 
     Cost: 2 short reads a bucket, 3 where there are entries; more where those at an end must stay.
     """
-    ends = Ends()
     middle = min(FIRST_WORLD_TIMESTAMP, limits.horizon + 1)
-    for parts in zip(buckets(middle), buckets(limits.horizon + 1, first=middle), strict=True):
-        try:
-            for part in parts:
-                _search(commit_table, part, limits, ends)
-        except StorageError as error:
-            rows = KeyRange(parts[0].start, parts[-1].end)
-            ends.obstacles.append(kept(commit_table.name, rows, str(error)))
+    parts = zip(buckets(middle), buckets(limits.horizon + 1, first=middle), strict=True)
+    search = partial(_ends_of, commit_table, limits)
+    if commit_table.is_remote:
+        # HBase goes through what earlier runs have deleted, bucket by bucket where nobody asks for
+        # several: each is a region of its own.
+        with ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="compaction-ends") as pool:
+            found = list(pool.map(search, parts))
+    else:
+        found = list(map(search, parts))
+    ends = Ends()
+    for one in found:
+        ends.start_timestamps += one.start_timestamps
+        ends.malformed |= one.malformed
+        ends.obstacles += one.obstacles
+    return ends
+
+
+def _ends_of(commit_table: CommitTable, limits: PruneLimits, parts: Sequence[KeyRange]) -> Ends:
+    """Search a bucket."""
+    ends = Ends()
+    try:
+        for part in parts:
+            _search(commit_table, part, limits, ends)
+    except StorageError as error:
+        rows = KeyRange(parts[0].start, parts[-1].end)
+        ends.obstacles.append(kept(commit_table.name, rows, str(error)))
     return ends
 
 

@@ -123,6 +123,7 @@ class CommitTable:
                 malformed.
         """
         self.name = name
+        self.is_remote = store.capabilities.remote
         self._store = store
         self._newest = newest
 

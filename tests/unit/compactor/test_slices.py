@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -21,13 +23,15 @@ from compactor.prune import (
 from compactor.slices import Ends, Pruned, begun, cut, find_ends, prune_round, slices
 from omidpy.base.cells import commit_row
 from omidpy.base.commit_facts import INVALID
+from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, CommitTable, EntryRow
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange, Timestamp
-from omidpy.storage.base import Put, RowMutation, Store
+from omidpy.storage.base import Capabilities, Put, Row, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 from tests.machines.interleaving import interleaved
 
+PATIENCE_S: Final = 30.0
 WORLD_TS: Final = FIRST_WORLD_TIMESTAMP
 START_TIMESTAMPS: Final = st.one_of(
     st.integers(0, 80), st.integers(WORLD_TS // 50, WORLD_TS // 50 + 80)
@@ -95,6 +99,50 @@ def test_ends_of_a_million_entries_are_as_near_as_those_of_two() -> None:
     found = find_ends(CommitTable(store), limits_of(800 * 3000))
     assert sorted(found.start_timestamps) == [800, 800 * 3000]
     assert calls == {"scan": 17}, "one for each bucket, and one from the end of the full one"
+
+
+class FarStore(MemoryStore):
+    """A store behind a network, which says what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_scan: Callable[[], object] = ignore
+        self.on_page: Callable[[int], None] = ignore
+        self.on_write: Callable[[], None] = ignore
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Say that it is far, and that nothing is looked at in a write."""
+        return Capabilities(remote=True, guarded_batches=False)
+
+    def scan(self, *args: Any, **kwargs: Any) -> Iterator[list[Row]]:
+        """Yield pages."""
+        self.on_scan()
+        for number, page in enumerate(super().scan(*args, **kwargs)):
+            self.on_page(number)
+            yield page
+
+    def write(self, *args: Any, **kwargs: Any) -> None:
+        """Write."""
+        self.on_write()
+        super().write(*args, **kwargs)
+
+
+def ignore(*_: object) -> None:
+    """Do nothing."""
+
+
+def test_buckets_behind_a_network_are_searched_at_once() -> None:
+    """HBase goes through what was deleted before, for seconds a bucket after a first prune."""
+    store = FarStore()
+    world = World(store)
+    for start_ts in (100, 850, 900):
+        world.enter(start_ts, start_ts + 50)
+    meeting, numbers = threading.Barrier(2, timeout=PATIENCE_S), itertools.count()
+    # Whoever comes later may be alone with the last bucket.
+    store.on_scan = lambda: next(numbers) < 2 and meeting.wait()
+    found = find_ends(world.commit_table, limits_of(900, first=150))
+    assert sorted(found.start_timestamps) == [850, 850, 900, 900]
 
 
 # -- cutting ---------------------------------------------------------------------------------------
@@ -210,6 +258,33 @@ def test_page_goes_in_one_write_without_a_condition() -> None:
     store = interleaved(world.store, lambda method, _: calls.update([method]))
     assert SlicePruner(store, task).run().entries == 2500
     assert calls == {"scan": 1, "write": 3}
+
+
+def test_next_page_is_read_while_one_goes() -> None:
+    """Where both cross a network; what went is known all the same when the next read fails."""
+    store = FarStore()
+    world = World(store)
+    for number in range(1, 2501):
+        world.enter(800 * number, 800 * number + 50)
+    limits = limits_of(10**7, asked=[range(10**7)])
+    task = PruneTask(KeyRange(commit_row(0), commit_row(16 * 10**6)), limits, COMMIT_TABLE)
+    is_read, writes = [threading.Event(), threading.Event()], iter(range(2))
+
+    def on_page(number: int) -> None:
+        if number == 2:
+            is_read[1].set()
+            raise StorageUnavailable("no answer")
+        if number:
+            is_read[0].set()
+
+    def on_write() -> None:
+        assert is_read[next(writes)].wait(PATIENCE_S)
+
+    store.on_page, store.on_write = on_page, on_write
+    result = SlicePruner(store, task).run()
+    assert (result.entries, result.obstacle) == (2000, "no answer")
+    assert result.kept == KeyRange(commit_row(800 * 2000) + b"\x00", task.rows.end)
+    assert len(world.entries()) == 500
 
 
 @pytest.mark.parametrize(
