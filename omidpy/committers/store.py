@@ -38,6 +38,10 @@ class Occupied(CommitterError):
     """There is an object already where none must be, or another one than was expected."""
 
 
+class Refused(CommitterError):
+    """The store does not take an argument of the request."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """An object of a listing."""
@@ -184,22 +188,47 @@ class ObjectStore:
     def uploads(self, folder: Folder) -> Iterator[Upload]:
         """Yield the uploads below a folder that are neither completed nor aborted."""
         markers: dict[str, str] = {}
+        before: list[Upload] = []
         while True:
-            with _translated(folder.url, "list uploads"):
-                answer = self.client.list_multipart_uploads(
-                    Bucket=folder.bucket, Prefix=folder.prefix, **markers
-                )
-            for one in answer.get("Uploads", ()):
+            try:
+                page, more = self._page_of_uploads(folder.bucket, folder.prefix, markers)
+            except Refused:
+                if "UploadIdMarker" not in markers:
+                    raise
+                # Some stores refuse the marker that they gave, and all go on behind a key: what is
+                # left of that key is asked for alone.
+                key = markers["KeyMarker"]
+                page, more = self._page_of_uploads(folder.bucket, key, {})
+                seen = {one.upload_id for one in before}
+                page = [one for one in page if one.key == key and one.upload_id not in seen]
+                if more.get("KeyMarker") == key:
+                    raise
+                more = {"KeyMarker": key}
+            for one in page:
                 # The prefix ends in "/"; a store that read it otherwise must not cost other jobs.
-                if one["Key"].startswith(folder.prefix):
-                    started_ms = int(one["Initiated"].timestamp() * 1000)
-                    yield Upload(one["Key"], one["UploadId"], started_ms)
-            if not answer.get("IsTruncated"):
+                if one.key.startswith(folder.prefix):
+                    yield one
+            if not more:
                 return
-            markers = {
-                "KeyMarker": answer["NextKeyMarker"],
-                "UploadIdMarker": answer["NextUploadIdMarker"],
-            }
+            before, markers = page, more
+
+    def _page_of_uploads(
+        self, bucket: str, prefix: str, markers: dict[str, str]
+    ) -> tuple[list[Upload], dict[str, str]]:
+        """Return some uploads, and the markers behind them; empty if there are no more."""
+        with _translated(f"s3://{bucket}/{prefix}", "list uploads"):
+            answer = self.client.list_multipart_uploads(Bucket=bucket, Prefix=prefix, **markers)
+        page = [
+            Upload(one["Key"], one["UploadId"], int(one["Initiated"].timestamp() * 1000))
+            for one in answer.get("Uploads", ())
+        ]
+        if not answer.get("IsTruncated"):
+            return page, {}
+        more = {
+            "KeyMarker": answer["NextKeyMarker"],
+            "UploadIdMarker": answer["NextUploadIdMarker"],
+        }
+        return page, more
 
     # -- objects -----------------------------------------------------------------------------------
 
@@ -393,6 +422,8 @@ def _translated(address: str, action: str) -> Iterator[None]:
             raise Gone(what) from error
         if code in _OCCUPIED_CODES:
             raise Occupied(what) from error
+        if code == "InvalidArgument":
+            raise Refused(what) from error
         if code in _FILE_CODES:
             raise CommitterError(
                 f"{what}; a file is where a folder would have to be, or the other way round"

@@ -17,7 +17,7 @@ from omidpy.committers import plan as plans
 from omidpy.committers import publishing
 from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore, Refused, StoreOptions
 from omidpy.committers.values import TaskId
 from omidpy.errors import CommitterError, ConfigError, UsageError
 from tests.machines.s3.crashing import Death, Died
@@ -615,6 +615,20 @@ def test_uploads_that_a_store_lists_of_elsewhere_are_not_looked_at(
     store.client.meta.events.register("after-call.s3", widen)
     found = store.uploads(Folder(bucket.name, "out/"))
     assert [one.key for one in found] == ["out/ours"]
+
+
+def test_a_listing_that_the_store_refuses_from_the_first_is_an_error(
+    s3: S3Server, bucket: Bucket
+) -> None:
+    """Only a page behind another can be asked for otherwise."""
+    store = ObjectStore(StoreOptions(endpoint_url=s3.endpoint))
+
+    def spoil(params: dict[str, Any], **_: Any) -> None:
+        params["MaxUploads"] = -1
+
+    store.client.meta.events.register("provide-client-params.s3.ListMultipartUploads", spoil)
+    with pytest.raises(Refused):
+        list(store.uploads(Folder(bucket.name, "out/")))
 
 
 # -- the store ------------------------------------------------------------------------------------

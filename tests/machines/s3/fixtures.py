@@ -1,4 +1,8 @@
-"""The fixture `s3`: a real server for the tests of a session, and its credentials."""
+"""The fixtures of stores of objects.
+
+s3            a real server for the tests of a session, and its credentials
+moto_bucket   a bucket in the memory of this process, for tests that need no server
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.machines.s3.server import S3Server
+from omidpy.committers.store import ObjectStore
+from tests.machines.s3.server import REGION, S3Server
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +28,19 @@ def s3(_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     for name, value in _s3.environment.items():
         monkeypatch.setenv(name, value)
     return _s3
+
+
+@pytest.fixture
+def moto_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Give a bucket of a store that moto plays in this process: no request leaves it.
+
+    boto3 asks it wherever no endpoint is named.
+    """
+    from moto import mock_aws
+
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    with mock_aws():
+        ObjectStore().client.create_bucket(Bucket="lake")
+        yield "lake"
