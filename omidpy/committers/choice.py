@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from omidpy.base.sizes import EXAMPLES, size_bytes
+from omidpy.committers.file_output import FileOutputCommitter
+from omidpy.committers.filesystem import open_tree
 from omidpy.committers.jobs import Job
 from omidpy.committers.magic import MagicCommitter
 from omidpy.committers.places import is_object_store, parse_folder
@@ -51,6 +53,22 @@ def _count(value: object) -> int:
     return int(str(value))
 
 
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal():
+        raise ValueError("a whole number from 0 up")
+    return int(str(value))
+
+
+def _version(value: object) -> int:
+    if isinstance(value, bool) or str(value) not in {"1", "2"}:
+        raise ValueError("1 or 2")
+    return int(str(value))
+
+
+def _itself(value: object) -> object:
+    return value
+
+
 def _one_of(*words: str) -> Callable[[object], str]:
     def read(value: object) -> str:
         if value not in words:
@@ -76,7 +94,8 @@ def _operations(value: object) -> Operations:
 class _Option:
     """An option: who takes it, under which name, and how it is read."""
 
-    owner: str
+    owner: Literal["any", "s3", "store", "file", "tree"]
+    """Every committer, those for S3, their store, the one for files, or its file system."""
     name: str
     read: Callable[[object], Any]
 
@@ -87,17 +106,20 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "profile": _Option("store", "profile", _text),
     "path_style": _Option("store", "path_style", _truth),
     "threads": _Option("store", "threads", _count),
-    "conflict": _Option("committer", "conflict", _one_of(*CONFLICTS)),
-    "job_id": _Option("committer", "job_id", _text),
-    "scope": _Option("committer", "scope", _one_of("folder", "partitions")),
-    "unique_names": _Option("committer", "unique_names", _truth),
-    "inline_bytes": _Option("committer", "inline_bytes", _size),
-    "inline_task_bytes": _Option("committer", "inline_task_bytes", _size),
-    "inline_job_bytes": _Option("committer", "inline_job_bytes", _size),
-    "part_bytes": _Option("committer", "first_part_bytes", _size),
-    "success": _Option("committer", "marks_success", _truth),
-    "sweep": _Option("committer", "sweep", _one_of("auto", "always", "never")),
-    "store": _Option("committer", "operations", _operations),
+    "conflict": _Option("any", "conflict", _one_of(*CONFLICTS)),
+    "job_id": _Option("any", "job_id", _text),
+    "scope": _Option("s3", "scope", _one_of("folder", "partitions")),
+    "unique_names": _Option("any", "unique_names", _truth),
+    "inline_bytes": _Option("s3", "inline_bytes", _size),
+    "inline_task_bytes": _Option("s3", "inline_task_bytes", _size),
+    "inline_job_bytes": _Option("s3", "inline_job_bytes", _size),
+    "part_bytes": _Option("s3", "first_part_bytes", _size),
+    "success": _Option("any", "marks_success", _truth),
+    "sweep": _Option("s3", "sweep", _one_of("auto", "always", "never")),
+    "store": _Option("s3", "operations", _operations),
+    "algorithm_version": _Option("file", "algorithm_version", _version),
+    "app_attempt": _Option("file", "app_attempt", _whole),
+    "filesystem": _Option("tree", "filesystem", _itself),
 }
 
 OPTION_NAMES: Final = tuple(_OPTIONS)
@@ -110,7 +132,10 @@ _KINDS: Final[Mapping[str, type[S3Committer]]] = {
     "magic": MagicCommitter,
 }
 
-NAMES: Final = tuple(_KINDS)
+FILE: Final = "file"
+"""The committer for file systems."""
+
+NAMES: Final = (*_KINDS, FILE)
 """The committers that there are."""
 
 
@@ -118,30 +143,41 @@ def committer(destination: str, name: str = "omidpy", **options: object) -> Comm
     """Make the committer of a new job.
 
     Args:
-        destination: `s3://BUCKET/FOLDER`.
+        destination: `s3://BUCKET/FOLDER`; for the committer `file` a local path,
+            `file:///FOLDER` or `hdfs://HOST/FOLDER`.
         name: Which one: one of `NAMES`.
         options: As the page of the reference lists them.
 
     Raises:
         UsageError: A name, an option or the address is wrong.
     """
-    if name not in _KINDS:
+    if name not in NAMES:
         raise UsageError(f"committer={name!r} is none of {', '.join(NAMES)}{_nearest(name, NAMES)}")
-    if not is_object_store(destination):
-        raise UsageError(f"{destination!r} is no address of S3; write s3://BUCKET/FOLDER")
-    taken: dict[str, dict[str, Any]] = {"store": {}, "committer": {}}
+    if name != FILE and not is_object_store(destination):
+        raise UsageError(
+            f"{destination!r} is no address of S3; write s3://BUCKET/FOLDER, or choose "
+            f"committer={FILE!r} for a folder of a file system"
+        )
+    taken: dict[str, dict[str, Any]] = {one: {} for one in ("any", "s3", "store", "file", "tree")}
     for key, value in options.items():
         if key not in _OPTIONS:
             raise UsageError(f"there is no option {key!r}{_nearest(key, _OPTIONS)}")
         if value is None:
             continue
         option = _OPTIONS[key]
+        if option.owner not in (
+            ("any", "file", "tree") if name == FILE else ("any", "s3", "store")
+        ):
+            raise UsageError(f"committer={name!r} has no option {key!r}")
         try:
             taken[option.owner][option.name] = option.read(value)
         except ValueError as error:
             raise UsageError(f"{key}={value!r} must be {error}") from None
+    if name == FILE:
+        tree = open_tree(destination, **taken["tree"])
+        return FileOutputCommitter(tree, **taken["any"], **taken["file"])
     store = ObjectStore(StoreOptions(**taken["store"]))
-    return _KINDS[name](parse_folder(destination), store, **taken["committer"])
+    return _KINDS[name](parse_folder(destination), store, **taken["any"], **taken["s3"])
 
 
 def job(
@@ -154,7 +190,7 @@ def job(
     """Make a job that writes below `destination`; `with` begins it.
 
     Args:
-        destination: `s3://BUCKET/FOLDER`.
+        destination: `s3://BUCKET/FOLDER`, or of a file system, as for `committer`.
         committer: Which one.
         partition_by: Columns of tables that become folders.
         options: As `omidpy.committers.committer` takes them.

@@ -50,6 +50,12 @@ class Job:
         """The job's id, which the names of its files hold."""
         return self.committer.job_id
 
+    @property
+    def done(self) -> frozenset[int]:
+        """The numbers of the tasks that are committed: by earlier runs of this job, too."""
+        with self._lock:
+            return frozenset(one.task.task for one in self._messages)
+
     def task(
         self, *outputs: object, number: int | None = None, partition_by: Iterable[str] | None = None
     ) -> Task:
@@ -110,6 +116,9 @@ class Job:
         if self._state != "new":
             raise CommitterError(f"job {self.id} was begun before; make another")
         self.committer.setup_job()
+        for one in self.committer.recover_job():
+            self._messages.append(one)
+            self._attempts[one.task.task] = one.task.attempt
         self._state = "running"
         return self
 

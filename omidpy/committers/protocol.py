@@ -46,6 +46,10 @@ class Capabilities:
     atomic_task_commit: bool = True
     recoverable_jobs: bool = True
     """A job whose driver dies while it commits can be finished or taken back."""
+    atomic_job_commit: bool = False
+    """Readers see all files of a job at one instant, and not one after the other."""
+    partitioned_executors: bool = True
+    """A task that runs on, unheard of, promotes nothing once its job has ended."""
     concurrent_jobs: bool = True
     """Jobs may commit to one destination at the same time."""
 
@@ -185,6 +189,13 @@ class Committer(ABC):
         Raises:
             CommitterError: The destination is in the way; nothing was written.
         """
+
+    def recover_job(self) -> list[TaskMessage]:
+        """Return the messages of tasks that earlier runs of this job have committed, if any.
+
+        On the driver, once, after `setup_job`.
+        """
+        return []
 
     @abstractmethod
     def setup_task(self, task: TaskId) -> Attempt:

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from omidpy.committers import hadoop, success
@@ -51,8 +52,8 @@ class Effort:
 
     started_s: float
     """Monotonic."""
-    requests: int = 0
-    """Of its tasks."""
+    operations: Mapping[str, int] = field(default_factory=dict)
+    """Requests of its tasks, by operation."""
 
 
 def begin(store: ObjectStore, plan: Plan) -> str:
@@ -297,6 +298,7 @@ def _is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
 def manifest_of(store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
     """Return what a job has published whose plan was carried out."""
     rows = [one.rows for one in plan.files]
+    counts = success.summed((), store.id, Counter(store.counts()) + Counter(effort.operations))
     return Manifest(
         plan.job_id,
         plan.folder.url,
@@ -305,9 +307,10 @@ def manifest_of(store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
         sum(one.length for one in plan.files),
         None if None in rows else sum(row for row in rows if row is not None),
         time.monotonic() - effort.started_s,
-        effort.requests + store.request_count,
+        sum(counts.values()),
         len(plan.old),
         dict(plan.success or {}),
+        counts,
     )
 
 

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.committers import publishing
+from omidpy.committers import publishing, success
 from omidpy.committers.places import (
     SUCCESS,
     Folder,
@@ -165,9 +165,15 @@ class S3Committer(Committer):
         attempt.check_running("be committed")
         files = tuple(one.pending() for one in attempt.files.values())
         attempt.state = "committed"
-        sent = self.store.request_count
+        counts = self.store.counts()
         return TaskMessage(
-            self.job_id, attempt.id, files, self.store.id, sent, is_lone=attempt.is_lone
+            self.job_id,
+            attempt.id,
+            files,
+            self.store.id,
+            sum(counts.values()),
+            counts,
+            is_lone=attempt.is_lone,
         )
 
     def abort_task(self, attempt: Attempt) -> None:
@@ -209,11 +215,7 @@ class S3Committer(Committer):
         )
         if self.operations is None:
             publishing.begin(self.store, plan)
-        elsewhere: dict[str, int] = {}
-        for message in messages:
-            if (sender := message.sender) != self.store.id:
-                elsewhere[sender] = max(elsewhere.get(sender, 0), message.requests)
-        effort = publishing.Effort(self._started_s, sum(elsewhere.values()))
+        effort = publishing.Effort(self._started_s, success.summed(messages, self.store.id, {}))
         if self.operations is None:
             manifest = publishing.publish(self.store, plan, effort)
         else:

@@ -109,7 +109,11 @@ class ObjectStore:
     @property
     def request_count(self) -> int:
         """How many requests were sent."""
-        return int(within(self._lock, sum, self.requests.values()))
+        return sum(self.counts().values())
+
+    def counts(self) -> dict[str, int]:
+        """Return how many requests of each operation were sent."""
+        return within(self._lock, dict, self.requests)
 
     @property
     def client(self) -> Any:

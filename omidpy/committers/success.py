@@ -9,12 +9,50 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from omidpy.committers.values import Manifest, PendingFile
+from omidpy.committers.values import Manifest, PendingFile, TaskMessage
 from omidpy.errors import CommitterError
 
 NAME: Final = "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1"
+
+_HADOOPS_NAMES: Final = {
+    "CreateMultipartUpload": "object_multipart_initiated",
+    "UploadPart": "multipart_upload_part_put",
+    "CompleteMultipartUpload": "multipart_upload_completed",
+    "AbortMultipartUpload": "object_multipart_aborted",
+    "ListMultipartUploads": "object_multipart_list",
+    "PutObject": "object_put_request",
+    "GetObject": "action_http_get_request",
+    "HeadObject": "action_http_head_request",
+    "ListObjectsV2": "object_list_request",
+    "DeleteObject": "object_delete_request",
+    "DeleteObjects": "object_bulk_delete_request",
+}
+"""How Hadoop's statistics call what is asked of a store; those of file systems are its own."""
+
+
+def summed(
+    messages: Iterable[TaskMessage], sender: str, operations: Mapping[str, int]
+) -> dict[str, int]:
+    """Return how many requests of each operation a job has sent: its driver's and its tasks'.
+
+    Args:
+        messages: Of its tasks; some may have been sent through the driver's own store.
+        sender: That store.
+        operations: What it has sent.
+    """
+    last: dict[str, TaskMessage] = {}
+    for one in messages:
+        # A sender counts on from task to task.
+        if one.sender != sender and one.requests >= (last.get(one.sender) or one).requests:
+            last[one.sender] = one
+    total = Counter(operations)
+    for one in last.values():
+        total.update(one.operations)
+    return dict(sorted(total.items()))
 
 
 def encode(manifest: Manifest, files: tuple[PendingFile, ...], *, now_ms: int) -> bytes:
@@ -39,6 +77,15 @@ def encode(manifest: Manifest, files: tuple[PendingFile, ...], *, now_ms: int) -
         "jobIdSource": "omidpy",
         "metrics": metrics,
         "diagnostics": {},
+        "iostatistics": {
+            "counters": {
+                _HADOOPS_NAMES.get(name, name): count for name, count in manifest.operations.items()
+            },
+            "gauges": {},
+            "minimums": {},
+            "maximums": {},
+            "meanstatistics": {},
+        },
         "filenames": [f"/{key}" for key in manifest.files],
         "state": "committed",
         "stage": "commit_job",
@@ -48,6 +95,7 @@ def encode(manifest: Manifest, files: tuple[PendingFile, ...], *, now_ms: int) -
             "rows": manifest.rows,
             "seconds": round(manifest.seconds, 3),
             "requests": manifest.requests,
+            "operations": manifest.operations,
             "replaced": manifest.replaced,
             "files": [
                 {"key": one.key, "bytes": one.length, "rows": one.rows, "etag": one.etag}

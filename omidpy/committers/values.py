@@ -65,6 +65,8 @@ class TaskMessage:
     """The store object that the attempt wrote through; tasks of one process may share one."""
     requests: int = 0
     """How many requests the sender had sent by then."""
+    operations: dict[str, int] = field(default_factory=dict)
+    """The same by operation, as the sender names them."""
     is_lone: bool = True
     """Whether no other attempt of this job can have been lost, as far as this one knows."""
 
@@ -87,3 +89,5 @@ class Manifest:
     replaced: int = 0
     """How many files of before were removed."""
     extra: dict[str, Any] = field(default_factory=dict)
+    operations: dict[str, int] = field(default_factory=dict)
+    """The requests by operation."""

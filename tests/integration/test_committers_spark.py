@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from omidpy.committers import success
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.values import TaskId
 from tests.machines.processes import ROOT
@@ -83,6 +84,23 @@ def test_a_frame_is_saved_by_each_committer(
     assert {path.partition("/")[0] for path in bucket.visible("out")} == {"p=0", "p=1", "p=2"}
     assert bucket.success("out")["omidpy"]["rows"] == 100
     assert bucket.uploads() == []
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_frame_is_saved_to_a_folder(spark: SparkSession, tmp_path: Path, version: str) -> None:
+    """By renames; Spark itself reads it back, and sees the column of the folders."""
+    writer = frame(spark).write.format(NAME).option("committer", "file").mode("append")
+    writer = writer.option("algorithmVersion", version).option("partitionBy", "p")
+    writer.save(f"file://{tmp_path}/out")
+    read = spark.read.parquet(f"{tmp_path}/out")
+    assert sorted(row.id for row in read.collect()) == [*range(100)]
+    assert set(read.columns) == {"id", "text", "p"}
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {"_SUCCESS", "p=0", "p=1", "p=2"}
+    said = success.decode((tmp_path / "out/_SUCCESS").read_bytes(), "_SUCCESS")
+    # Four tasks, each in a process of its own, and the driver.
+    renames = 12 + (4 if version == "1" else 0)
+    assert said["iostatistics"]["counters"]["op_rename"] == renames
+    assert said["omidpy"]["rows"] == 100
 
 
 def test_a_file_costs_one_request_or_three(spark: SparkSession, bucket: Bucket) -> None:

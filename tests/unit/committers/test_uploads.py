@@ -70,6 +70,7 @@ def test_an_allowance_is_spent_whole_or_not() -> None:
         ({"success": "perhaps"}, "success='perhaps' must be true or false"),
         ({"endpoint_url": ""}, "endpoint_url='' must be a text"),
         ({"job_id": "1"}, "job id '1' must be"),
+        ({"app_attempt": 1}, "committer='omidpy' has no option 'app_attempt'"),
     ],
 )
 def test_options_are_refused_by_name(options: dict[str, object], message: str) -> None:
