@@ -10,6 +10,9 @@ name.  Whatever is not recognised is another's, and stays.
     C2 (new-before-old)  no file of before is removed before every new one is visible
     C3 (own-only)        nothing is removed or aborted that is not of this job, or listed in its
                          plan as it was when the plan was made
+    C8 (none-late)       no job is taken back by its driver while a small file of it may be on its
+                         way: an upload that was aborted is never completed, but what is written
+                         in one request has no such end
 
 A plan is for one hand at a time.  To resume one whose driver lives is harmless; to take it back is
 not, and its driver then finds uploads gone and takes back what is left.
@@ -76,6 +79,19 @@ def begin(store: ObjectStore, plan: Plan) -> str:
                 plan=plan.address,
             ) from None
         return etag
+    except CommitterError as error:
+        if not store.may_be_late(plan.folder.bucket, key):
+            raise
+        with suppress(CommitterError):
+            found, etag = store.get(plan.folder.bucket, key)
+            if found == data:
+                return etag
+        raise CommitterError(
+            f"nobody knows whether job {plan.job_id} has begun to commit: {error}; if `omidpy "
+            f"committers plan list {plan.folder.url}` shows its plan, resume it or roll it back, "
+            f"else run `omidpy committers uploads abort --job {plan.job_id} {plan.folder.url}`",
+            plan=plan.address,
+        ) from error
 
 
 def load(store: ObjectStore, address: str, bucket: str, key: str) -> tuple[Plan, str]:
@@ -130,6 +146,8 @@ def publish(
             _write_success(store, plan, manifest)
         except CommitterError as error:
             failures = [error]
+    if failures:
+        refuse_if_late(store, plan, f": {failures[0]}")
     if failures and is_resumed:
         raise CommitterError(
             f"job {plan.job_id} cannot be finished: {failures[0]}; run `omidpy committers plan "
@@ -208,6 +226,31 @@ def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = un
     if plan.is_magic:
         clear_magic(store, plan.folder, plan.job_id, keeps=_uploads(plan))
     store.delete(bucket, plan.folder.plan_key(plan.job_id))
+
+
+def refuse_if_late(
+    store: ObjectStore, plan: Plan, why: str = "", *, is_anothers: bool = False
+) -> None:
+    """Refuse to take a plan back of which a file may appear afterwards (C8).
+
+    Args:
+        store: By whose requests.
+        plan: The plan.
+        why: What has failed.
+        is_anothers: A process that has died began to carry it out, and nobody knows its requests.
+
+    Raises:
+        CommitterError: With `plan`: it can only be finished now.
+    """
+    bucket = plan.folder.bucket
+    for one in plan.files:
+        if one.data is not None and (is_anothers or store.may_be_late(bucket, one.key)):
+            raise CommitterError(
+                f"job {plan.job_id} is half committed{why}; it is not taken back, because a "
+                f"request to write {one.key} may have had no answer and still be carried out; run "
+                f"`omidpy committers plan resume {plan.address}`, or `rollback` in half an hour",
+                plan=plan.address,
+            )
 
 
 def is_final(error: CommitterError) -> bool:

@@ -127,6 +127,7 @@ class S3Committer(Committer):
         """What the manifest says besides."""
         self._taken: frozenset[str] = frozenset()
         self._run = uuid.uuid4().hex
+        self._has_begun = False
         self._started_s = time.monotonic()
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -213,6 +214,7 @@ class S3Committer(Committer):
             run=self._run,
             is_magic=self.is_magic,
         )
+        self._has_begun = True
         if self.operations is None:
             publishing.begin(self.store, plan)
         effort = publishing.Effort(self._started_s, success.summed(messages, self.store.id, {}))
@@ -246,6 +248,7 @@ class S3Committer(Committer):
                     f"`omidpy fate status {one.id}` shows how far it is",
                     plan=plan.address,
                 )
+            publishing.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
             publishing.take_back(self.store, plan, etag)
         self._sweep()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,10 @@ from omidpy.errors import CommitterError, ConfigError
 
 MANY_KEYS: Final = 1000
 """How many keys one answer of a listing has at most, and one bulk delete takes."""
+
+REQUEST_LIFE_S: Final = 1800.0
+"""After so long a store refuses a request that was on its way: a signature holds for 15 minutes of
+the store's clock, and the signer's may be 15 minutes ahead."""
 
 MISSING_EXTRA: Final = (
     "publishing to S3 needs boto3, which is not installed; run `pip install 'omidpy[s3]'`"
@@ -97,6 +102,8 @@ class ObjectStore:
         """Of this object in this process: a copy has another."""
         self._lock = threading.Lock()
         self._client: Any = None
+        self._late: dict[tuple[str, str], float] = {}
+        self._calling = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -125,6 +132,7 @@ class ObjectStore:
         if self._client is None:
             client = _new_client(self.options)
             client.meta.events.register("before-send.s3", self._count)
+            client.meta.events.register("needs-retry.s3.PutObject", self._note_answer)
             self._client = client
         return self._client
 
@@ -133,6 +141,15 @@ class ObjectStore:
         within(self._lock, self.requests.update, (operation,))
         if self.before_request is not None:
             self.before_request(operation)
+
+    def _note_answer(self, caught_exception: Exception | None, **_: Any) -> None:
+        if caught_exception is not None:
+            self._calling.is_unanswered = True
+
+    def may_be_late(self, bucket: str, key: str) -> bool:
+        """Say whether a try to write an object had no answer, and may still be carried out."""
+        since_s = self._late.get((bucket, key))
+        return since_s is not None and time.monotonic() - since_s < REQUEST_LIFE_S
 
     # -- uploads -----------------------------------------------------------------------------------
 
@@ -258,10 +275,15 @@ class ObjectStore:
         if expected_etag:
             options["IfMatch"] = f'"{expected_etag}"'
         stamps = {**({_STAMP: job_id} if job_id else {}), **(metadata or {})}
-        with _translated(f"s3://{bucket}/{key}", "write the object"):
-            answer = self.client.put_object(
-                Bucket=bucket, Key=key, Body=data, Metadata=stamps, **options
-            )
+        self._calling.is_unanswered = False
+        try:
+            with _translated(f"s3://{bucket}/{key}", "write the object"):
+                answer = self.client.put_object(
+                    Bucket=bucket, Key=key, Body=data, Metadata=stamps, **options
+                )
+        finally:
+            if self._calling.is_unanswered:
+                self._late[bucket, key] = time.monotonic()
         return _bare(answer["ETag"]), not _is_opaque(answer)
 
     def get(self, bucket: str, key: str) -> tuple[bytes, str]:
