@@ -197,8 +197,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="TABLE:NAME=VALUE,...",
         action="append",
         default=[],
-        help="priority, retention, every, max-rows-per-s or max-bytes-per-s of one table in this "
-        "run; may be given again",
+        help="priority, retention, every, max-rows-per-s, max-bytes-per-s or until of one table in "
+        "this run; may be given again",
     )
     made.add_argument(
         "--hbase-root",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from compactor.pacing import Pacing
-from compactor.window import Window, parse_window
 from omidpy.base import sizes
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.base.table_settings import setting_attributes
+from omidpy.base.windows import Window, parse_window
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 

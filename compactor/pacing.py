@@ -45,6 +45,8 @@ class Pacing:
     bytes_per_s: float | None = None
     ends_ms: int | None = None
     """Wall time at which its window ends; None is never."""
+    whose: str = "the run"
+    """Who has that window."""
 
     def shared_by(self, tasks: int) -> Pacing:
         """Return what each of some tasks may take that run at once."""
@@ -63,6 +65,12 @@ class Pacing:
             bytes_per_s=_lesser(self.bytes_per_s, bytes_per_s),
         )
 
+    def until(self, ends_ms: int | None, *, whose: str) -> Pacing:
+        """Return what ends at that moment at the latest; None is never."""
+        if ends_ms is None or (self.ends_ms is not None and self.ends_ms <= ends_ms):
+            return self
+        return replace(self, ends_ms=ends_ms, whose=whose)
+
     def page_rows(self, most: int) -> int:
         """Return how many rows to read at once: what a second allows, and one at least."""
         return most if self.rows_per_s is None else max(1, min(most, int(self.rows_per_s)))
@@ -70,7 +78,7 @@ class Pacing:
     def over(self) -> str:
         """Say that the window is over, for the reason of a laggard."""
         moment = datetime.fromtimestamp((self.ends_ms or 0) / 1000, UTC)
-        return f"the run's window ended at {moment:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{self.whose}'s window ended at {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _lesser(one: float | None, other: float | None) -> float | None:

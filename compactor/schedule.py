@@ -20,6 +20,7 @@ import msgspec
 from compactor.horizon import claims_by_table, coverage, overlaps, relevant
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding, owned
+from compactor.pacing import Pacing
 from compactor.range_task import RangeTask
 from omidpy.base.table_settings import (
     ATTRIBUTES,
@@ -50,6 +51,8 @@ class Schedule:
     """What cannot be read of what tables ask for."""
     claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
     """What earlier runs claimed of tables of ours as they are."""
+    began_ms: int = 0
+    """The date, from which windows are reckoned."""
 
     def of(self, table: str) -> TableSettings:
         """Return what a table asks for."""
@@ -68,15 +71,13 @@ class Schedule:
 
     def paced(self, tasks: Iterable[RangeTask]) -> list[RangeTask]:
         """Return ranges that take no more than their tables allow, nor than the run may."""
-        return [
-            replace(
-                task,
-                pacing=task.pacing.at_most(
-                    self.of(task.table).max_rows_per_s, self.of(task.table).max_bytes_per_s
-                ),
-            )
-            for task in tasks
-        ]
+        return [replace(task, pacing=self._pacing(task)) for task in tasks]
+
+    def _pacing(self, task: RangeTask) -> Pacing:
+        asked = self.of(task.table)
+        ends_ms = None if asked.until is None else asked.until.ends_ms(self.began_ms)
+        slower = task.pacing.at_most(asked.max_rows_per_s, asked.max_bytes_per_s)
+        return slower.until(ends_ms, whose=f"table {task.table}")
 
     def ordered(self, tasks: Iterable[RangeTask]) -> list[RangeTask]:
         """Return ranges in the order in which they are begun.
@@ -133,7 +134,7 @@ def schedule(
                 f"left out by its every={text}, since a run passed over it {hours:.1f} h ago; "
                 f"name it with --tables to have it done now"
             )
-    return Schedule(settings, resting, complaints, by_table)
+    return Schedule(settings, resting, complaints, by_table, now_ms)
 
 
 def _passed_ms(claims: Iterable[Claim]) -> int:

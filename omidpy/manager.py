@@ -336,6 +336,7 @@ class TransactionManager:
         every: str | None = None,
         max_rows_per_s: int | None = None,
         max_bytes_per_s: int | str | None = None,
+        until: str | None = None,
     ) -> None:
         """Create a transactional table, all versions kept.
 
@@ -353,6 +354,8 @@ class TransactionManager:
             every: Compactions pass over it no more often than that, such as `"1d"`.
             max_rows_per_s: How many of its rows a compaction reads a second, at most.
             max_bytes_per_s: The same in bytes of keys and values, such as `"50MB"`.
+            until: How long after its start a compaction works on it, such as `"4h"`, or until what
+                time of day, such as `"06:00Z"`.
 
         Raises:
             TableExists: nothing was changed.
@@ -366,6 +369,7 @@ class TransactionManager:
             "every": every,
             "max-rows-per-s": max_rows_per_s,
             "max-bytes-per-s": max_bytes_per_s,
+            "until": until,
         }
         table = catalog.plan(name, families, splits, settings)
         catalog.check_absent(table.schema.name)

@@ -100,6 +100,7 @@ def create_table(
     every: str | None = None,
     max_rows_per_s: int | None = None,
     max_bytes_per_s: int | str | None = None,
+    until: str | None = None,
 ) -> None:
     """Make a transactional table; arguments and meaning are those of `tm.create_table`.
 
@@ -113,6 +114,7 @@ def create_table(
         "every": every,
         "max-rows-per-s": max_rows_per_s,
         "max-bytes-per-s": max_bytes_per_s,
+        "until": until,
     }
     carry_out(tm, creation(tm, name, families, splits, settings))
 

@@ -1,4 +1,4 @@
-"""What may a table ask of every compaction?  Priority, retention, schedule, limits: as attributes.
+"""What may a table ask of every compaction?  Priority, retention, schedule, limits, as attributes.
 
 Pure.  Words become attributes where somebody sets them, with an error for bad ones; attributes
 become settings where a run reads them, with a complaint, since somebody may have set them by the
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from omidpy.base import sizes
 from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.windows import WINDOW_ADVICE, Window, window_of
 from omidpy.errors import UsageError
 
 PRIORITY_ATTRIBUTE: Final = "OMIDPY_PRIORITY"
@@ -27,6 +28,8 @@ MAX_ROWS_ATTRIBUTE: Final = "OMIDPY_MAX_ROWS_PER_S"
 """Table attribute: how many of its rows a run reads a second, at most."""
 MAX_BYTES_ATTRIBUTE: Final = "OMIDPY_MAX_BYTES_PER_S"
 """Table attribute: the same in bytes of keys and values."""
+UNTIL_ATTRIBUTE: Final = "OMIDPY_COMPACT_UNTIL"
+"""Table attribute: how long after its start, or until what time of day, a run works on it."""
 
 ATTRIBUTES: Final = {
     "priority": PRIORITY_ATTRIBUTE,
@@ -34,6 +37,7 @@ ATTRIBUTES: Final = {
     "every": EVERY_ATTRIBUTE,
     "max-rows-per-s": MAX_ROWS_ATTRIBUTE,
     "max-bytes-per-s": MAX_BYTES_ATTRIBUTE,
+    "until": UNTIL_ATTRIBUTE,
 }
 """Attribute by the name of its setting."""
 
@@ -46,6 +50,7 @@ _ADVICE: Final = {
     "every": f"write a number and a unit, as in {EXAMPLES}",
     "max-rows-per-s": "write how many, such as 20000; leave it out for no limit",
     "max-bytes-per-s": f"write a size of one byte at least, as in {sizes.EXAMPLES}",
+    "until": WINDOW_ADVICE,
 }
 
 
@@ -60,6 +65,8 @@ class TableSettings(NamedTuple):
     max_rows_per_s: float | None = None
     """None: as many as the run may."""
     max_bytes_per_s: float | None = None
+    until: Window | None = None
+    """None: as long as the run may."""
 
 
 DEFAULT_SETTINGS: Final = TableSettings()
@@ -113,12 +120,16 @@ def settings_of(table: str, attributes: Mapping[str, str]) -> tuple[TableSetting
         numbers.get("every", 0.0),
         numbers.get("max-rows-per-s") or None,
         numbers.get("max-bytes-per-s") or None,
+        window_of(attributes.get(UNTIL_ATTRIBUTE, "")),
     )
     return settings, tuple(complaints)
 
 
 def _number(name: str, text: str) -> float | None:
-    """Return what a setting says, durations in seconds; None if it says nothing."""
+    """Return what a setting says, durations in seconds; None if it says nothing.
+
+    Of a window no more than that it is one.
+    """
     if name == "priority":
         return int(text) if _INTEGER.fullmatch(text) else None
     if name == "max-rows-per-s":
@@ -126,5 +137,7 @@ def _number(name: str, text: str) -> float | None:
     if name == "max-bytes-per-s":
         size = sizes.size_bytes(text)
         return size if size is not None and 1 <= size < math.inf else None
+    if name == "until":
+        return None if window_of(text) is None else 1.0
     milliseconds = 0.0 if text == "0" else duration_ms(text)
     return None if milliseconds is None or math.isinf(milliseconds) else milliseconds / 1000

@@ -125,8 +125,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="TABLE:NAME=VALUE,...",
-            help="priority, retention, every, max-rows-per-s or max-bytes-per-s of one table in "
-            "this run; may be given again.",
+            help="priority, retention, every, max-rows-per-s, max-bytes-per-s, until of one table "
+            "in this run; may be given again.",
         ),
     ] = None,
     hbase_root: Annotated[

@@ -72,6 +72,12 @@ def create(
         str | None,
         typer.Option("--max-bytes-per-s", metavar="SIZE", help="The same in bytes."),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Compactions begin nothing more of it then, as in 4h or 06:00Z."
+        ),
+    ] = None,
     store: StoreUrl,
     tso: TsoAddress = None,
     apply: Apply = False,
@@ -88,6 +94,7 @@ def create(
         "every": every,
         "max-rows-per-s": max_rows_per_s,
         "max-bytes-per-s": max_bytes_per_s,
+        "until": until,
     }
     keys = [] if splits is None else _names("--splits", splits)
 

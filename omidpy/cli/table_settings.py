@@ -30,7 +30,8 @@ def set_settings(
             help="priority=5: higher first.  retention=30d: how far back snapshots stay readable "
             "at least; the longest of any table holds for all.  every=1d: runs leave the table out "
             "that was passed over more lately.  max-rows-per-s=20000, max-bytes-per-s=50MB: runs "
-            "read no more of the table a second.",
+            "read no more of the table a second.  until=4h or until=06:00Z: runs begin nothing "
+            "more of it then.",
         ),
     ],
     *,

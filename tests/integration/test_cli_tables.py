@@ -150,7 +150,7 @@ def test_a_daemon_finishes_what_others_have_left(url: str) -> None:
 def test_settings_are_set_shown_and_taken_back(url: str, cli: Cli) -> None:
     """What a table asks of compactions, at its creation or later."""
     words = ("--families", "cf", "--priority", "-1", "--retention", "30d", "--every", "12h")
-    limits = ("--max-rows-per-s", "100", "--max-bytes-per-s", "5MB")
+    limits = ("--max-rows-per-s", "100", "--max-bytes-per-s", "5MB", "--until", "06:00Z")
     code, _out, err = cli("create", "u", *words, *limits, "--apply")
     assert code == 0, err
     assert (cli("set", "t", "priority=5", "every=1d")[1]) == (
@@ -165,6 +165,7 @@ def test_settings_are_set_shown_and_taken_back(url: str, cli: Cli) -> None:
         "every": "12h",
         "max-rows-per-s": "100",
         "max-bytes-per-s": "5MB",
+        "until": "06:00Z",
     }
     assert shown["OMIDPY_COMPACTION"] == {}
     assert "priority=5 every=1d" in cli("list")[1]

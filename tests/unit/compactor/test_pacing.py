@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from compactor.options import Options, options_from_words
 from compactor.pacing import ENTRY_BYTES, Pacer, Pacing, page_bytes
 from compactor.report import Report
-from compactor.window import Window, parse_window
 from omidpy.base.clock import ManualClock
 from omidpy.base.table_settings import setting_attributes
+from omidpy.base.windows import Window, parse_window
 from omidpy.errors import UsageError
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Cell
@@ -26,7 +26,8 @@ from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
 
 ROWS_A_REGION: Final = 40
-MINUTE: Final = Window(length_ms=60_000)
+MINUTE_MS: Final = 60_000
+MINUTE: Final = Window(length_ms=MINUTE_MS)
 
 
 # -- the rate --------------------------------------------------------------------------------------
@@ -276,6 +277,30 @@ def test_a_range_whose_last_page_was_read_is_claimed() -> None:
     assert len(Watermarks(world.control).claims()) == 1
     assert reasons(report) == ["before all entries were gone that may go"]
     assert (report.entries_pruned, report.horizon) == (0, 0), "other places are not asked any more"
+
+
+def test_a_table_has_a_window_of_its_own() -> None:
+    """Reports are read from it at six; the rest of the night is for the others."""
+    world = world_of(b"a")
+    world.table("z")
+    world.heal(world.put(b"a", 50, table="z"), 60, table="z")
+    asked = setting_attributes("t", {"until": "1m", "priority": -1})
+    world.store.set_table_attributes("t", dict(asked))
+    report = world.compact(on_step=turned(world, "claimed"))
+    assert reasons(report) == ["before it began"]
+    assert report.laggards[0].reason.startswith("table t's window ended at 2023-11-14 22:14:20 UTC")
+    assert [claim.table for claim in Watermarks(world.control).claims()] == ["z"]
+    later = options_from_words(grace="0", table_options=["t:until=1h"])
+    assert world.compact(later, on_step=turned(world, "claimed")).laggards == []
+
+
+@pytest.mark.parametrize(("of_run", "whose"), [(2 * MINUTE_MS, "table t"), (MINUTE_MS, "the run")])
+def test_the_window_that_ends_first_counts(of_run: int, whose: str) -> None:
+    """Of the run, and of the table; of two that end together the run's."""
+    pacing = Pacing(ends_ms=of_run).until(MINUTE_MS, whose="table t")
+    assert (pacing.ends_ms, pacing.whose) == (MINUTE_MS, whose)
+    assert pacing.until(None, whose="table u") == pacing
+    assert Pacing().until(None, whose="table u") == Pacing()
 
 
 def test_pruning_stops_between_pages() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from compactor.options import Options, options_from_words
 from compactor.report import Report, RunLog
-from compactor.window import Window
 from omidpy import admin
 from omidpy.base.ages import Sample
 from omidpy.base.table_settings import (
@@ -19,9 +18,11 @@ from omidpy.base.table_settings import (
     MAX_ROWS_ATTRIBUTE,
     PRIORITY_ATTRIBUTE,
     RETENTION_ATTRIBUTE,
+    UNTIL_ATTRIBUTE,
     setting_attributes,
     settings_of,
 )
+from omidpy.base.windows import Window
 from omidpy.errors import UsageError
 from omidpy.facts.control import encode_document
 from omidpy.facts.watermarks import Watermarks, sample_row
@@ -30,6 +31,7 @@ from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
 from tso.embedded import EmbeddedOracle
 
+DAWN: Final = Window(hour=6, minute=30, is_utc=True)
 DAY_S: Final = 86_400.0
 DAYS: Final = 10
 
@@ -229,10 +231,11 @@ def test_other_settings_that_say_nothing_are_left_aside(world: World) -> None:
         EVERY_ATTRIBUTE: "daily",
         MAX_ROWS_ATTRIBUTE: "0",
         MAX_BYTES_ATTRIBUTE: "much",
+        UNTIL_ATTRIBUTE: "dawn",
     }
     world.store.set_table_attributes("b", bad)
     report, notes = noted(world, ALL_AT_ONCE)
-    assert (report.laggards, report.cells_healed, len(notes)) == ([], 3, 4)
+    assert (report.laggards, report.cells_healed, len(notes)) == ([], 3, 5)
     assert all("left aside" in note for note in notes)
 
 
@@ -244,10 +247,11 @@ def test_settings_come_back_as_they_were_set() -> None:
         "every": "90m",
         "max-rows-per-s": 20_000,
         "max-bytes-per-s": "1.5MB",
+        "until": "6:30Z",
     }
     found, complaints = settings_of("t", setting_attributes("t", words))
-    assert (found, complaints) == ((-3, 30 * DAY_S, 5400.0, 20_000, 1.5e6), ())
-    assert settings_of("t", {}) == ((0, 0.0, 0.0, None, None), ())
+    assert (found, complaints) == ((-3, 30 * DAY_S, 5400.0, 20_000, 1.5e6, DAWN), ())
+    assert settings_of("t", {}) == ((0, 0.0, 0.0, None, None, None), ())
 
 
 @pytest.mark.parametrize("make", [TransactionManager.create_table, admin.create_table])
@@ -264,9 +268,10 @@ def test_a_new_table_has_what_it_was_given(make: Callable[..., None]) -> None:
             every="2d",
             max_rows_per_s=3,
             max_bytes_per_s="4kB",
+            until="06:30Z",
         )
         found, complaints = settings_of("new", store.schema("new").attributes)
-    assert (found, complaints) == ((2, DAY_S, 2 * DAY_S, 3, 4000), ())
+    assert (found, complaints) == ((2, DAY_S, 2 * DAY_S, 3, 4000, DAWN), ())
 
 
 @pytest.mark.parametrize(
@@ -281,6 +286,8 @@ def test_a_new_table_has_what_it_was_given(make: Callable[..., None]) -> None:
         ({"max-rows-per-s": "1e3"}, "max-rows-per-s='1e3' of table 't'"),
         ({"max-bytes-per-s": "0.5"}, "max-bytes-per-s='0.5' of table 't': write a size"),
         ({"max-bytes-per-s": "fast"}, "max-bytes-per-s='fast' of table 't'"),
+        ({"until": "25:00"}, "until='25:00' of table 't': write how long"),
+        ({"until": "0"}, "until='0' of table 't': write how long"),
         ({"color": "red"}, "has no setting 'color'; there are priority, retention, every"),
     ],
 )
