@@ -5,6 +5,7 @@ It is a real process on a free port; it is told to drain at the end, and killed 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,17 @@ ROOT: Final = Path(__file__).parents[1]
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 15.0
 _READY: Final = "listening on "
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Let this thread, and whatever it starts, run on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager

@@ -10,12 +10,14 @@ import asyncio
 import logging
 import socket
 import ssl
+from math import inf
 from typing import Final, Protocol, cast
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.wire.messages import PeerCapabilities
 from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
+from tso.core.heavy import HEAVY_BYTES
 from tso.log import log_event
 from tso.session import Session
 from tso.tls import ServerTls
@@ -88,6 +90,10 @@ class Host(Protocol):
         """Put a client's questions to the machine."""
         ...
 
+    def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
+        """Say whether a heavy request may be served now; else `wait_for_turn` awaits its time."""
+        ...
+
     def wait_for_turn(self, connection: Connection) -> None:
         """Call `take_turn` after everybody else's turn, and when there is room."""
         ...
@@ -108,6 +114,8 @@ class Connection(asyncio.Protocol):
         self._timeout: asyncio.TimerHandle | None = None
         self.buffered_bytes = 0
         """How much of the server's memory unfinished requests take."""
+        self.asked_s = -inf
+        """When the client last asked for anything."""
         self._began_s = 0.0
         """When the unfinished request began."""
         self._peer = "?"
@@ -210,7 +218,10 @@ class Connection(asyncio.Protocol):
                 if left <= 0:
                     continue
             kept_bytes = session.buffered_bytes
-            at_most = 1 if request_count else SLOW_AT_ONCE
+            if (size_bytes := self._heavy_bytes) and not server.may_take_long(self, size_bytes):
+                return True
+            # One by one, too, where a heavy one may follow.
+            at_most = 1 if request_count or kept_bytes > HEAVY_BYTES else SLOW_AT_ONCE
             reply, questions = session.receive(b"", at_most=at_most)
             if reply:
                 server.greet(self)
@@ -222,6 +233,15 @@ class Connection(asyncio.Protocol):
             left -= SLOW_WORK * len(questions)
             left -= (kept_bytes - session.buffered_bytes) // BYTES_OF_WORK
         return False
+
+    @property
+    def _heavy_bytes(self) -> int:
+        """How long the next request is, if it is heavy and has arrived; else 0."""
+        buffer = self._session.buffer
+        if len(buffer) <= HEAVY_BYTES:
+            return 0
+        size_bytes = 4 + int.from_bytes(buffer[:4], "big")
+        return size_bytes if HEAVY_BYTES < size_bytes <= len(buffer) else 0
 
     def pause_writing(self) -> None:
         """Drop a client that does not read its answers."""

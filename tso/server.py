@@ -6,6 +6,7 @@ together may occupy is counted here; `connection.py` has the bounds of one.
 
 So has the work of one turn of the loop: a connection gets so many requests of its own served, and
 the next ones when the others had their turn.  Whoever floods the server waits, and nobody else.
+A request that takes long by itself waits for its time while others ask, see `core/heavy.py`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from tso.core.events import (
     Stopping,
     Ticked,
 )
+from tso.core.heavy import HeavyTurns
 from tso.core.machine import Machine
 from tso.lease import AnyLease
 from tso.log import log_event
@@ -83,6 +85,12 @@ MAX_DECIDED_BYTES: Final = 64 * 1024
 """Bytes of requests that are decided in one turn of the loop before the first answers leave.
 
 They are those of several clients: what a turn of the loop brings is flushed together."""
+
+ASKS_S: Final = 1.0
+"""So long after a request a client counts as one that asks, and heavy requests leave it room."""
+
+LOADS_S: Final = 60.0
+"""So long after a heavy request of its own it does not: loaders do not wait for each other."""
 
 MAX_QUEUE_LENGTH: Final = 32_768
 """Answers that wait for a flush; above it no socket is read from until half of them left."""
@@ -167,6 +175,8 @@ class OracleServer:
         self._last_left = asyncio.Event()
         self._behind_count = 0
         self._paused: list[Connection] = []
+        self._heavy: HeavyTurns[Connection] = HeavyTurns()
+        self._heavy_timer: asyncio.TimerHandle | None = None
         self._listener: asyncio.Server | None = None
         self._turn = Now(0, 0.0)
         self._is_releasing = False
@@ -242,6 +252,7 @@ class OracleServer:
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""
         self._connections.discard(connection)
+        self._heavy.forget(connection)
         others = self._clients.get(connection.client, set())
         others.discard(connection)
         if not others:
@@ -288,6 +299,7 @@ class OracleServer:
             return 0, 0
         if not self._is_releasing:
             self._release_soon()
+        connection.asked_s = self._turn.monotonic_s
         try:
             taken_bytes, count = self._machine.run(
                 self._turn,
@@ -309,6 +321,7 @@ class OracleServer:
         """Put a client's questions to the machine."""
         if not self._is_releasing:
             self._release_soon()
+        connection.asked_s = self._turn.monotonic_s
         asked = [(connection, question) for question in questions]
         self._tell(Asked(self._turn, asked, connection.client, goes_on=True))
 
@@ -325,7 +338,9 @@ class OracleServer:
 
     def _release(self) -> None:
         self._decided_bytes = 0
-        self._tell(Asked(self._now(), ()))
+        # What is decided in the rest of a turn that ended early, is decided now.
+        self._turn = self._now()
+        self._tell(Asked(self._turn, ()))
         self._wake()
 
     @property
@@ -340,7 +355,9 @@ class OracleServer:
 
     def wait_for_turn(self, connection: Connection) -> None:
         """Give a connection its next turn: after everybody else's, and when there is room."""
-        if self.is_full:
+        if connection in self._heavy:
+            self._watch_heavy()
+        elif self.is_full:
             self._paused.append(connection)
         else:
             self._behind_count += 1
@@ -350,6 +367,32 @@ class OracleServer:
     def _give_turn(self, connection: Connection) -> None:
         self._behind_count -= 1
         connection.take_turn()
+
+    def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
+        """Say whether a heavy request may be served now; else `wait_for_turn` awaits its time."""
+        now_s = self._clock.monotonic_s()
+        others_ask = any(
+            now_s - other.asked_s < ASKS_S and now_s - self._heavy.last_s(other) > LOADS_S
+            for other in self._connections
+            if other is not connection
+        )
+        return self._heavy.may_go(connection, size_bytes, now_s, others_ask=others_ask)
+
+    def _watch_heavy(self) -> None:
+        """Come back when the next heavy request is due."""
+        due_s = self._heavy.due_s
+        if due_s is not None and self._heavy_timer is None and not self._ended.done():
+            left_s = max(0.0, due_s - self._clock.monotonic_s())
+            self._heavy_timer = self.loop.call_later(left_s, self._let_heavy_go)
+
+    @_or_the_end
+    def _let_heavy_go(self) -> None:
+        """Give one that waits with a heavy request its turn, if it is time: one in a turn."""
+        self._heavy_timer = None
+        connection = self._heavy.next(self._clock.monotonic_s())
+        if connection is not None:
+            self.wait_for_turn(connection)
+        self._watch_heavy()
 
     # -- events and effects --------------------------------------------------------------------
 

@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Document, Result, commit_id, describe_machine, percentile, today
+from bench.processes import on_core
 from bench.run import print_results
 from bench.wire.load import Answers, Load, generate
-from bench.wire.oracles import Oracle, omids, on_core, ours
+from bench.wire.oracles import Oracle, omids, ours
 
 LOADS: Final = (Load(8, 64), Load(64, 16), Load(1, 1), Load(8, 64, commits=False))
 AIMS: Final = {LOADS[0].name: 10, LOADS[1].name: 7, LOADS[3].name: 12}

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.processes import tso_server
+from bench.processes import on_core, tso_server
 from tests.machines.hbase.ports import PortBlock
 from tests.machines.java import JavaProcess, wait_until_it_listens
 
@@ -55,17 +55,6 @@ class Oracle(NamedTuple):
         """Return the memory that it has."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-@contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """Let this thread, and whatever it starts, run on one core."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @contextmanager

@@ -40,12 +40,14 @@ from tso import server as server_module
 from tso.cli import _Service
 from tso.config import load_config
 from tso.connection import Connection
+from tso.core import heavy as heavy_module
 from tso.core.events import Batch, FlushResult, Now
+from tso.core.heavy import MAX_WAIT_S
 from tso.core.machine import Machine
 from tso.core.settings import Settings
 from tso.lease import AnyLease
 from tso.persist import NoPersistence
-from tso.server import MAX_TURN_WORK, OracleServer
+from tso.server import ASKS_S, MAX_TURN_WORK, OracleServer
 from tso.session import Session
 
 pytestmark = pytest.mark.integration
@@ -106,9 +108,16 @@ class Client:
 class Running:
     """An `OracleServer` on a free port."""
 
-    def __init__(self, server: OracleServer, persistence: ScriptedPersistence, port: int) -> None:
+    def __init__(
+        self,
+        server: OracleServer,
+        persistence: ScriptedPersistence,
+        clock: ManualClock,
+        port: int,
+    ) -> None:
         """Know the server's parts."""
         self.server = server
+        self.clock = clock
         self.machine = server._machine
         self.persistence = persistence
         self.port = port
@@ -143,7 +152,7 @@ async def running() -> AsyncIterator[Running]:
         )
         bound = socket.create_server(("127.0.0.1", 0))
         await server.listen(bound)
-        found = Running(server, persistence, bound.getsockname()[1])
+        found = Running(server, persistence, clock, bound.getsockname()[1])
         try:
             yield found
         finally:
@@ -468,6 +477,86 @@ def test_a_client_is_the_same_on_its_next_connection_and_missed_after_its_last()
         assert hold.end_ms == hold.agreed_ms
         second.writer.close()
         await until(lambda: hold.end_ms < hold.agreed_ms)
+
+    run(test)
+
+
+# -- heavy requests --------------------------------------------------------------------------------
+
+
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commits of these tests be heavy, and timers be short; the server's clock is ours."""
+    monkeypatch.setattr(connection_module, "HEAVY_BYTES", 32 * 1024)
+    monkeypatch.setattr(heavy_module, "HEAVY_BYTES_PER_S", 2**26)
+
+
+async def _heavy_commits(client: Client, count: int) -> None:
+    """Send commits of 54 KiB, more cells than a run takes, in one write."""
+    starts = [await client.begin() for _ in range(count)]
+    client.send(*[CommitRequest(start_ts, (CellId(-1),) * 5000) for start_ts in starts])
+
+
+async def _decided(client: Client, count: int) -> None:
+    for _ in range(count):
+        assert isinstance(await client.receive(), CommitResponse)
+
+
+def test_heavy_requests_leave_room_while_others_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a second costs hardly anybody anything, and ten would delay each tenth request."""
+    _hurry(monkeypatch)
+
+    async def test(running: Running) -> None:
+        loader, other = await running.connect(), await running.connect()
+        await other.begin()
+        await _heavy_commits(loader, 3)
+        loader.send(TimestampRequest())
+        heavy = running.server._heavy
+        await _decided(loader, 1)
+        await until(lambda: heavy.due_s is not None)
+        due_s = heavy.due_s
+        for _ in range(100):
+            await other.begin()
+        assert heavy.due_s == due_s
+        running.clock.advance(ASKS_S / 4)
+        await _decided(loader, 1)
+        await until(lambda: heavy.due_s is not None)
+        running.clock.advance(ASKS_S / 4)
+        await _decided(loader, 1)
+        assert isinstance(await loader.receive(), TimestampResponse)
+
+    run(test)
+
+
+def test_whoever_loads_alone_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do several, for each other; the clock stands still all the time."""
+    _hurry(monkeypatch)
+
+    async def test(running: Running) -> None:
+        first, second = await running.connect(), await running.connect()
+        for client in (first, second, first, second):
+            await _heavy_commits(client, 5)
+            await _decided(client, 5)
+
+    run(test)
+
+
+def test_one_turn_serves_one_heavy_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though they have waited long enough, and came together, others are heard in between."""
+    _hurry(monkeypatch)
+
+    async def test(running: Running) -> None:
+        loaders = [await running.connect() for _ in range(3)]
+        other = await running.connect()
+        await other.begin()
+        for loader in loaders:
+            await _heavy_commits(loader, 1)
+        await _decided(loaders[0], 1)
+        heavy = running.server._heavy
+        await until(lambda: len(heavy._waiting) == 2)
+        running.clock.advance(2 * MAX_WAIT_S)
+        await until(lambda: len(heavy._waiting) == 1)
+        await _decided(loaders[1], 1)
+        await _decided(loaders[2], 1)
 
     run(test)
 
