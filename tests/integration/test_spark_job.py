@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from tests.machines.cells import World
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import one_region_store
 from tests.machines.spark_cluster import packed_environment, spark_cluster
+from tests.machines.yarn import spark_home, yarn_cluster
 
 ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "compactor" / "compactor.py"
@@ -31,12 +32,13 @@ DEADLINE_S: Final = 300
 
 
 def submitted(
-    *words: str, cwd: Path, submit: Sequence[str] = ()
+    *words: str, cwd: Path, submit: Sequence[str] = (), settings: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the job under spark-submit, from a directory that is not the checkout."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environment.pop("PYTHONPATH", None)
+    environment.update(settings or {})
     return subprocess.run(
         [str(SUBMIT), "--driver-java-options", QUIET, *submit, str(JOB), *words],
         cwd=cwd,
@@ -99,6 +101,53 @@ def test_a_cluster_runs_the_job_from_an_archive(hbase: HBase, tmp_path: Path) ->
         check_claims(world)
 
 
+@pytest.mark.nightly
+@pytest.mark.spark
+@needs_spark
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_yarn_runs_the_job_from_an_archive(mode: str, hbase: HBase, tmp_path: Path) -> None:
+    """As the guide says it; in cluster mode the driver sees no checkout either."""
+    archive = packed_environment(tmp_path)
+    with yarn_cluster(tmp_path / "yarn") as found, one_region_store(hbase) as store:
+        world = World(store)
+        leave_work(world)
+        submit = ["--master", "yarn", "--deploy-mode", mode]
+        submit += ["--archives", f"{archive}#environment", "--num-executors", "1"]
+        submit += ["--driver-memory", "512m", "--executor-memory", "512m"]
+        confs = [
+            "spark.executorEnv.PYTHONPATH=",
+            f"spark.yarn.jars=local:{spark_home()}/jars/*",
+            f"spark.yarn.stagingDir={(tmp_path / 'staging').as_uri()}",
+        ]
+        settings = {
+            "HADOOP_CONF_DIR": str(found),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": "./environment/bin/python",
+        }
+        if mode == "cluster":
+            confs += [
+                f"spark.yarn.appMasterEnv.{name}=./environment/bin/python"
+                for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+            ]
+        for conf in confs:
+            submit += ["--conf", conf]
+        if mode == "client":
+            check_work(hbase.thrift2_url, tmp_path, submit=submit, settings=settings)
+        else:
+            report = tmp_path / "r.json"
+            words = ("--store", hbase.thrift2_url, "--grace", "0s", "--report", str(report))
+            ran = submitted(*words, cwd=tmp_path, submit=submit, settings=settings)
+            assert ran.returncode == 0, ran.stderr
+            check_report(json.loads(report.read_bytes()))
+            world.set_low_watermark(2000)
+            ran = submitted(
+                *words, "--exclude", "t", cwd=tmp_path, submit=submit, settings=settings
+            )
+            assert ran.returncode == 1, "YARN knows done and failed; the report says more"
+            assert [one["table"] for one in json.loads(report.read_bytes())["laggards"]] == ["t"]
+        check_claims(world)
+
+
 def leave_work(world: World) -> None:
     """Write what clients leave that die, in two tables of four regions."""
     world.table(splits=[b"h", b"p"])
@@ -109,15 +158,25 @@ def leave_work(world: World) -> None:
     world.put(b"k", 400)
 
 
-def check_work(url: str, folder: Path, *, submit: Sequence[str] = ()) -> None:
-    """Run the job, and check its report."""
-    words = ("--store", url, "--grace", "0s", "--json", "--report", "r.json")
-    ran = submitted(*words, cwd=folder, submit=submit)
-    assert ran.returncode == 0, ran.stderr
-    report: dict[str, Any] = json.loads(ran.stdout)
+def check_report(report: Mapping[str, Any]) -> None:
+    """Check what a run says that has met what `leave_work` left."""
     assert (report["rows_read"], report["cells_healed"]) == (3, 3)
     assert (report["transactions_invalidated"], report["cells_dropped"]) == (1, 1)
     assert (report["entries_pruned"], report["laggards"]) == (3, [])
+
+
+def check_work(
+    url: str,
+    folder: Path,
+    *,
+    submit: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """Run the job, and check its report."""
+    words = ("--store", url, "--grace", "0s", "--json", "--report", "r.json")
+    ran = submitted(*words, cwd=folder, submit=submit, settings=settings)
+    assert ran.returncode == 0, ran.stderr
+    check_report(json.loads(ran.stdout))
     assert "4 of 4 ranges, 3 rows, 4 cells, " in ran.stderr
     assert "t: 3 ranges, 3 rows, 4 cells and " in ran.stderr
     said = [line for line in ran.stderr.splitlines() if not line.startswith("compaction: ")]
