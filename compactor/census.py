@@ -14,12 +14,13 @@ Reads only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from compactor.pieces import Piece, scan_pieces
 from omidpy.base.cells import is_tombstone
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import transactional_families
@@ -27,7 +28,7 @@ from omidpy.facts.commit_table import CommitTable, read_timestamp_ceiling
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema, Timestamp, base
 from omidpy.reading.visibility import sort_row
-from omidpy.storage.base import Store
+from omidpy.storage.base import Store, Wanted
 
 PAGE_ROWS: Final = 500
 
@@ -90,8 +91,11 @@ def take_census(store: Store, schema: TableSchema, commit_table: str) -> Census:
     )
     commits = CommitTable(store, commit_table)
     end = MAX_VERSION if known is None else _end_of_versions(store)
-    for page in store.scan(schema.name, page_rows=PAGE_ROWS):
-        unknown = [cell for cells in page for cell in _count_row(census, cells)]
+    wanted = Wanted(tuple(sorted(schema.family_names())))
+    for page in scan_pieces(
+        store, schema.name, wanted, page_rows=PAGE_ROWS, commits_of=_commits_of
+    ):
+        unknown = [cell for piece in page for cell in _count_piece(census, piece)]
         entries = commits.read({Timestamp(base(cell.version)) for cell in unknown})
         if any(cell.version >= end for cell in unknown):
             # Perhaps a transaction that began while we read.
@@ -110,15 +114,20 @@ def _end_of_versions(store: Store) -> int:
     return MAX_VERSION if ceiling is None else ceiling + TIMESTAMP_STEP
 
 
-def _count_row(census: Census, cells: Sequence[Cell]) -> Iterator[Cell]:
+def _commits_of(cells: Sequence[Cell]) -> Mapping[Timestamp, Timestamp]:
+    return sort_row(cells).commits
+
+
+def _count_piece(census: Census, piece: Piece) -> Iterator[Cell]:
     """Count the cells of a row; yield those of which no shadow cell of the row speaks."""
-    row = sort_row(cells)
+    row = sort_row(piece.cells)
     for (family, _, version), commit_ts in row.shadows.items():
         census.families[family].shadow_cells += 1
         census.families[family].self_committed_cells += commit_ts == version
     for cell in row.data:
         census.families[cell.family].data_cells += 1
-        if cell[1:4] not in row.shadows and base(cell.version) not in row.commits:
+        told = base(cell.version) in row.commits or base(cell.version) in piece.commits
+        if cell[1:4] not in row.shadows and not told:
             yield cell
 
 

@@ -11,7 +11,8 @@ after a while that such a one needs (`settle_s`), and only what is wrong both ti
 
 An entry is called superfluous only if every cell of ours was read, and no cell of its transaction
 lies where nobody has read (`unvisited.py`).  Entries are taken in windows of start timestamps, in
-order, each with the cells of its versions, so that memory is bounded.
+order, each with the cells of its versions, and rows in pieces (`pieces.py`), so that memory is
+bounded.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from compactor.heal import ExaminedRow, Scope, examine, plan_row, unresolved
 from compactor.horizon import claims_by_table, coverage, relevant
 from compactor.obstacles import malformed_shadow
 from compactor.ownership import TableStanding, owned, survey
+from compactor.pieces import CommitsOf, Piece, get_pieces, scan_pieces
 from compactor.timestamps import NOBODY, recorded_ceiling
 from compactor.unvisited import ask, stretches
 from omidpy.base.cells import commit_row, data_qualifier
@@ -55,7 +57,7 @@ from omidpy.model import (
     base,
 )
 from omidpy.reading.visibility import shadow_column
-from omidpy.storage.base import DeleteVersion, Row, RowMutation, Store
+from omidpy.storage.base import DeleteVersion, RowMutation, Store, Wanted
 
 T = TypeVar("T")
 
@@ -64,6 +66,8 @@ WINDOW_ENTRIES: Final = 1_000_000
 """Entries that are held in memory at once, about 200 MB of them."""
 MOST_SUSPECTS: Final = 10_000
 """Rows, and as many entries, that are looked at again; more are counted as they were seen."""
+MOST_SUSPECT_CELLS: Final = 200_000
+"""Cells of those rows, about."""
 AGAIN_AT_ONCE: Final = 100
 
 
@@ -93,6 +97,7 @@ class _Seen:
 
     suspects: dict[tuple[str, bytes], set[tuple[object, ...]]] = field(default_factory=dict)
     """What looked wrong, by table and row."""
+    suspect_cells: int = 0
     leaked: dict[Timestamp, Kind] = field(default_factory=dict)
     rows_read: int = 0
     cells_read: int = 0
@@ -243,15 +248,12 @@ class Check:
     ) -> None:
         """Read the cells of some versions of a table."""
         try:
-            for page in self.store.scan(
-                table,
-                columns=[(family, None) for family in sorted(scope.families)],
-                min_version=window.start,
-                max_version=window.stop,
-                page_rows=PAGE_ROWS,
+            wanted = Wanted(tuple(sorted(scope.families)), window.start, window.stop)
+            for page in scan_pieces(
+                self.store, table, wanted, page_rows=PAGE_ROWS, commits_of=_commits_of(scope)
             ):
-                self.seen.rows_read += len(page)
-                self.seen.cells_read += sum(map(len, page))
+                self.seen.rows_read += sum(piece.is_first for piece in page)
+                self.seen.cells_read += sum(len(piece.cells) for piece in page)
                 self.read_page(table, page, scope, entries)
         except NoSuchTable:
             # Dropped since it was listed, with all its cells.
@@ -260,11 +262,11 @@ class Check:
             self.add_unreadable(table, error)
 
     def read_page(
-        self, table: str, page: Sequence[Row], scope: Scope, entries: Mapping[Timestamp, _Entry]
+        self, table: str, page: Sequence[Piece], scope: Scope, entries: Mapping[Timestamp, _Entry]
     ) -> None:
         """Note what looks wrong in some rows, and which entries they need."""
-        for cells in page:
-            for cell in cells:
+        for piece in page:
+            for cell in piece.cells:
                 entry = entries.get(base(cell.version))
                 if entry is not None:
                     entry.has_cells = True
@@ -274,16 +276,20 @@ class Check:
                 if entry is not None and one.finding.kind is not Kind.ORPHAN_SHADOW:
                     entry.is_needed = True
             if wrong and len(self.seen.suspects) >= MOST_SUSPECTS:
-                self.note_more("rows")
+                self.note_more("rows", MOST_SUSPECTS)
+            elif wrong and self.seen.suspect_cells >= MOST_SUSPECT_CELLS:
+                self.note_more("cells", MOST_SUSPECT_CELLS)
             elif wrong:
                 cells_of_row = self.seen.suspects.setdefault((table, row), set())
+                self.seen.suspect_cells -= len(cells_of_row)
                 cells_of_row.update(one.cell[1:4] for one in wrong)
+                self.seen.suspect_cells += len(cells_of_row)
 
     def judge(
-        self, table: str, page: Sequence[Row], scope: Scope
+        self, table: str, page: Sequence[Piece], scope: Scope
     ) -> Iterator[tuple[bytes, list[Suspicion]]]:
         """Say what looks wrong in some rows.  Cost: 1 commit table get where cells are unhealed."""
-        rows = [examine(cells, scope) for cells in page]
+        rows = [_examined(piece, scope) for piece in page]
         asked = {Timestamp(base(cell.version)) for row in rows for cell in unresolved(row)}
         looked_up = self.commit_table.look_up(asked) if asked else {}
         for row in rows:
@@ -337,14 +343,14 @@ class Check:
             if entry.is_needed or not self.has_read_all:
                 continue
             if len(self.seen.leaked) >= MOST_SUSPECTS:
-                self.note_more("entries")
+                self.note_more("entries", MOST_SUSPECTS)
                 return
             kind = Kind.LEAKED_ENTRY if entry.has_cells else Kind.ENTRY_WITHOUT_CELLS
             self.seen.leaked[start_ts] = kind
 
-    def note_more(self, what: str) -> None:
+    def note_more(self, what: str, most: int) -> None:
         """Note that there is more than is looked at again."""
-        note = f"more than {MOST_SUSPECTS} {what} look wrong; of the others nothing is said here"
+        note = f"more than {most} {what} look wrong; of the others nothing is said here"
         if note not in self.notes:
             self.notes.append(note)
 
@@ -389,7 +395,8 @@ class Check:
         scope = self.scope(self.families[table])
         wrong = [
             one
-            for row, of_row in self.judge(table, self._read_afresh(table, rows, scope), scope)
+            for page in self._read_afresh(table, rows, scope)
+            for row, of_row in self.judge(table, page, scope)
             for one in of_row
             if one.cell[1:4] in self.seen.suspects[table, row]
         ]
@@ -398,8 +405,15 @@ class Check:
             return wrong
         # A client writes the shadow cell and then removes its entry; both may have come between the
         # row, as read, and the look for its entry.
-        found = self._read_afresh(table, [cell.row for cell in unproven], scope)
-        present = {cell[:4] for cells in found for cell in cells}
+        rows = list(dict.fromkeys(cell.row for cell in unproven))
+        asked = {place for cell in unproven for place in (cell[:4], _shadow_of(cell))}
+        present = {
+            cell[:4]
+            for page in self._read_afresh(table, rows, scope)
+            for piece in page
+            for cell in piece.cells
+            if cell[:4] in asked
+        }
         return [
             one
             for one in wrong
@@ -407,14 +421,11 @@ class Check:
             or (one.cell[:4] in present and _shadow_of(one.cell) not in present)
         ]
 
-    def _read_afresh(self, table: str, rows: Sequence[bytes], scope: Scope) -> list[Row]:
-        found = self.store.get(
-            table,
-            rows,
-            columns=[(family, None) for family in sorted(scope.families)],
-            max_version=scope.max_version(),
-        )
-        return [cells for cells in found if cells]
+    def _read_afresh(
+        self, table: str, rows: Sequence[bytes], scope: Scope
+    ) -> Iterator[Sequence[Piece]]:
+        wanted = Wanted(tuple(sorted(scope.families)), max_version=scope.max_version())
+        return get_pieces(self.store, table, rows, wanted, commits_of=_commits_of(scope))
 
     # -- what is not a cell --------------------------------------------------------------------
 
@@ -442,6 +453,19 @@ class Check:
 
 
 _WITHOUT_COMMIT: Final = (Kind.UNCOMMITTED, Kind.UNPROVEN)
+
+
+def _commits_of(scope: Scope) -> CommitsOf:
+    return lambda cells: examine(cells, scope).ours.commits
+
+
+def _examined(piece: Piece, scope: Scope) -> ExaminedRow:
+    """Examine a row, or a part of one with what the rest of it tells."""
+    examined = examine(piece.cells, scope)
+    if not piece.commits:
+        return examined
+    ours = examined.ours
+    return examined._replace(ours=ours._replace(commits={**ours.commits, **piece.commits}))
 
 
 def _commit_ts(row: EntryRow) -> Timestamp | None:

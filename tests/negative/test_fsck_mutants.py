@@ -6,7 +6,7 @@ careful in the one thing that its name says cries wolf.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pytest
@@ -16,9 +16,10 @@ from compactor.fsck import Check, CheckOptions
 from compactor.fsck_repair import Suspicion
 from compactor.heal import Scope
 from compactor.ownership import TableStanding
+from compactor.pieces import Piece
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
 from omidpy.model import Timestamp
-from omidpy.storage.base import Row, Store
+from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 from tests.machines.interleaving import interleaved, once
@@ -49,7 +50,7 @@ class LooksOnce(Check):
         """Believe the first look."""
         return self.first[table]
 
-    def read_page(self, table: str, page: Sequence[Row], scope: Scope, entries: object) -> None:
+    def read_page(self, table: str, page: Sequence[Piece], scope: Scope, entries: object) -> None:
         """Remember what looked wrong."""
         super().read_page(table, page, scope, entries)  # type: ignore[arg-type]
         self.first = {table: [one for _, wrong in self.judge(table, page, scope) for one in wrong]}
@@ -65,10 +66,12 @@ def client_rolls_back(kind: type[Check]) -> CheckReport:
 class LooksForEntriesOnce(Check):
     """Reads the commit table before the shadow cells, and not after."""
 
-    def _read_afresh(self, table: str, rows: Sequence[bytes], scope: Scope) -> list[Row]:
+    def _read_afresh(
+        self, table: str, rows: Sequence[bytes], scope: Scope
+    ) -> Iterator[Sequence[Piece]]:
         if not hasattr(self, "before"):
-            self.before = super()._read_afresh(table, rows, scope)
-        return self.before
+            self.before = list(super()._read_afresh(table, rows, scope))
+        return iter(self.before)
 
 
 def client_completes_between_row_and_entry(kind: type[Check]) -> CheckReport:

@@ -165,7 +165,12 @@ class Thrift2Reads(Thrift2Calls):
             whole = is_cut.index(True) if True in is_cut else len(found)
             rest = (portions.whole_or_long(row, most) for row in found[:whole])
             return portions.first_portion(rest, most)
-        (alone,) = self._get_cut(table, rows[:1], wanted, most.cells + 1)
+        # Its bytes are judged by the cells that it began with.
+        cell_bytes = max(1, portions.size_bytes(found[0]) // len(found[0]))
+        most_cells = max(1, min(most.cells, most.size_bytes // cell_bytes))
+        (alone,) = self._get_cut(table, rows[:1], wanted, most_cells + 1)
+        if portions.fills(alone, most_cells + 1):
+            return [LongRow(rows[0])]
         return [portions.whole_or_long(alone, most)]
 
     def _get_cut(
