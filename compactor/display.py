@@ -159,7 +159,16 @@ def held_text(held: Held) -> str:
 
 
 def _since(age_s: float | None) -> str:
-    return "" if age_s is None else f", {age_s / 3600:.1f} h old"
+    return "" if age_s is None else f", {age_text(age_s)} old"
+
+
+def age_text(age_s: float) -> str:
+    """Return an age in seconds, minutes or hours, whichever says most in three digits or so."""
+    if age_s < 2 * 60:
+        return f"{age_s:.0f} s"
+    if age_s < 2 * 3600:
+        return f"{age_s / 60:.0f} min"
+    return f"{age_s / 3600:.1f} h"
 
 
 def _of_tables(report: Report) -> Iterator[str]:

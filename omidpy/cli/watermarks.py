@@ -58,7 +58,7 @@ def watermarks(
     if as_json:
         print_json(found)
         return
-    from compactor.display import held_text  # noqa: PLC0415 - application
+    from compactor.display import age_text, held_text  # noqa: PLC0415 - application
     from compactor.report import Held  # noqa: PLC0415 - application
 
     numbers = ("low_watermark", "prune_horizon", "collection_horizon")
@@ -72,7 +72,7 @@ def watermarks(
         start = key_text(one["start"], empty="start")
         end = key_text(one["end"], empty="end")
         where = f"{one['table']} [{start}, {end}) at {one['watermark']}"
-        age = "" if one["age_s"] is None else f", {one['age_s'] / 3600:.1f} h old"
+        age = "" if one["age_s"] is None else f", {age_text(one['age_s'])} old"
         say(f"held back by {where}{age}: {one['reason']}")
     for hold in found["holds"]:
         say(held_text(msgspec.convert(hold, Held)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactor.command import show
-from compactor.display import LineProgress, details, size_text
+from compactor.display import LineProgress, age_text, details, size_text
 from compactor.environment import Passed
 from compactor.options import Options
 from compactor.pacing import page_bytes
@@ -103,3 +103,12 @@ def test_a_log_gets_a_line_now_and_then() -> None:
         "compaction: 1 of 4 ranges, 500 rows, 1,500 cells, 30.0 kB, 7 healed, 50 rows/s\n"
         "compaction: 4 of 4 ranges, 1,100 rows, 3,300 cells, 66.0 kB, 8 healed, 100 rows/s\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("age_s", "text"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h")],
+)
+def test_an_age_is_said_in_its_own_unit(age_s: float, text: str) -> None:
+    """A laggard of a minute was 0.0 h old."""
+    assert age_text(age_s) == text
