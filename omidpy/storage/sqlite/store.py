@@ -449,7 +449,7 @@ class SqliteStore:
                 cells, families = self._physical(table)
                 effects: rules.Effects = {}
                 rules.add_effects(effects, table, mutation, families)
-                prepared.append(Prepared(cells, effects, self._check(condition)))
+                prepared.append(Prepared(cells, mutation.row, effects, self._check(condition)))
             first = self._check(guard)
 
             def apply(connection: sqlite3.Connection) -> list[bool] | None:

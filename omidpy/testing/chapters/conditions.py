@@ -5,6 +5,7 @@ The commit protocol stands on these, so many threads run them at once here.
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
@@ -213,6 +214,33 @@ class Conditions(Chapter):
         batch = [first, second, third, deleted, fourth]
         assert things.write_guarded(batch) == [True, False, True, True, True]
         assert keys_of(scan(things, TABLE)) == [b"s", b"t"]
+
+    def test_a_long_guarded_batch_means_the_same_one_by_one(self, things: Store) -> None:
+        """Conditions of a batch may be looked at together, and what comes before still counts."""
+        if not things.capabilities.guarded_batches:
+            return
+        things.create_table(TableSchema("second", [FamilySchema(CF)]))
+        dice = random.Random(7)
+        columns = COLUMN, Column(CF, b"x")
+        for version in range(1, 6):
+            batch: list[tuple[RowMutation, Condition | None]] = []
+            for _ in range(200):
+                row, checked = (b"%03d" % dice.randrange(150) for _ in range(2))
+                is_gone = dice.random() < 0.2
+                change = delete(row, version) if is_gone else put(row, version, b"v")
+                expected = dice.choice((None, None, None, b"v"))
+                condition = Condition(TABLE, checked, dice.choice(columns), expected)
+                batch.append((change, dice.choice((condition, condition, None))))
+            together = [GuardedMutation(TABLE, change, check) for change, check in batch]
+            one_by_one = [
+                GuardedMutation("second", change, check and check._replace(table="second"))
+                for change, check in batch
+            ]
+            applied = things.write_guarded(together)
+            assert applied == [things.write_guarded([one]) == [True] for one in one_by_one]
+            assert rows_of(scan(things, TABLE)) == rows_of(scan(things, "second"))
+            assert applied is not None
+            assert {True, False} == set(applied)
 
     def test_a_guarded_batch_with_a_bad_mutation_applies_nothing(self, things: Store) -> None:
         """One transaction: all or none."""
