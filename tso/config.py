@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--metrics", metavar="HOST:PORT", help="serve /metrics and /healthz there")
     add("--lease", metavar="store|zk://HOSTS/ns", help="where the lease is kept; default store")
     add("--timestamps", metavar="world|incremental", help="default world")
-    add("--conflict-map-size", metavar="CELLS", help="cells remembered; default 1000000")
+    add("--conflict-map-size", metavar="WRITES", help="writes remembered; default 1000000")
     add("--max-transaction-age", metavar="15m", help="older transactions cannot commit")
     add("--accept-clock", action="store_true", help="believe a clock far above the last timestamp")
     add(

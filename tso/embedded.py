@@ -84,7 +84,7 @@ class EmbeddedOracle:
             store: Where everything is kept; the caller closes it after the oracle.
             clock: What time it is.
             timestamps: World time, or counting from 50.
-            conflict_map_size: Cells whose newest commit is remembered; memory grows up to it.
+            conflict_map_size: Writes of cells that are remembered; memory grows up to it.
             max_transaction_age_s: Older transactions can no longer commit.  None: 15 minutes, or 24
                 hours where Omid's tables were there before us.
             accept_clock: Start although the clock is more than 30 days above the last timestamp.

@@ -418,9 +418,9 @@ def test_what_it_may_take_of_memory_is_said_at_the_start(url: str) -> None:
     with tso_server(url, "--conflict-map-size", "16000000") as server:
         line = server.wait_for("^memory ")
     words = dict(word.split("=") for word in line.split()[1:])
-    assert int(words["conflict_map_mib"]) == (28 * 16_000_001 + 4 * 2**24) // 2**20 + 1
+    assert int(words["conflict_map_mib"]) == (21 * 16_000_001 + 4 * 2**24) // 2**20 + 1
     assert int(words["requests_mib"]) == int(words["unread_answers_mib"]) == 64
-    assert int(words["begins_mib"]) == int(words["decisions_mib"]) == 37
+    assert int(words["begins_mib"]) == int(words["decisions_mib"]) == 26
 
 
 def test_an_address_in_use_is_a_configuration_error(server: ServerProcess, tmp_path: Path) -> None:

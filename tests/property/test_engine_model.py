@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from types import ModuleType
 
 import pytest
@@ -27,24 +27,26 @@ STEPS = st.lists(
 
 
 class Model:
-    """Remembers everything; `kept` is what a map that evicts the oldest commit would hold."""
+    """Remembers everything; `kept` is what a map that evicts the oldest write would hold."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.commits: dict[int, int] = {}
         self.fences: dict[int, int] = {}
-        self.kept: OrderedDict[int, int] = OrderedDict()
+        self.kept: deque[tuple[int, int]] = deque()
         self.low_watermark = 0
 
     def committed(self, cells: list[int], commit_ts: int) -> None:
         """Remember a commit, and forget as a bounded memory would."""
         for cell in cells:
+            if (cell, commit_ts) in self.kept:
+                continue
             self.commits[cell] = commit_ts
-            self.kept.pop(cell, None)
-            self.kept[cell] = commit_ts
+            self.kept.append((cell, commit_ts))
             if len(self.kept) > self.capacity:
-                _, forgotten_ts = self.kept.popitem(last=False)
-                self.low_watermark = max(self.low_watermark, forgotten_ts)
+                forgotten, forgotten_ts = self.kept.popleft()
+                if all(forgotten != kept for kept, _ in self.kept):
+                    self.low_watermark = max(self.low_watermark, forgotten_ts)
 
 
 @pytest.fixture(params=FORMS, scope="module")

@@ -16,6 +16,7 @@ cdef unsigned long long _CELL
 cdef unsigned long long _CELLS
 cdef unsigned long long _TABLE
 cdef unsigned long long _TABLES
+cdef long long _AT_HAND
 cdef long long _STEP
 cdef long long _EVERYBODYS
 cdef Py_ssize_t _MAX_BYTES
@@ -29,19 +30,19 @@ cdef unsigned char _WATERMARK_FIRST
 cdef unsigned char _WATERMARK_SECOND
 
 
-cdef class OldestFirstMap:
+@cython.final
+cdef class LatestMap:
     cdef public long long capacity
     cdef public long long count
     cdef public long long evicted_key
     cdef public long long evicted_value
+    cdef public bint evicted_is_old
     cdef unsigned long long _multiplier
-    cdef int _oldest
     cdef int _newest
     cdef long long[::1] _keys
     cdef long long[::1] _values
-    cdef int[::1] _older
-    cdef int[::1] _newer
-    cdef int[::1] _next_in_chain
+    cdef int[::1] _before
+    cdef signed char[::1] _is_old
     cdef int[::1] _heads
     cdef long long _slot_count
     cdef int _shift
@@ -49,24 +50,27 @@ cdef class OldestFirstMap:
     @cython.locals(slot=int)
     cpdef long long get(self, long long key)
 
-    @cython.locals(slot=int, bucket=cython.ulonglong, evicted=bint)
+    @cython.locals(slot=int, before=int, bucket=cython.ulonglong, evicted=bint)
     cpdef bint put(self, long long key, long long value)
 
     @cython.locals(slot=int)
     cpdef bint replace(self, long long key, long long value)
 
-    @cython.locals(slot=int)
-    cdef int _find(self, long long key) noexcept
+    @cython.locals(known=cython.longlong, reach=cython.longlong, most=cython.longlong, middle=cython.longlong)
+    cpdef long long recent(self, long long since) noexcept
+
+    cpdef bint is_among(self, long long key, long long latest) noexcept
+
+    @cython.locals(slot=int, age=cython.longlong, age_here=cython.longlong)
+    cdef int _find(self, long long key, long long latest) noexcept
+
+    @cython.locals(age=cython.longlong)
+    cdef long long _age(self, long long slot) noexcept
+
+    @cython.locals(slot=cython.longlong)
+    cdef int _slot(self, long long age) noexcept
 
     cdef unsigned long long _bucket(self, long long key) noexcept
-
-    @cython.locals(slot=int, here=int, after=int, bucket=cython.ulonglong, key=cython.longlong)
-    cdef int _evict_oldest(self) noexcept
-
-    @cython.locals(older=int, newer=int)
-    cdef void _unlink(self, int slot) noexcept
-
-    cdef void _append(self, int slot) noexcept
 
     @cython.locals(slot=int, bucket=cython.ulonglong)
     cdef void _rebuild_chains(self)
@@ -76,8 +80,8 @@ cdef class Engine:
     cdef public long long last_issued
     cdef public long long low_watermark
     cdef public long long clock_ts
-    cdef OldestFirstMap _commits
-    cdef OldestFirstMap _owners
+    cdef LatestMap _commits
+    cdef LatestMap _owners
     cdef long long _forgotten_start
     cdef long long _max_fence_count
     cdef dict _fences
@@ -93,7 +97,10 @@ cdef class Engine:
 
     cpdef long long commit(self, long long start_ts, cell_ids, table_ids)
 
-    @cython.locals(place=Py_ssize_t, commit_ts=cython.longlong, forgotten_ts=cython.longlong)
+    @cython.locals(
+        place=Py_ssize_t, commit_ts=cython.longlong, forgotten_ts=cython.longlong,
+        cell=cython.longlong, recent=cython.longlong, noted=cython.longlong,
+    )
     cdef long long decide(
         self,
         long long start_ts,
@@ -140,7 +147,7 @@ cpdef bytes commit_frame(long long start_ts, long long commit_ts)
 
 cdef class Decisions:
     cdef public long long forgotten_start
-    cdef OldestFirstMap _decided
+    cdef LatestMap _decided
 
     cpdef long long get(self, long long start_ts)
 

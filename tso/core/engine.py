@@ -58,10 +58,12 @@ _EVERYBODYS: Final = EVERYBODYS
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
 _FIRST_SLOTS: Final = 1024
-_SLOT_BYTES: Final = 28
+_SLOT_BYTES: Final = 21
 _MIN_BITS: Final = 4
 _LARGE_BYTES: Final = 2**21
 _MAX_CAPACITY: Final = 2**30
+_AT_HAND: Final = 4096  # settings that are surely in a processor's cache
+_ITEM_BYTES: Final = {"q": 8, "i": 4, "b": 1}
 
 # Fields as they stand on the wire: number << 3 | wire type; 0 is a number, 2 a length and bytes.
 _TIMESTAMP: Final = 1 << 3 | 2
@@ -104,21 +106,27 @@ def is_compiled() -> bool:
     return not __file__.endswith(".py")
 
 
-class OldestFirstMap:
-    """A map of 64-bit integers that forgets the entry set longest ago when it is full.
+class LatestMap:
+    """A map of 64-bit integers that remembers so many of the latest settings, and no older one.
 
-    Slots are numbered from 1 in flat arrays; 0 is "none".  Each slot hangs in the chain of its hash
-    bucket and in one list from the oldest to the newest entry.  Setting an entry again makes it the
-    newest.
+    A ring: each setting takes the next slot, once there are no new ones that of the oldest setting,
+    whether its key was set again meanwhile or not.  So slots are in the order of age by themselves.
+    They are numbered from 1 in flat arrays; 0 is "none".
 
-    Cost: O(1) and at most 36 bytes an entry; memory grows by doubling up to `capacity` entries.
+    Each slot leads to the one that was set before it in the same hash bucket, and the bucket to the
+    newest.  So a chain leads from new to old, and nobody takes out of it what is overwritten: where
+    it leads to a slot that is no older, that slot was overwritten, and so was all that was behind.
+
+    Cost: O(1) and at most 29 bytes a setting; most of it is waiting for memory, and
+    the looks at it do not wait for one another.
+    Memory grows by doubling up to `capacity` settings.
     """
 
     def __init__(self, capacity: int, *, seed: int = 0, is_reserved: bool = False) -> None:
         """Start empty.
 
         Args:
-            capacity: Most entries kept, at least 1.
+            capacity: Settings that are remembered, at least 1.
             seed: Makes the buckets of chosen keys hard to guess.
             is_reserved: Have all of the memory at once, so that it need never grow, which takes a
                 while; what is not used yet is no more than a promise of the operating system.
@@ -129,134 +137,146 @@ class OldestFirstMap:
         self.count = 0
         self.evicted_key = 0
         self.evicted_value = 0
+        self.evicted_is_old = False
         self._multiplier = (_MULTIPLIER + 2 * seed) & _MASK
-        self._oldest = 0
         self._newest = 0
         slots = (capacity if is_reserved else min(capacity, _FIRST_SLOTS)) + 1
         self._keys = _zeros("q", slots)
         self._values = _zeros("q", slots)
-        self._older = _zeros("i", slots)
-        self._newer = _zeros("i", slots)
-        self._next_in_chain = _zeros("i", slots)
+        self._before = _zeros("i", slots)
+        self._is_old = _zeros("b", slots)
         self._slot_count = slots
         self._heads = _zeros("i", 1)
         self._shift = 0
         self._rebuild_chains()
 
     def get(self, key: int) -> int:
-        """Return the value of `key`, 0 if there is none."""
-        slot = self._find(key)
+        """Return the value that `key` was last set to, 0 if that is not remembered."""
+        slot = self._find(key, self.count)
         return self._values[slot] if slot else 0
 
     def put(self, key: int, value: int) -> bool:
-        """Set `key` and make it the newest entry.
+        """Set `key`.
 
         Args:
             key: Any signed 64-bit integer.
             value: Any signed 64-bit integer but 0.
 
         Returns:
-            Whether the oldest entry had to go; it is in `evicted_key` and `evicted_value`.
+            Whether the oldest setting had to go; `evicted_key` and `evicted_value` are what it was,
+            and `evicted_is_old` whether its key is known to have been set again.
         """
-        slot = self._find(key)
-        if slot:
-            # It becomes the newest: the list must stay in the order in which values were set, or
-            # an eviction would take a recent commit and drag the watermark up to it.
-            self._values[slot] = value
-            self._unlink(slot)
-            self._append(slot)
-            return False
-        evicted = False
-        if self.count == self.capacity:
-            slot = self._evict_oldest()
-            evicted = True
+        evicted = self.count == self.capacity
+        if not evicted and self.count + 1 == self._slot_count:
+            self._grow()
+        # Only among what is still at hand: that finds what is set all the time.  To look further
+        # would cost more than all the rest.
+        before = self._find(key, _AT_HAND)
+        if before:
+            self._is_old[before] = 1
+        if evicted:
+            slot = self._newest + 1 if self._newest < self.capacity else 1
+            self.evicted_key = self._keys[slot]
+            self.evicted_value = self._values[slot]
+            self.evicted_is_old = self._is_old[slot] != 0
         else:
             self.count += 1
-            if self.count == self._slot_count:
-                self._grow()
             slot = self.count
+        self._newest = slot
         self._keys[slot] = key
         self._values[slot] = value
+        self._is_old[slot] = 0
         bucket = self._bucket(key)
-        self._next_in_chain[slot] = self._heads[bucket]
+        self._before[slot] = self._heads[bucket]
         self._heads[bucket] = slot
-        self._append(slot)
         return evicted
 
     def replace(self, key: int, value: int) -> bool:
-        """Set the value of an entry that exists, leaving its age; False if there is none."""
-        slot = self._find(key)
+        """Correct what `key` was last set to, leaving its age; False if that is not remembered."""
+        slot = self._find(key, self.count)
         if not slot:
             return False
         self._values[slot] = value
         return True
 
-    def _find(self, key: int) -> int:
+    def recent(self, since: int) -> int:
+        """Return how many of the latest settings have a value of at least `since`.
+
+        Values must have been set in ascending order.
+
+        Cost: O(log of the answer); it looks at little more than those.
+        """
+        known = 0
+        reach = 1
+        while reach <= self.count and self._values[self._slot(reach - 1)] >= since:
+            known = reach
+            reach *= 2
+        most = min(reach - 1, self.count)
+        while known < most:
+            middle = (known + most + 1) // 2
+            if self._values[self._slot(middle - 1)] >= since:
+                known = middle
+            else:
+                most = middle - 1
+        return known
+
+    def is_among(self, key: int, latest: int) -> bool:
+        """Say whether `key` was set by one of so many of the latest settings."""
+        return self._find(key, latest) != 0
+
+    def _find(self, key: int, latest: int) -> int:
+        """Return the newest slot of `key`, 0 if it is not among so many of the latest.
+
+        The chain is left where it gets too old, unseen: nearly always at its first slot, which is
+        somewhere in memory that nobody has looked at for long.
+        """
         slot = self._heads[self._bucket(key)]
-        while slot and self._keys[slot] != key:
-            slot = self._next_in_chain[slot]
-        return slot
+        age = -1
+        while slot:
+            age_here = self._age(slot)
+            # A slot that was overwritten since it got its place in the chain is no older than the
+            # one that led here.  What a bucket leads to may have been overwritten as well: then it
+            # leads to keys of another bucket, and there were none of its own that are remembered.
+            if age_here <= age or age_here >= latest:
+                return 0
+            if self._keys[slot] == key:
+                return slot
+            age = age_here
+            slot = self._before[slot]
+        return 0
+
+    def _age(self, slot: int) -> int:
+        """Return the age of a slot; the newest has 0."""
+        # Without a branch: half of the slots are behind the newest, and a processor that guesses
+        # wrong waits for each bucket by itself.
+        age = self._newest - slot
+        return age + ((age >> 63) & self.capacity)
+
+    def _slot(self, age: int) -> int:
+        """Return the slot of that age; the newest has 0."""
+        slot = self._newest - age
+        return slot if slot > 0 else slot + self.capacity
 
     def _bucket(self, key: int) -> int:
         return ((key * self._multiplier) & _MASK) >> self._shift
-
-    def _evict_oldest(self) -> int:
-        slot = self._oldest
-        key = self._keys[slot]
-        self.evicted_key = key
-        self.evicted_value = self._values[slot]
-        bucket = self._bucket(key)
-        after = self._next_in_chain[slot]
-        here = self._heads[bucket]
-        if here == slot:
-            self._heads[bucket] = after
-        else:
-            while self._next_in_chain[here] != slot:
-                here = self._next_in_chain[here]
-            self._next_in_chain[here] = after
-        self._unlink(slot)
-        return slot
-
-    def _unlink(self, slot: int) -> None:
-        older = self._older[slot]
-        newer = self._newer[slot]
-        if older:
-            self._newer[older] = newer
-        else:
-            self._oldest = newer
-        if newer:
-            self._older[newer] = older
-        else:
-            self._newest = older
-
-    def _append(self, slot: int) -> None:
-        self._older[slot] = self._newest
-        self._newer[slot] = 0
-        if self._newest:
-            self._newer[self._newest] = slot
-        else:
-            self._oldest = slot
-        self._newest = slot
 
     def _grow(self) -> None:
         self._slot_count = min(2 * self._slot_count, self.capacity + 1)
         self._keys = _resized(self._keys, "q", self._slot_count)
         self._values = _resized(self._values, "q", self._slot_count)
-        self._older = _resized(self._older, "i", self._slot_count)
-        self._newer = _resized(self._newer, "i", self._slot_count)
-        self._next_in_chain = _resized(self._next_in_chain, "i", self._slot_count)
+        self._before = _resized(self._before, "i", self._slot_count)
+        self._is_old = _resized(self._is_old, "b", self._slot_count)
         self._rebuild_chains()
 
     def _rebuild_chains(self) -> None:
-        bits = max(self._slot_count.bit_length(), _MIN_BITS)
+        """Make the chains anew for more slots; none was overwritten yet."""
+        bits = max((self._slot_count - 2).bit_length(), _MIN_BITS)
         self._shift = 64 - bits
         self._heads = _zeros("i", 1 << bits)
-        slot = self._oldest
-        while slot:
+        for slot in range(1, self.count + 1):
             bucket = self._bucket(self._keys[slot])
-            self._next_in_chain[slot] = self._heads[bucket]
+            self._before[slot] = self._heads[bucket]
             self._heads[bucket] = slot
-            slot = self._newer[slot]
 
 
 class Engine:
@@ -276,17 +296,17 @@ class Engine:
 
         Args:
             last_issued: No timestamp at or below it will be issued, and none that was may commit.
-            conflict_map_size: Cells whose newest commit is remembered.
+            conflict_map_size: Writes of cells that are remembered, the latest ones.
             max_fence_count: Tables whose newest fence is remembered.
-            seed: See `OldestFirstMap`.
+            seed: See `LatestMap`.
             begin_memory: Transactions of which it is remembered who began them.
-            is_reserved: See `OldestFirstMap`.
+            is_reserved: See `LatestMap`.
         """
         self.last_issued = last_issued
         self.low_watermark = last_issued
         self.clock_ts = 0
-        self._commits = OldestFirstMap(conflict_map_size, seed=seed, is_reserved=is_reserved)
-        self._owners = OldestFirstMap(begin_memory, seed=seed, is_reserved=is_reserved)
+        self._commits = LatestMap(conflict_map_size, seed=seed, is_reserved=is_reserved)
+        self._owners = LatestMap(begin_memory, seed=seed, is_reserved=is_reserved)
         self._forgotten_start = last_issued
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
@@ -355,21 +375,29 @@ class Engine:
                 # Equal is allowed: Omid's clients begin a transaction at the fence's own timestamp.
                 if self._fences.get(tables[place], 0) > start_ts:
                     return ABORT_FENCE
-        for place in range(cell_count):
-            # Equal is a conflict: a snapshot does not see what was committed at its own timestamp.
-            if self._commits.get(cells[place]) >= start_ts:
-                return ABORT_CONFLICT
+        # Equal is a conflict: a snapshot does not see what was committed at its own timestamp.
+        recent = self._commits.recent(start_ts) if cell_count else 0
+        if recent:
+            for place in range(cell_count):
+                if self._commits.is_among(cells[place], recent):
+                    return ABORT_CONFLICT
         # Every cell is checked before the first one is noted, so that a refusal leaves no trace.
         # From here on nothing refuses: a commit that was noted for some of its cells only would let
         # a later transaction overwrite the others unseen.
         commit_ts = self.issue()
+        noted = 0
         for place in range(cell_count):
-            # A full map forgets another cell's commit for this one.  If the transaction wrote more
+            cell = cells[place]
+            # A cell that is repeated takes no second place from others.
+            if noted and self._commits.is_among(cell, noted):
+                continue
+            noted += 1
+            # A full map forgets a commit of some cell for this one.  If the transaction wrote more
             # cells than the map holds, that can be one of its own: the watermark is then its
             # `commit_ts`, and whatever has begun by now is refused.
-            if self._commits.put(cells[place], commit_ts):
+            if self._commits.put(cell, commit_ts):
                 forgotten_ts = self._commits.evicted_value
-                if forgotten_ts > self.low_watermark:
+                if forgotten_ts > self.low_watermark and not self._commits.evicted_is_old:
                     self._forget_up_to(forgotten_ts)
         return commit_ts
 
@@ -411,7 +439,7 @@ class Engine:
 
     @property
     def remembered_cell_count(self) -> int:
-        """How many cells have a commit in memory."""
+        """How many writes of cells are in memory."""
         return self._commits.count
 
     def _forget_up_to(self, low_watermark: int) -> None:
@@ -581,7 +609,7 @@ class Decisions:
         """Remember so many decisions; know nothing of transactions up to `forgotten_start`."""
         self.forgotten_start = forgotten_start
         """At or below it a transaction may have been decided and forgotten."""
-        self._decided = OldestFirstMap(capacity, seed=seed, is_reserved=is_reserved)
+        self._decided = LatestMap(capacity, seed=seed, is_reserved=is_reserved)
 
     def get(self, start_ts: int) -> int:
         """Return what was decided about a transaction; 0 if nothing is remembered."""
@@ -877,8 +905,8 @@ def _framed(kind: int, body: bytearray) -> bytes:
 
 
 def map_bytes(capacity: int) -> int:
-    """Return how much memory an `OldestFirstMap` takes when it is full."""
-    return _SLOT_BYTES * (capacity + 1) + (4 << max((capacity + 1).bit_length(), _MIN_BITS))
+    """Return how much memory a `LatestMap` takes when it is full."""
+    return _SLOT_BYTES * (capacity + 1) + (4 << max((capacity - 1).bit_length(), _MIN_BITS))
 
 
 def _zeros(typecode: str, count: int) -> array[int]:
@@ -887,7 +915,7 @@ def _zeros(typecode: str, count: int) -> array[int]:
     Much of it is in pages of 2 MiB where there are any: what is looked at next is anywhere, and
     with pages of 4 KiB nearly each look would wait for the address as well.
     """
-    size = count * (8 if typecode == "q" else 4)
+    size = count * _ITEM_BYTES[typecode]
     if size < _LARGE_BYTES:
         return array(typecode, bytes(size))
     memory = mmap(-1, size)
@@ -903,5 +931,4 @@ def _resized(old: array[int], typecode: str, length: int) -> array[int]:
     The detour over bytes works for an array and for the view of one that compiled code holds.
     """
     kept = memoryview(old).cast("B").tobytes()
-    itemsize = 8 if typecode == "q" else 4
-    return array(typecode, kept + bytes(itemsize * length - len(kept)))
+    return array(typecode, kept + bytes(_ITEM_BYTES[typecode] * length - len(kept)))

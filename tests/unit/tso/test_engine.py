@@ -152,17 +152,74 @@ def test_an_abort_names_at_most_64_cells(engine: ModuleType) -> None:
 def test_a_map_without_room_is_refused(engine: ModuleType) -> None:
     """A capacity of 0 could not even hold the cell being written."""
     with pytest.raises(ValueError, match="capacity 0"):
-        engine.OldestFirstMap(0)
+        engine.LatestMap(0)
 
 
 def test_growing_keeps_every_entry_and_its_age(engine: ModuleType) -> None:
     """The arrays double several times on the way to 10,000 entries."""
-    entries = engine.OldestFirstMap(10_000, seed=12345)
+    entries = engine.LatestMap(10_000, seed=12345)
     for key in range(10_000):
         assert not entries.put(key * 2**40, key + 1)
     assert all(entries.get(key * 2**40) == key + 1 for key in range(10_000))
     assert entries.put(-1, 5)
     assert (entries.evicted_key, entries.evicted_value) == (0, 1)
+
+
+def test_a_key_that_is_not_remembered_is_found_nowhere(engine: ModuleType) -> None:
+    """Chains lead to slots that others took over, and back to the slot they come from."""
+    entries = engine.LatestMap(3, seed=7)
+    for key in range(1, 1000):
+        assert entries.put(key, key) == (key > 3)
+        found = {known: entries.get(known) for known in range(1, 1100) if entries.get(known)}
+        assert found == {kept: kept for kept in range(max(key - 2, 1), key + 1)}
+
+
+def test_the_latest_settings_are_counted_around_the_end_of_the_ring(engine: ModuleType) -> None:
+    """Of commits, those at or above a snapshot: all others need no look."""
+    entries = engine.LatestMap(10)
+    for place in range(1, 38):
+        entries.put(place, place // 3 * 10 + 10)
+        values = [one // 3 * 10 + 10 for one in range(max(place - 9, 1), place + 1)]
+        for since in range(max(place - 20, 0), place // 3 * 10 + 25):
+            assert entries.recent(since) == sum(value >= since for value in values)
+        for latest in range(12):
+            assert entries.is_among(place - 4, latest) == (place > 4 and latest > 4)
+
+
+@pytest.mark.parametrize("cells", [1, 2, 1000])
+def test_cells_that_are_written_all_the_time_raise_no_watermark(
+    engine: ModuleType, cells: int
+) -> None:
+    """A transaction may outlast any number of writes of few cells by others."""
+    capacity = 100_000
+    decider = engine.Engine(last_issued=0, conflict_map_size=capacity, seed=3)
+    before = decider.issue()
+    for first in range(0, 3 * capacity, 1000):
+        written = [number % cells for number in range(first, first + 1000)]
+        assert decider.commit(decider.issue(), sorted(set(written)), ()) > 0
+    assert decider.low_watermark == 0
+    assert decider.commit(before, (-1,), ()) > 0
+
+
+@pytest.mark.parametrize("cells", [4500, 9000])
+def test_what_is_forgotten_and_not_surely_written_again_raises_the_watermark(
+    engine: ModuleType, cells: int
+) -> None:
+    """I3: nobody remembers that a cell was committed again long after."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=5000, seed=3)
+    stamps = [decider.commit(decider.issue(), (cell % cells,), ()) for cell in range(20_000)]
+    for age, commit_ts in enumerate(reversed(stamps)):
+        assert (commit_ts > decider.low_watermark) == (age < 5000)
+
+
+def test_a_slot_forgets_that_what_it_held_was_written_again(engine: ModuleType) -> None:
+    """I3, after a time in which one cell took all the writes."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=10)
+    for _ in range(30):
+        decider.commit(decider.issue(), (7,), ())
+    assert decider.low_watermark == 0
+    stamps = [decider.commit(decider.issue(), (cell,), ()) for cell in range(100, 120)]
+    assert decider.low_watermark == stamps[9]
 
 
 def test_a_table_takes_one_place_however_often_it_is_fenced(engine: ModuleType) -> None:
