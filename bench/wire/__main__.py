@@ -3,6 +3,8 @@
 The oracles share one core, and the generator has another one; while one oracle is asked, the other
 has nothing to do.  Rates are transactions for each second of a processor that the server used,
 which other work on the machine changes little, and by the clock.
+
+With `--hbase` both persist commits on one HBase, which both wait for: then rates are by the clock.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +29,14 @@ from bench.processes import on_core
 from bench.run import print_results
 from bench.wire.load import Answers, Load, generate
 from bench.wire.oracles import Oracle, omids, ours
+from tests.machines.hbase import HBase
 
 LOADS: Final = (Load(8, 64), Load(64, 16), Load(1, 1), Load(8, 64, commits=False))
 AIMS: Final = {LOADS[0].name: 10, LOADS[1].name: 7, LOADS[3].name: 12}
 """How many times Omid's rate ours should be."""
+
+DURABLE_AIMS: Final = {LOADS[0].name: 1, LOADS[1].name: 1}
+"""The same where both have a commit table on the same HBase; 3 in sight."""
 
 WARM_UP_S: Final = 20.0
 GENERATOR_CORE: Final = 0
@@ -57,7 +64,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """Our rate over Omid's, of one load, for each second of a processor."""
+    """Our rate over Omid's, of one load: for a second of a processor, or on HBase by the clock."""
 
     load: str
     found: float
@@ -73,7 +80,14 @@ class WireDocument(Document, frozen=True, kw_only=True):
 
 
 def measure(
-    directory: Path, *, store: str, seconds: float, rounds: int, warm_up_s: float, beside_omid: bool
+    directory: Path,
+    *,
+    store: str,
+    seconds: float,
+    rounds: int,
+    warm_up_s: float,
+    beside_omid: bool,
+    hbase: HBase | None = None,
 ) -> WireDocument:
     """Measure.
 
@@ -84,15 +98,17 @@ def measure(
         rounds: How often each oracle has each load.
         warm_up_s: How long each is asked before anything is measured.
         beside_omid: Whether to measure Omid's as well.
+        hbase: What both persist to, in place of `store`; without system tables.
     """
     before = os.getloadavg()[0]
     machine = describe_machine(directory)
     server_core = max(os.sched_getaffinity(0))
     found: dict[tuple[str, str], list[Measured]] = {}
     with ExitStack() as resources:
-        oracles = [resources.enter_context(ours(directory, store=store, core=server_core))]
+        address = store if hbase is None else hbase.thrift2_url
+        oracles = [resources.enter_context(ours(directory, store=address, core=server_core))]
         if beside_omid:
-            oracles.append(resources.enter_context(omids(directory, core=server_core)))
+            oracles.append(resources.enter_context(omids(directory, core=server_core, hbase=hbase)))
         resources.enter_context(on_core(GENERATOR_CORE))
         for oracle in oracles:
             generate(oracle.address, LOADS[0], seconds=warm_up_s, seed=0)
@@ -110,7 +126,7 @@ def measure(
         os.getloadavg()[0],
         [_result(one) for one in medians],
         measured=medians,
-        ratios=list(_ratios(found)),
+        ratios=list(_ratios(found, is_durable=hbase is not None)),
     )
 
 
@@ -141,15 +157,16 @@ def _median(several: Sequence[Measured]) -> Measured:
     return sorted(several, key=lambda one: one.per_processor_s)[(len(several) - 1) // 2]
 
 
-def _ratios(found: dict[tuple[str, str], list[Measured]]) -> Iterable[Ratio]:
+def _ratios(found: dict[tuple[str, str], list[Measured]], *, is_durable: bool) -> Iterable[Ratio]:
+    aims = DURABLE_AIMS if is_durable else AIMS
+    rate = attrgetter("per_second" if is_durable else "per_processor_s")
     for load in LOADS:
         us, them = (found.get((name, load.name)) for name in ("tso-server", "Omid's"))
         if us and them:
             rounds = [
-                round(one.per_processor_s / other.per_processor_s, 2)
-                for one, other in zip(us, them, strict=True)
+                round(rate(one) / rate(other), 2) for one, other in zip(us, them, strict=True)
             ]
-            yield Ratio(load.name, round(statistics.median(rounds), 2), rounds, AIMS.get(load.name))
+            yield Ratio(load.name, round(statistics.median(rounds), 2), rounds, aims.get(load.name))
 
 
 def _result(one: Measured) -> Result:
@@ -171,18 +188,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
     parser.add_argument("--alone", action="store_true", help="leave Omid's oracle out")
     parser.add_argument("--store", default="null:", help="what ours persists to; default null:")
+    parser.add_argument(
+        "--hbase", action="store_true", help="let both persist commits on an HBase of their own"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load in each round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as directory:
+    with ExitStack() as resources:
+        directory = Path(resources.enter_context(tempfile.TemporaryDirectory()))
+        hbase = None
+        if options.hbase:
+            started = HBase.start(directory / "hbase", quick=options.quick)
+            hbase = resources.enter_context(started)
         document = measure(
-            Path(directory),
+            directory,
             store=options.store,
             seconds=0.1 if options.quick else options.seconds,
             rounds=1 if options.quick else options.rounds,
             warm_up_s=0.1 if options.quick else WARM_UP_S,
             beside_omid=not options.alone,
+            hbase=hbase,
         )
     console = Console()
     print_results(console, document)
@@ -190,7 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for ratio in document.ratios:
         table.add_row(ratio.load, f"{ratio.found:.2f}", "" if ratio.aim is None else f"{ratio.aim}")
     console.print(table)
-    path = options.output / f"{document.date}-{document.commit}-wire.json"
+    kind = "wire-hbase" if options.hbase else "wire"
+    path = options.output / f"{document.date}-{document.commit}-{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
     print(path)

@@ -24,15 +24,23 @@ def test_aborts_are_counted_among_answers(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "beside_omid",
-    [False, pytest.param(True, marks=[pytest.mark.nightly, pytest.mark.java])],
-    ids=["alone", "beside Omid's"],
+    ("beside_omid", "more"),
+    [
+        (False, ()),
+        pytest.param(True, (), marks=[pytest.mark.nightly, pytest.mark.java]),
+        pytest.param(
+            True, ("--hbase",), marks=[pytest.mark.nightly, pytest.mark.java, pytest.mark.hbase]
+        ),
+    ],
+    ids=["alone", "beside Omid's", "both on HBase"],
 )
-def test_every_load_is_measured(tmp_path: Path, *, beside_omid: bool) -> None:
+def test_every_load_is_measured(
+    tmp_path: Path, *, beside_omid: bool, more: tuple[str, ...]
+) -> None:
     """Ratios are those of one round."""
-    words = ["--quick", "--output", str(tmp_path), *([] if beside_omid else ["--alone"])]
+    words = ["--quick", "--output", str(tmp_path), *more, *([] if beside_omid else ["--alone"])]
     assert main(words) == 0
-    (path,) = tmp_path.glob("*-wire.json")
+    (path,) = tmp_path.glob("*-wire*.json")
     document = msgspec.json.decode(path.read_bytes(), type=WireDocument)
     oracles = ["tso-server", "Omid's"][: 1 + beside_omid]
     expected = {(load.name, oracle) for load in LOADS for oracle in oracles}
