@@ -3,6 +3,10 @@
 Each round saves through every committer in turns, since other work slows all of them; what counts
 is the ratio of two times of one round, and the median of the rounds.  A round of few files, which
 warms up Java and Python, does not count.
+
+More files have fewer rounds, so that each number of files takes about as long.  Hadoop's committer
+that renames saves once to S3, in the first round and of the least files, since it takes longest;
+and both ones that rename save to the local disk in each round.
 """
 
 from __future__ import annotations
@@ -71,10 +75,20 @@ def measure(directory: Path, *, rounds: int, files: Sequence[int]) -> Committers
             for number in range(-1, rounds):
                 loads.append(round(os.getloadavg()[0], 2))
                 for count in files if number >= 0 else [WARM_UP_FILES]:
+                    if number >= max(1, rounds * min(files) // count):
+                        continue
                     given = saves.frame(spark, count, count * ROWS_A_FILE)
-                    for name, save in saves.savers().items():
-                        folder = f"out-{number}-{count}-{name.replace(' ', '-').replace(',', '')}"
-                        one = saves.saved(watch, bucket, folder, save, given)
+                    remote = saves.savers()
+                    if number == 0 and count == min(files):
+                        remote |= saves.renamers()
+                    ones = {}
+                    for name, save in remote.items():
+                        folder = _folder(number, count, name)
+                        ones[name] = saves.saved(watch, bucket, folder, save, given)
+                    for name, save in saves.local_savers().items():
+                        place = directory / "local" / _folder(number, count, name)
+                        ones[name] = saves.saved_locally(place, save, given)
+                    for name, one in ones.items():
                         if number >= 0:
                             found.setdefault(f"{count} files, {name}", []).append(one)
     return CommittersDocument(
@@ -88,6 +102,10 @@ def measure(directory: Path, *, rounds: int, files: Sequence[int]) -> Committers
         saves=found,
         load_averages=loads[1:],
     )
+
+
+def _folder(number: int, count: int, name: str) -> str:
+    return f"out-{number}-{count}-{name.replace(' ', '-').replace(',', '')}"
 
 
 def _results(found: dict[str, list[Saved]]) -> list[Result]:
@@ -123,6 +141,11 @@ def _ratios(found: dict[str, list[Saved]], count: int) -> list[Ratio]:
                     most=None if name == saves.MAGIC else most,
                 )
             )
+    for version in saves.VERSIONS:
+        name, theirs = (one.format(version) for one in (saves.LOCAL, saves.HADOOP_LOCAL))
+        ratios.append(
+            ratio(f"{count} files, time: {name} over {theirs}", seconds(name), seconds(theirs))
+        )
     ratios.append(
         ratio(
             f"{count} files, bytes of Parquet: {saves.INLINE} over Spark",

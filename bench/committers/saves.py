@@ -30,8 +30,14 @@ HADOOP_DIRECTORY: Final = "Hadoop directory"
 INLINE: Final = "omidpy"
 UPLOADS: Final = "omidpy, uploads"
 MAGIC: Final = "omidpy magic"
+HADOOP_FILE: Final = "Hadoop file {}"
+"""Of a version, to S3: what the paper compares with."""
+LOCAL: Final = "omidpy file {}, local"
+HADOOP_LOCAL: Final = "Hadoop file {}, local"
+VERSIONS: Final = (1, 2)
 CORES: Final = 2
 
+_VERSION: Final = "mapreduce.fileoutputcommitter.algorithm.version"
 _CLOUD: Final = "org.apache.spark.internal.io.cloud"
 
 
@@ -92,6 +98,51 @@ def frame(spark: SparkSession, files: int, rows: int) -> DataFrame:
     return spark.range(rows, numPartitions=files).selectExpr(*columns)
 
 
+def renamers() -> dict[str, Callable[[DataFrame, str], None]]:
+    """Return Hadoop's file output committer, which renames: on S3 it copies."""
+
+    def hadoop(version: int) -> Callable[[DataFrame, str], None]:
+        def save(given: DataFrame, path: str) -> None:
+            writer = given.write.mode("append").option("fs.s3a.committer.name", "file")
+            writer = writer.option(_VERSION, version)
+            writer.parquet(f"s3a://{path}")
+
+        return save
+
+    return {HADOOP_FILE.format(one): hadoop(one) for one in VERSIONS}
+
+
+def local_savers() -> dict[str, Callable[[DataFrame, str], None]]:
+    """Return what saves to a folder of the local disk, by renames."""
+
+    def hadoop(version: int) -> Callable[[DataFrame, str], None]:
+        def save(given: DataFrame, path: str) -> None:
+            given.write.mode("append").option(_VERSION, version).parquet(f"file://{path}")
+
+        return save
+
+    def ours(version: int) -> Callable[[DataFrame, str], None]:
+        def save(given: DataFrame, path: str) -> None:
+            writer = given.write.format("omidpy-parquet").mode("append")
+            writer.options(committer="file", algorithmVersion=version).save(f"file://{path}")
+
+        return save
+
+    return {
+        **{LOCAL.format(one): ours(one) for one in VERSIONS},
+        **{HADOOP_LOCAL.format(one): hadoop(one) for one in VERSIONS},
+    }
+
+
+def saved_locally(folder: Path, save: Callable[[DataFrame, str], None], given: DataFrame) -> Saved:
+    """Save a frame to a folder of the local disk and say what it took; phases are not told."""
+    began = time.monotonic()
+    save(given, str(folder))
+    seconds = time.monotonic() - began
+    files = [one for one in folder.rglob("*.parquet") if not one.name.startswith((".", "_"))]
+    return Saved(round(seconds, 3), 0, 0, 0, {}, sum(one.stat().st_size for one in files))
+
+
 def savers() -> dict[str, Callable[[DataFrame, str], None]]:
     """Return what is compared; each saves a frame to a folder of a bucket, `bucket/folder`."""
 
@@ -133,14 +184,15 @@ def saved(
     came = list(watch.came)
     plan = [at for at, kind, path in came if kind == "Put" and path.endswith("/plan.json")]
     completed = [at for at, kind, _ in came if kind == "Complete"]
-    # Hadoop's commit begins with what it lists; its first completion is a moment later.
-    commit = min([*plan, *completed])
+    # Hadoop's commit begins with what it lists; its first completion is a moment later.  One that
+    # copies completes nothing: its end is all that is told.
+    commit = min([*plan, *completed], default=ended)
     files = [
         at
         for at, kind, path in came
         if kind == "Complete" or (kind == "Put" and path.endswith(".parquet") and plan)
     ]
-    visible = max(at for at in files if at >= commit)
+    visible = max((at for at in files if at >= commit), default=ended)
     requests: dict[str, int] = {}
     for _, kind, _ in came:
         requests[kind] = requests.get(kind, 0) + 1

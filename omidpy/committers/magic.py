@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from omidpy.committers import hadoop, publishing
 from omidpy.committers.protocol import Attempt, DelayedFile
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.uploads import Allowance, UploadedFile
+from omidpy.committers.uploads import Sender, UploadedFile
 from omidpy.committers.values import PendingFile, TaskId, TaskMessage
 
 
@@ -76,20 +76,12 @@ class MagicCommitter(S3Committer):
     def setup_task(self, task: TaskId) -> Attempt:
         """Begin an attempt; no request."""
         below = self.folder.key(hadoop.attempt_folder(self.job_id, task))
+        sender = Sender(self.store)
 
         def make(path: str) -> DelayedFile:
             self._check_free(path)
             key = self.key(path)
-            made = UploadedFile(
-                self.store,
-                bucket=self.folder.bucket,
-                key=key,
-                job_id=self.job_id,
-                first_part_bytes=self.first_part_bytes,
-                inline_bytes=0,
-                allowance=Allowance(0),
-            )
-            return _MagicFile(made, self, below + self.folder.below(key))
+            return _MagicFile(self._upload(key, sender), self, below + self.folder.below(key))
 
         return Attempt(task, self.job_id, make)
 

@@ -20,6 +20,7 @@ import posixpath
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from omidpy.committers import publishing, success
@@ -42,7 +43,7 @@ from omidpy.committers.protocol import (
     checked_messages,
 )
 from omidpy.committers.store import Gone, ObjectStore
-from omidpy.committers.uploads import Allowance, UploadedFile, part_bytes
+from omidpy.committers.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
 
@@ -149,11 +150,11 @@ class S3Committer(Committer):
 
     def setup_task(self, task: TaskId) -> Attempt:
         """Begin an attempt; no request."""
-        allowance = Allowance(self.inline_task_bytes)
+        allowance, sender = Allowance(self.inline_task_bytes), Sender(self.store)
 
         def make(path: str) -> DelayedFile:
             self._check_free(path)
-            return self._file(self.key(path), allowance)
+            return self._file(self.key(path), sender, allowance)
 
         return Attempt(task, self.job_id, make)
 
@@ -296,15 +297,20 @@ class S3Committer(Committer):
 
     # -- files -------------------------------------------------------------------------------------
 
-    def _file(self, key: str, allowance: Allowance) -> DelayedFile:
+    def _file(self, key: str, sender: Sender, allowance: Allowance) -> DelayedFile:
+        return self._upload(key, sender, self.inline_bytes, allowance)
+
+    def _upload(
+        self, key: str, sender: Sender, inline_bytes: int = 0, allowance: Allowance | None = None
+    ) -> UploadedFile:
         return UploadedFile(
-            self.store,
+            sender,
             bucket=self.folder.bucket,
             key=key,
             job_id=self.job_id,
             first_part_bytes=self.first_part_bytes,
-            inline_bytes=self.inline_bytes,
-            allowance=allowance,
+            inline_bytes=inline_bytes,
+            allowance=allowance or Allowance(0),
         )
 
     def _check_free(self, path: str) -> None:
@@ -317,25 +323,21 @@ class S3Committer(Committer):
     def _spilled(self, files: list[PendingFile]) -> list[PendingFile]:
         """Upload the bytes that are too many for the plan; they stay invisible."""
         left = self.inline_job_bytes
-        kept: list[PendingFile] = []
-        for one in files:
-            if one.data is not None and (left := left - one.length) < 0:
-                kept.append(self._uploaded(one.key, one.data, one.rows))
-            else:
-                kept.append(one)
-        return kept
-
-    def _uploaded(self, key: str, data: bytes, rows: int | None) -> PendingFile:
-        bucket = self.folder.bucket
-        upload_id = self.store.create_upload(bucket, key, self.job_id)
-        etags: list[str] = []
-        at = 0
-        while at < len(data) or not etags:
-            number = len(etags) + 1
-            part = data[at : at + part_bytes(number, self.first_part_bytes)]
-            etags.append(self.store.upload_part(bucket, key, upload_id, number, part))
-            at += len(part)
-        return PendingFile(key, len(data), rows, upload_id, tuple(etags))
+        sender = Sender(self.store)
+        spilled: dict[str, UploadedFile] = {}
+        try:
+            for one in files:
+                if one.data is not None and (left := left - one.length) < 0:
+                    made = spilled[one.key] = self._upload(one.key, sender)
+                    made.rows = one.rows
+                    made.write(one.data)
+                    made.close()
+            return [spilled[one.key].pending() if one.key in spilled else one for one in files]
+        except CommitterError:
+            for made in spilled.values():
+                with suppress(CommitterError):
+                    made.abort()  # what is left is swept by the job's id
+            raise
 
     def _old(self, files: Sequence[PendingFile]) -> list[OldFile]:
         """List what mode `replace` is to remove: what readers see now and will not see again."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 import tempfile
 from typing import IO, Final
 
-from omidpy.committers.protocol import Capabilities, DelayedFile
+from omidpy.committers.protocol import Attempt, Capabilities, DelayedFile
 from omidpy.committers.s3 import S3Committer, Scope
-from omidpy.committers.uploads import Allowance, UploadedFile
-from omidpy.committers.values import PendingFile
+from omidpy.committers.uploads import Allowance, Sender, UploadedFile
+from omidpy.committers.values import PendingFile, TaskMessage
 from omidpy.errors import CommitterError
 
 _COPY_BYTES: Final = 2**20
@@ -49,7 +49,7 @@ class _StagedFile:
         self._local.close()
         self._upload.abort()
 
-    def pending(self) -> PendingFile:
+    def send(self) -> None:
         """Upload it: here, and not before, a request is sent."""
         if not self._is_ended or self._is_dead:
             raise CommitterError(
@@ -62,6 +62,9 @@ class _StagedFile:
         self._local.close()
         self._upload.rows = self.rows
         self._upload.close()
+
+    def pending(self) -> PendingFile:
+        """Return what the driver needs, once it was sent."""
         return self._upload.pending()
 
 
@@ -77,18 +80,17 @@ class DirectoryCommitter(S3Committer):
         self.scope = self.always_scope
         super().setup_job()
 
-    def _file(self, key: str, allowance: Allowance) -> DelayedFile:
+    def commit_task(self, attempt: Attempt) -> TaskMessage:
+        """Upload what the attempt has staged, files beside each other."""
+        attempt.check_running("be committed")
+        for one in attempt.files.values():
+            assert isinstance(one, _StagedFile), "this made it"
+            one.send()
+        return super().commit_task(attempt)
+
+    def _file(self, key: str, sender: Sender, allowance: Allowance) -> DelayedFile:
         del allowance  # a staging committer uploads everything
-        upload = UploadedFile(
-            self.store,
-            bucket=self.folder.bucket,
-            key=key,
-            job_id=self.job_id,
-            first_part_bytes=self.first_part_bytes,
-            inline_bytes=0,
-            allowance=Allowance(0),
-        )
-        return _StagedFile(upload, key)
+        return _StagedFile(self._upload(key, sender), key)
 
 
 class PartitionedCommitter(DirectoryCommitter):

@@ -12,8 +12,9 @@ import os
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -100,18 +101,21 @@ class ObjectStore:
         """Called with the operation's name before each request: what a test fails."""
         self.id = uuid.uuid4().hex
         """Of this object in this process: a copy has another."""
+        self.origin = self.id
+        """Of what this is a copy of."""
         self._lock = threading.Lock()
         self._client: Any = None
         self._late: dict[tuple[str, str], float] = {}
         self._calling = threading.local()
+        self._background: ThreadPoolExecutor | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process."""
-        return {"options": self.options}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out what belongs to this process.
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin anew with the same options."""
-        self.__init__(state["options"])  # type: ignore[misc]  # the whole state is the options
+        Copies of one store are one object, wherever they are taken out: a client costs as much time
+        as a request, and each task of a job would make one.
+        """
+        return _copy_of, (self.origin, self.options)
 
     @property
     def request_count(self) -> int:
@@ -127,6 +131,16 @@ class ObjectStore:
         """The client of boto3, made when it is first asked for."""
         # An interrupt between two lines of a `with` would leave it locked for ever.
         return within(self._lock, self._opened)
+
+    @property
+    def background(self) -> ThreadPoolExecutor:
+        """Threads for requests that nobody waits for yet."""
+        return within(self._lock, self._with_threads)
+
+    def _with_threads(self) -> ThreadPoolExecutor:
+        if self._background is None:
+            self._background = ThreadPoolExecutor(self.options.threads, "omidpy-upload")
+        return self._background
 
     def _opened(self) -> Any:
         if self._client is None:
@@ -362,6 +376,29 @@ class ObjectStore:
             if not answer.get("IsTruncated"):
                 return
             more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+
+_MOST_COPIES: Final = 8
+"""How many stores of other processes' jobs are kept: Spark's workers outlive jobs."""
+_copies: Final[OrderedDict[tuple[int, str], ObjectStore]] = OrderedDict()
+_copies_lock: Final = threading.Lock()
+
+
+def _copy_of(origin: str, options: StoreOptions) -> ObjectStore:
+    """Return this process's copy of a store."""
+    return within(_copies_lock, _kept_copy, origin, options)
+
+
+def _kept_copy(origin: str, options: StoreOptions) -> ObjectStore:
+    # A process that was forked must not use the connections of its parent.
+    key = (os.getpid(), origin)
+    if (found := _copies.pop(key, None)) is None:
+        found = ObjectStore(options)
+        found.origin = origin
+    _copies[key] = found
+    while len(_copies) > _MOST_COPIES:
+        _copies.popitem(last=False)
+    return found
 
 
 _STAMP: Final = "omidpy-job"

@@ -6,11 +6,19 @@ costs one request, when the job is committed.  One that grows becomes an upload,
     requests: 0 for a small file, else 1 and 1 for each part
 
 Parts grow, since a store takes 10,000 of them and files may have terabytes.
+
+Requests are sent in the background, while the task goes on writing; it waits for them where its
+attempt is committed or aborted.
+
+    M3  of one attempt at most PARTS_AT_ONCE parts wait to be sent, besides what its files buffer
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Final
 
 from omidpy.committers.store import ObjectStore
@@ -22,6 +30,7 @@ SMALLEST_PART_BYTES: Final = 5 * 2**20
 """Of every part but the last; the store refuses smaller ones when the upload is completed."""
 LARGEST_PART_BYTES: Final = 5 * 2**30
 PARTS_OF_A_SIZE: Final = 1000
+PARTS_AT_ONCE: Final = 8
 
 
 class Allowance:
@@ -49,12 +58,29 @@ def part_bytes(number: int, first_bytes: int) -> int:
     return int(min(first_bytes << ((number - 1) // PARTS_OF_A_SIZE), LARGEST_PART_BYTES))
 
 
+class Sender:
+    """Sends parts of one attempt's files in the background (M3)."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        """Send to a store."""
+        self.store = store
+        self._sent: deque[Future[str]] = deque()
+
+    def send(self, work: Callable[[], str]) -> Future[str]:
+        """Begin a request that holds a part, once there is room for it."""
+        while len(self._sent) >= PARTS_AT_ONCE:
+            wait([self._sent.popleft()])
+        made = self.store.background.submit(work)
+        self._sent.append(made)
+        return made
+
+
 class UploadedFile:
     """A file on its way to a key."""
 
     def __init__(
         self,
-        store: ObjectStore,
+        sender: Sender,
         *,
         bucket: str,
         key: str,
@@ -65,7 +91,7 @@ class UploadedFile:
     ) -> None:
         """Begin it; nothing is sent."""
         self.rows: int | None = None
-        self._store = store
+        self._sender = sender
         self._bucket = bucket
         self._key = key
         self._job_id = job_id
@@ -73,8 +99,8 @@ class UploadedFile:
         self._inline_bytes = inline_bytes
         self._allowance = allowance
         self._buffer = bytearray()
-        self._upload_id = ""
-        self._etags: list[str] = []
+        self._upload: Future[str] | None = None
+        self._parts: list[Future[str]] = []
         self._length = 0
         self._is_inline = False
         self._is_closed = False
@@ -84,6 +110,8 @@ class UploadedFile:
         """Add bytes; sends each part that is full."""
         self._buffer += data
         self._length += len(data)
+        if self._length > self._inline_bytes:
+            self._begin()  # it cannot end as a small file any more
         while len(self._buffer) >= (size := self._next_part_bytes):
             self._send(bytes(self._buffer[:size]))
             del self._buffer[:size]
@@ -93,23 +121,32 @@ class UploadedFile:
         """End it; an empty file, too, has one part."""
         if self._is_closed or self._is_dead:
             return
-        small = not self._upload_id and 0 < self._inline_bytes >= self._length
+        small = self._upload is None and 0 < self._inline_bytes >= self._length
         if small and self._allowance.take(self._length):
             self._is_inline = True
-        elif self._buffer or not self._etags:
+        elif self._buffer or not self._parts:
             self._send(bytes(self._buffer))
             self._buffer.clear()
         self._is_closed = True
 
     def abort(self) -> None:
-        """Give it up."""
+        """Give it up, once nothing of it is on its way."""
         self._is_dead = True
         self._buffer.clear()
-        if self._upload_id:
-            self._store.abort_upload(self._bucket, self._key, self._upload_id)
+        if self._upload is None:
+            return
+        for part in self._parts:
+            part.cancel()
+        wait([self._upload, *self._parts])
+        if self._upload.exception() is None:
+            self._sender.store.abort_upload(self._bucket, self._key, self._upload.result())
 
     def pending(self) -> PendingFile:
-        """Return what the driver needs to complete it."""
+        """Return what the driver needs to complete it, once it was sent.
+
+        Raises:
+            CommitterError: It was not closed, or the store has refused it.
+        """
         if not self._is_closed or self._is_dead:
             raise CommitterError(
                 f"the file s3://{self._bucket}/{self._key} was not closed, so that it may lack "
@@ -119,24 +156,35 @@ class UploadedFile:
             self._key,
             self._length,
             self.rows,
-            self._upload_id,
-            tuple(self._etags),
+            self._upload.result() if self._upload is not None else "",
+            tuple(part.result() for part in self._parts),
             bytes(self._buffer) if self._is_inline else None,
         )
 
     @property
     def _next_part_bytes(self) -> int:
-        return part_bytes(len(self._etags) + 1, self._first_part_bytes)
+        return part_bytes(len(self._parts) + 1, self._first_part_bytes)
+
+    def _begin(self) -> Future[str]:
+        if self._upload is None:
+            store = self._sender.store
+            self._upload = store.background.submit(
+                store.create_upload, self._bucket, self._key, self._job_id
+            )
+        return self._upload
 
     def _send(self, data: bytes) -> None:
-        number = len(self._etags) + 1
+        number = len(self._parts) + 1
         if number > MOST_PARTS:
             raise CommitterError(
                 f"the file s3://{self._bucket}/{self._key} has more than {MOST_PARTS} parts; "
                 "raise part_bytes"
             )
-        if not self._upload_id:
-            self._upload_id = self._store.create_upload(self._bucket, self._key, self._job_id)
-        self._etags.append(
-            self._store.upload_part(self._bucket, self._key, self._upload_id, number, data)
-        )
+        upload, store = self._begin(), self._sender.store
+
+        def work() -> str:
+            # It was begun before this was: with one thread, too, it does not wait for itself.
+            upload_id = upload.result()
+            return store.upload_part(self._bucket, self._key, upload_id, number, data)
+
+        self._parts.append(self._sender.send(work))

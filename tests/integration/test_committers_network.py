@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from omidpy import committers
+from omidpy.committers.choice import committer
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import CommitterError
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.proxy import S3Proxy
@@ -94,6 +99,55 @@ def test_a_part_whose_answer_is_lost_is_sent_again(proxy: S3Proxy, bucket: Bucke
     job.commit()
     assert len(bucket.visible("out")) == 2
     assert bucket.uploads() == []
+
+
+COUNTERS = {
+    "Create": "object_multipart_initiated",
+    "Part": "multipart_upload_part_put",
+    "Complete": "multipart_upload_completed",
+    "Put": "object_put_request",
+    "List": "object_list_request",
+    "Delete": "object_delete_request",
+    "DeleteMany": "object_bulk_delete_request",
+    "Head": "action_http_head_request",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [
+        ({"conflict": "fail"}, ["Put", "Delete"]),
+        ({"conflict": "replace"}, ["Put", "DeleteMany"]),
+        ({"committer": "magic"}, ["Put", "List", "DeleteMany"]),
+    ],
+)
+def test_success_counts_the_requests_that_came(
+    proxy: S3Proxy, bucket: Bucket, options: dict[str, Any], after: list[str]
+) -> None:
+    """By operation: of driver and tasks, repetitions too, but for those of `_SUCCESS` and after."""
+    if options.get("conflict") == "replace":
+        bucket.put("out/old")
+    given = {"inline_bytes": 5, **options}
+    given["endpoint_url"] = proxy.endpoint
+    made = committer(f"s3://{bucket.name}/out", given.pop("committer", "omidpy"), **given)
+    made.setup_job()
+    proxy.lose_answer("Part")
+    proxy.lose_answer("Complete")
+    messages: list[TaskMessage] = []
+    for worker in (pickle.loads(pickle.dumps(made)), made, pickle.loads(pickle.dumps(made))):
+        for _ in range(2):
+            attempt = worker.setup_task(TaskId(len(messages)))
+            for size in (5, 50):
+                with attempt.open(f"f{len(messages)}-{size}") as file:
+                    file.write(b"x" * size)
+            messages.append(worker.commit_task(attempt))
+    manifest = made.commit_job(messages[::-1])
+    arrived = proxy.requests - Counter(after)
+    said = bucket.success("out")
+    assert said["iostatistics"]["counters"] == {COUNTERS[kind]: n for kind, n in arrived.items()}
+    assert sum(said["omidpy"]["operations"].values()) == arrived.total()
+    assert said["metrics"]["committer_requests"] == manifest.requests == arrived.total()
+    assert len(bucket.visible("out")) == 12
 
 
 def test_a_store_that_breaks_down_leaves_nothing_visible_once_it_is_back(

@@ -18,6 +18,7 @@ from omidpy.committers import publishing
 from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore, Refused, StoreOptions
+from omidpy.committers.uploads import Sender
 from omidpy.committers.values import TaskId
 from omidpy.errors import CommitterError, ConfigError, UsageError
 from tests.machines.s3.crashing import Death, Died
@@ -80,6 +81,43 @@ def test_a_job_is_visible_whole_once_it_is_committed(begin: Any, bucket: Bucket)
     assert job.manifest is not None
     assert said["omidpy"]["bytes"] == job.manifest.bytes_written
     assert job.manifest.bytes_written == sum(len(bucket.get(f"out/{path}")) for path in paths)
+
+
+@pytest.mark.parametrize("committer", ["omidpy", "directory"])
+def test_files_of_a_task_are_sent_beside_each_other(
+    begin: Any, bucket: Bucket, committer: str
+) -> None:
+    """A task of many files does not wait for each of them in turn."""
+    meeting = threading.Barrier(2, timeout=20)
+    with begin(committer=committer, inline_bytes=0) as job:
+
+        def meet(operation: str) -> None:
+            if operation == "UploadPart":
+                meeting.wait()
+
+        store_of(job).before_request = meet
+        with job.task() as task:
+            for name in ("a", "b"):
+                task.open(name).close()
+    assert len(bucket.visible("out")) == 2
+
+
+def test_a_file_is_given_up_once_nothing_of_it_is_on_its_way(begin: Any, bucket: Bucket) -> None:
+    """An upload that begins after its abort would be left."""
+    job = begin(inline_bytes=0).__enter__()
+    late = threading.Event()
+
+    def hold(operation: str) -> None:
+        if operation == "CreateMultipartUpload":
+            late.wait(0.2)
+
+    store_of(job).before_request = hold
+    task = job.task()
+    task.open("f").write(b"x")
+    task.abort()
+    store_of(job).background.shutdown()
+    assert bucket.uploads() == []
+    assert store_of(job).requests == {"CreateMultipartUpload": 1, "AbortMultipartUpload": 1}
 
 
 def test_requests_are_as_many_as_promised(begin: Any, bucket: Bucket) -> None:
@@ -495,7 +533,10 @@ def test_bytes_that_changed_on_their_way_fail_the_job(s3: S3Server, bucket: Buck
     with attempt.open("f") as file:
         file.write(b"x" * 10)
     message = committer.commit_task(attempt)
-    upload = committer._uploaded(message.files[0].key, b"y" * 10, None)
+    made = committer._upload(message.files[0].key, Sender(committer.store))
+    made.write(b"y" * 10)
+    made.close()
+    upload = made.pending()
     wrong = dataclasses.replace(upload, etags=("0" * 32,))
     with pytest.raises(CommitterError):
         committer.commit_job([dataclasses.replace(message, files=(wrong,))])

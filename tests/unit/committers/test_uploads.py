@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from concurrent.futures import Future
 
 import pytest
 
-from omidpy.committers import choice, success
+from omidpy.committers import choice, store, success
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.store import ObjectStore, StoreOptions
 from omidpy.committers.uploads import (
     LARGEST_PART_BYTES,
     MOST_PARTS,
+    PARTS_AT_ONCE,
     SMALLEST_PART_BYTES,
     Allowance,
+    Sender,
     UploadedFile,
     part_bytes,
 )
@@ -35,7 +39,7 @@ def test_ten_thousand_parts_hold_the_largest_object() -> None:
 def test_a_part_more_than_a_store_takes_is_refused_before_it_is_sent() -> None:
     """The store would say so only when the upload is completed."""
     file = UploadedFile(
-        ObjectStore(),
+        Sender(ObjectStore()),
         bucket="b",
         key="k",
         job_id="job_00001",
@@ -43,10 +47,25 @@ def test_a_part_more_than_a_store_takes_is_refused_before_it_is_sent() -> None:
         inline_bytes=0,
         allowance=Allowance(0),
     )
-    file._etags = [""] * MOST_PARTS
+    file._upload, file._parts = Future(), [Future()] * MOST_PARTS
     file.write(b"x")
     with pytest.raises(CommitterError, match="more than 10000 parts"):
         file.close()
+
+
+def test_parts_wait_for_room() -> None:
+    """M3: whoever writes faster than the store takes it is held up, and not its memory filled."""
+    sender = Sender(ObjectStore(StoreOptions(threads=1)))
+    all_sent = threading.Event()
+
+    def held() -> str:
+        return str(all_sent.wait(0.2))
+
+    first = sender.send(held)
+    for _ in range(PARTS_AT_ONCE):
+        sender.send(str)
+    all_sent.set()
+    assert first.result() == "False"
 
 
 def test_an_allowance_is_spent_whole_or_not() -> None:
@@ -92,11 +111,17 @@ def test_texts_and_values_mean_the_same() -> None:
 def test_a_committer_can_be_sent_to_tasks() -> None:
     """It is the same job there, with a client of its own."""
     made = choice.committer("s3://b/out", conflict="replace")
-    copy = pickle.loads(pickle.dumps(made))
+    copy, again = (pickle.loads(pickle.dumps(made)) for _ in range(2))
     assert isinstance(copy, S3Committer)
     assert (copy.job_id, copy.conflict) == (made.job_id, "replace")
     assert isinstance(made, S3Committer)
     assert copy.store.id != made.store.id
+    # Tasks of one process share it; those of a copy, too, and other jobs do not.
+    assert again.store is copy.store is pickle.loads(pickle.dumps(copy)).store
+    assert pickle.loads(pickle.dumps(choice.committer("s3://b/out"))).store is not copy.store
+    for _ in range(20):
+        pickle.loads(pickle.dumps(choice.committer("s3://b/out")))
+    assert len(store._copies) == 8
 
 
 MANIFEST = Manifest("job_00001", "s3://b/out", "omidpy", ("out/a",), 3, 7, 0.5, 4)
