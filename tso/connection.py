@@ -286,6 +286,12 @@ class Connection(asyncio.Protocol):
         return self._session.client
 
     @property
+    def peer(self) -> str:
+        """Where the client is, and what its certificate calls it."""
+        name = self._session.name
+        return self._peer if name is None else f"{name}@{self._peer}"
+
+    @property
     def unsent_bytes(self) -> int:
         """How much of the answers waits for the client to read."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0

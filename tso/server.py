@@ -184,6 +184,7 @@ class OracleServer:
         self._is_flushing = False
         self._is_failing = False
         self._told_about_clock = False
+        self._told_about_hold = 0
         self._pause_s = FIRST_PAUSE_S
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._has_thread = False
@@ -531,9 +532,31 @@ class OracleServer:
         self._metrics.gauge("tso.queueLength", self._machine.queue_length)
         self._metrics.gauge("tso.maxTimestamp", self._machine.last_issued)
         self._metrics.gauge("tso.lowWatermark", self._machine.low_watermark)
+        self._tell_who_holds()
         if self._lease is not None and self._lease.needs_renewal and not self._is_flushing:
             self._in_thread(self._lease.renew_if_due, self._renewed)
         self.loop.call_later(self._machine.tick_period_s(now), self._tick)
+
+    def _tell_who_holds(self) -> None:
+        """Name the transaction that keeps the low watermark back, and whoever began it, once."""
+        held = self._machine.held_back
+        start_ts = 0 if held is None else held.start_ts
+        self._metrics.gauge("tso.heldBackBy", start_ts)
+        if held is not None and start_ts != self._told_about_hold:
+            # Not the number that a client says of itself: who knows it could commit in its place.
+            whose = (
+                self._clients.get(held.client) if isinstance(held.client, int) else {held.client}
+            )
+            peers = ",".join(sorted(one.peer for one in whose or () if isinstance(one, Connection)))
+            log_event(
+                logger,
+                logging.WARNING,
+                "low-watermark-held",
+                start_ts=start_ts,
+                by=peers or "nobody-connected",
+                left_s=held.left_ms // 1000,
+            )
+        self._told_about_hold = start_ts
 
     @_or_the_end
     def _renewed(self, outcome: BaseException | None) -> None:

@@ -99,6 +99,11 @@ class Session:
         self._roles = roles
 
     @property
+    def name(self) -> str | None:
+        """What the client's certificate calls it; None if it showed none."""
+        return self._name
+
+    @property
     def is_open(self) -> bool:
         """Say whether the handshake is done."""
         return self._phase is _Phase.OPEN

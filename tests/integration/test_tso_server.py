@@ -254,6 +254,16 @@ def test_our_clients_see_the_extensions(server: ServerProcess, url: str) -> None
     store.close()
 
 
+def test_the_log_names_whoever_holds_the_low_watermark_back(url: str) -> None:
+    """By where it is: the number that it says of itself would let others commit in its place."""
+    with tso_server(url, "--timestamps", "incremental", "--max-transaction-age", "1s") as server:
+        oracle = TcpOracle(server.address)
+        begun = oracle.begin(hold_s=60)
+        line = server.wait_for("low-watermark-held")
+        assert f"start_ts={begun.start_ts} by=127.0.0.1:" in line
+        oracle.close()
+
+
 def test_a_transaction_belongs_to_the_client_that_began_it(server: ServerProcess) -> None:
     """Also when that one had to connect again meanwhile."""
     ours, stranger = TcpOracle(server.address), TcpOracle(server.address)

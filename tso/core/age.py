@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from omidpy.base.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
@@ -83,6 +83,16 @@ class OracleTime:
 
     def _running_ms(self, now: Now) -> int:
         return round((now.monotonic_s - self._start_s) * 1000)
+
+
+class HeldBack(NamedTuple):
+    """Which transaction the age watermark waits for."""
+
+    start_ts: int
+    client: Hashable
+    """Who began it, as `AgeWatermark.hold` was told."""
+    left_ms: int
+    """For how long at most."""
 
 
 @dataclass(slots=True)
@@ -158,6 +168,15 @@ class AgeWatermark:
             self._samples.popleft()
         self._drop_expired(elapsed_ms)
         return min([self._aged, *(start_ts - TIMESTAMP_STEP for start_ts in self._holds)])
+
+    def held_back(self, *, elapsed_ms: int) -> HeldBack | None:
+        """Return the oldest of the old transactions that have a hold, None if there is none."""
+        self._drop_expired(elapsed_ms)
+        start_ts = min(self._holds, default=self._aged + TIMESTAMP_STEP)
+        if start_ts > self._aged:
+            return None
+        hold = self._holds[start_ts]
+        return HeldBack(start_ts, hold.client, hold.end_ms - elapsed_ms)
 
     def _drop_expired(self, elapsed_ms: int) -> None:
         if elapsed_ms < self._next_end_ms:

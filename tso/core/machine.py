@@ -47,7 +47,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.core.age import AgeWatermark, OracleTime, SampleLog
+from tso.core.age import AgeWatermark, HeldBack, OracleTime, SampleLog
 from tso.core.answers import (
     ABORT_INVALIDATED,
     ABORT_TOO_LARGE,
@@ -188,6 +188,11 @@ class Machine(Generic[Ticket]):
     def low_watermark(self) -> int:
         """The low watermark as decided, which may not be durable yet."""
         return self._engine.low_watermark
+
+    @property
+    def held_back(self) -> HeldBack | None:
+        """Which transaction the low watermark waits for, beyond the age of all others."""
+        return self._age.held_back(elapsed_ms=self._elapsed_ms)
 
     @property
     def last_issued(self) -> int:

@@ -129,6 +129,20 @@ def test_holds_of_a_client_that_left_end_like_its_other_transactions() -> None:
     assert age.target(elapsed_ms=5000) == 10_000
 
 
+def test_the_transaction_that_keeps_the_watermark_back_is_named() -> None:
+    """The oldest that has a hold, once all others of its age have none, for as long as it does."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    assert age.held_back(elapsed_ms=0) is None
+    for client, start_ts, hold_ms in (("first", 500, 3000), ("second", 600, 5000)):
+        assert age.hold(start_ts, elapsed_ms=0, hold_ms=hold_ms, client=client)
+    assert age.target(elapsed_ms=999) == 0
+    assert age.held_back(elapsed_ms=999) is None
+    assert age.target(elapsed_ms=1000) == 450
+    assert age.held_back(elapsed_ms=1000) == (500, "first", 2000)
+    assert age.held_back(elapsed_ms=3000) == (600, "second", 2000)
+    assert age.held_back(elapsed_ms=5000) is None
+
+
 # -- recorded samples ------------------------------------------------------------------------------
 
 
