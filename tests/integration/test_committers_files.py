@@ -203,8 +203,10 @@ def test_files_that_went_astray_fail_the_job(out: Path, version: int) -> None:
     write(job, "b")
     (there,) = out.rglob("b-*")
     there.write_bytes(b"other")
+    before = of(job).tree.operations["op_rename"]
     with pytest.raises(CommitterError, match=r"has 5 bytes|5 bytes, not 3"):
         job.commit()
+    assert of(job).tree.operations["op_rename"] == before
     assert visible(out) == []
     assert hidden(out) == []
 
@@ -259,6 +261,28 @@ def test_conflicts_are_refused_kept_or_replaced(out: Path, version: int) -> None
     assert job.manifest is not None
     assert job.manifest.replaced == 2
     assert hidden(out) == ["_SUCCESS", "_hidden"]
+
+
+@VERSIONS
+def test_a_job_that_is_decided_is_never_taken_back(out: Path, version: int) -> None:
+    """What it replaces could not be removed: its files stay, whoever aborts it, and he is told."""
+    out.mkdir(parents=True)
+    (out / "old").write_text("old")
+    job = begin(out, version, conflict="replace").__enter__()
+    write(job, "new")
+    copy = pickle.loads(pickle.dumps(of(job)))
+    messages = list(job._messages)
+
+    def refuse(operation: str) -> None:
+        if operation == "op_delete" and (out / "_SUCCESS").exists():
+            raise CommitterError("no more")
+
+    of(job).tree.before_operation = refuse
+    with pytest.raises(CommitterError, match=r"is committed and visible.*no more"):
+        job.commit()
+    copy.abort_job(messages)
+    assert names(out) == ["new", "old"]
+    assert hidden(out) == ["_SUCCESS"]
 
 
 @VERSIONS
