@@ -10,10 +10,7 @@ Credentials come by boto3's own chain.  Progress goes to stderr, where somebody 
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -28,6 +25,7 @@ from omidpy.cli.common import (
     say,
 )
 from omidpy.cli.objects import with_objects
+from omidpy.cli.progress import progress_bar
 from omidpy.committers import adoption, leftovers, publishing, verification
 from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.plan import Plan
@@ -102,7 +100,7 @@ def abort_uploads(
     chosen = leftovers.matching(
         objects.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
     )
-    with _progress("aborting uploads") as report:
+    with progress_bar("aborting uploads") as report:
         done = leftovers.abort(objects, folder, chosen, report)
     if as_json:
         print_json(
@@ -185,7 +183,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Finish a job whose driver has died: afterwards everything of it is visible."""
-    with _progress("completing files") as report:
+    with progress_bar("completing files") as report:
         if adoption.is_magic(address):
             manifest = adoption.resume(objects, address, report)
         else:
@@ -217,7 +215,7 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Take back a job whose driver has died: afterwards nothing of it is visible."""
-    with _progress("taking files back") as report:
+    with progress_bar("taking files back") as report:
         if adoption.is_magic(address):
             found = adoption.take_back(objects, address, report)
         else:
@@ -242,7 +240,7 @@ def verify(
 ) -> None:
     """Compare a folder with its `_SUCCESS`; exit code 1 if anything is missing or another."""
     folder = parse_folder(path)
-    with _progress("comparing files") as report:
+    with progress_bar("comparing files") as report:
         found = verification.verify(objects, folder, reads_rows=rows, progress=report)
     if as_json:
         print_json(
@@ -312,14 +310,3 @@ def _plan_document(found: Plan) -> dict[str, Any]:
         ],
         "removes": [one.key for one in found.old],
     }
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console  # noqa: PLC0415 - only where something takes long
-    from rich.progress import Progress  # noqa: PLC0415 - see above
-
-    console = Console(file=sys.stderr)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

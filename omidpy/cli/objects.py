@@ -33,7 +33,12 @@ def with_objects(verb: Callable[..., None]) -> Callable[..., None]:
     The command's parser reads options from the signature: the verb's own, and behind them these.
     """
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
-    shared = list(inspect.signature(_opened, eval_str=True).parameters.values())
+    asked = {one.name for one in own}
+    shared = [
+        one
+        for one in inspect.signature(_opened, eval_str=True).parameters.values()
+        if one.name not in asked
+    ]
     names = {one.name for one in shared}
 
     @functools.wraps(verb)

@@ -16,10 +16,10 @@ import typer
 from omidpy.cli.committers import Path
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_columns, print_json, say
 from omidpy.cli.export_common import managed, moment
-from omidpy.cli.objects import Endpoint, PathStyle, Profile, Region
+from omidpy.cli.objects import with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.committers.places import parse_folder
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.committers.sweeping import sweep as sweep_folder
 from omidpy.committers.transactional import Publisher
 
@@ -66,16 +66,14 @@ def list_published(
 
 
 @app.command()
+@with_objects
 def sweep(
+    objects: ObjectStore,
     path: Path,
     *,
     store: StoreUrl,
     tso: TsoAddress = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove files that no snapshot will see, of publishers that died and of what was replaced.
@@ -84,12 +82,11 @@ def sweep(
     what was replaced goes once a compaction has dropped the cells that named it.
     """
     folder = parse_folder(path)
-    opened = ObjectStore(StoreOptions(endpoint_url, region, profile, path_style))
     with managed(store, tso) as tm:
         with progress_bar("sweeping") as report:
-            found = sweep_folder(tm, opened, folder, is_dry=dry_run, progress=report)
+            found = sweep_folder(tm, objects, folder, is_dry=dry_run, progress=report)
         if not dry_run and (found.named or found.removed):
-            Publisher(tm).tell(opened, folder)
+            Publisher(tm).tell(objects, folder)
     if as_json:
         print_json(
             {

@@ -99,6 +99,31 @@ def test_uploads_are_chosen_by_job_and_age(
     assert "is no duration" in call(capsys, "uploads", "list", path, "--older-than", "soon", code=2)
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_long_work_shows_how_far_it_is(
+    bucket: Bucket,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_terminal: bool,
+) -> None:
+    """On a terminal, and on stderr: what scripts read is not touched."""
+    monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
+    address = dead_job(bucket, at=0)
+    path = f"s3://{bucket.name}/out"
+    for words, bar in (
+        (("uploads", "abort", path), "aborting uploads"),
+        (("plan", "resume", address), "completing files"),
+        (("verify", path), "comparing files"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["committers", *words, "--json"])
+        assert not ended.value.code
+        out, err = capsys.readouterr()
+        json.loads(out)
+        assert (bar in err) is is_terminal
+
+
 def test_uploads_of_a_plan_are_kept(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
     """To abort them would leave their job half visible for ever; also from folders below."""
     plan = dead_job(bucket, at=0)

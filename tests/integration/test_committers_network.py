@@ -184,6 +184,32 @@ def test_what_cannot_be_taken_back_names_its_plan(proxy: S3Proxy, bucket: Bucket
     assert len(bucket.keys()) == 3
 
 
+def test_a_plan_stays_until_all_of_it_is_taken_back(proxy: S3Proxy, bucket: Bucket) -> None:
+    """The store would not abort an upload: without the plan nobody would come back for it."""
+    job = begun(proxy, bucket)
+    proxy.break_down("Complete", 503)
+    proxy.break_down("Abort", 503)
+    with pytest.raises(
+        CommitterError, match=r"half committed.*is not wholly rolled back"
+    ) as raised:
+        job.commit()
+    assert raised.value.plan.removeprefix(f"s3://{bucket.name}/") in bucket.keys("out/_omidpy/")
+    assert len(bucket.uploads()) == 1
+
+
+def test_an_upload_that_cannot_be_aborted_is_said(proxy: S3Proxy, bucket: Bucket) -> None:
+    """A job that is aborted has no plan that would speak of it."""
+    job = begun(proxy, bucket)
+    task = job.task()
+    with task.open("other") as file:
+        file.write(b"x" * 50)
+    proxy.break_down("Abort", 503)
+    for one in (task, job):
+        with pytest.raises(CommitterError, match="could not abort the upload"):
+            one.abort()
+    assert len(bucket.uploads()) == 2
+
+
 def test_a_plan_that_an_error_names_outlives_the_block(proxy: S3Proxy, bucket: Bucket) -> None:
     """Its end took the job back although the error had said how to resume it."""
     job = begun(proxy, bucket)

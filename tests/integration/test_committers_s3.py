@@ -202,6 +202,14 @@ def test_local_files_and_lists_of_tables_are_tasks(
     ]
 
 
+def test_a_job_may_leave_no_success(begin: Any, bucket: Bucket) -> None:
+    """Some readers take every file for data."""
+    with begin(success=False) as job:
+        job.task(TABLE)
+    assert bucket.keys() == [f"out/{path}" for path in bucket.visible("out")]
+    assert store_of(job).request_count == 1 + 2
+
+
 # -- what is no part of the job --------------------------------------------------------------------
 
 
@@ -270,9 +278,14 @@ def test_what_is_dead_stays_dead(begin: Any, bucket: Bucket) -> None:
             aborted.open("x")
         with pytest.raises(CommitterError, match="committed already"):
             job.task(number=0)
+        with pytest.raises(UsageError, match="number=-1 is negative"):
+            job.task(number=-1)
     late.open("late").close()
     with pytest.raises(CommitterError, match=r"job .* is committed, and cannot"):
         late.commit()
+    before = store_of(job).request_count
+    job.abort()
+    assert store_of(job).request_count == before
     for again in (job.commit, job.task, job.__enter__):
         with pytest.raises(CommitterError, match=r"is committed|was begun before"):
             again()
@@ -337,6 +350,39 @@ def test_lost_attempts_are_swept_and_other_jobs_are_not(begin: Any, bucket: Buck
         begun.commit()
     assert len(bucket.visible("out1")) == 2
     assert len(bucket.visible("out10")) == 1
+
+
+@pytest.mark.parametrize(("sweep", "left"), [("always", 0), ("auto", 1), ("never", 1)])
+def test_an_attempt_that_nobody_knows_of_is_swept_by_those_who_always_look(
+    begin: Any, bucket: Bucket, sweep: str, left: int
+) -> None:
+    """Speculation starts one without telling anybody."""
+    with begin(sweep=sweep) as job:
+        job.task(TABLE)
+        bucket.client.create_multipart_upload(Bucket=bucket.name, Key=f"out/lost-{job.id}.parquet")
+    assert len(bucket.uploads()) == left
+
+
+@pytest.mark.parametrize(("sweep", "left"), [("auto", 0), ("never", 1)])
+def test_who_never_looks_leaves_the_attempt_of_a_task_that_was_tried_twice(
+    begin: Any, bucket: Bucket, sweep: str, left: int
+) -> None:
+    """One listing less; a rule of the bucket finds it."""
+    with begin(sweep=sweep, inline_bytes=0) as job:
+        job.task(number=0).open("lost").close()
+        job.task(TABLE, number=0)
+    assert len(bucket.uploads()) == left
+
+
+def test_a_batch_whose_plan_is_being_rolled_back_was_not_committed(
+    s3: S3Server, bucket: Bucket
+) -> None:
+    """Whoever runs it again ends that first, and then begins anew."""
+    made = committer_of(s3, bucket, job_id="job_00001")
+    plan = plans.Plan("job_00001", "omidpy", made.folder, (), state="rolling back")
+    publishing.begin(made.store, plan)
+    assert not made.was_committed()
+    assert bucket.keys() == []
 
 
 def test_jobs_to_one_destination_do_not_meet(begin: Any, bucket: Bucket) -> None:
@@ -452,6 +498,7 @@ def test_mode_fail_of_partitions_refuses_in_the_task(begin: Any, bucket: Bucket)
     [
         (b"theirs", {}),
         (b"same", {}),
+        (b"ours", {}),
         (b"same", {"omidpy-job": "job_00002"}),
         (b"others", {"omidpy-job": "job_00001"}),
     ],

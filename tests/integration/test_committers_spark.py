@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import io
-import sys
+import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from omidpy.committers import success
+from omidpy.committers import leftovers, publishing, success
+from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore, StoreOptions
 from omidpy.committers.values import TaskId
-from tests.machines.processes import ROOT
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
+from tests.machines.s3.spark import spark_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,25 +31,12 @@ NAME = "omidpy-parquet"
 
 @pytest.fixture(scope="module")
 def spark(_s3: S3Server) -> Iterator[SparkSession]:
-    """Give a session whose Python processes reach the server."""
-    from pyspark.sql import SparkSession
+    """Give a session that knows the format."""
+    with spark_beside(_s3) as session:
+        from omidpy.committers.spark import register
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in _s3.environment.items():
-            patch.setenv(name, value)
-        patch.setenv("AWS_ENDPOINT_URL_S3", _s3.endpoint)
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        # Attempts of a task are tried twice, which local[N, M] alone allows.
-        builder = SparkSession.builder.master("local[2,2]")
-        session = builder.config("spark.ui.enabled", "false").getOrCreate()
-        try:
-            from omidpy.committers.spark import register
-
-            register(session)
-            yield session
-        finally:
-            session.stop()
+        register(session)
+        yield session
 
 
 @pytest.fixture
@@ -185,6 +175,76 @@ def test_a_task_whose_process_ends_is_there_once(
     assert {"0-0", "0-1"} <= {one.name for one in tmp_path.iterdir()}
     assert sorted(row["id"] for row in rows(bucket, "out")) == [*range(100)]
     assert bucket.uploads() == [theirs]
+
+
+# By day the middle of a task, and of a commit; by night each request of either.
+@pytest.mark.parametrize(
+    ("who", "committer", "numbers", "is_answered"),
+    [
+        ("task", "omidpy", range(3, 4), True),
+        ("driver", "omidpy", range(2, 3), True),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in itertools.product(
+                ("task", "driver"),
+                ("omidpy", "directory", "magic"),
+                [range(100)],
+                (False, True),
+            )
+        ),
+    ],
+)
+def test_who_ends_at_a_request_leaves_a_job_whole_or_nothing(
+    spark: SparkSession,
+    s3: S3Server,
+    bucket: Bucket,
+    tmp_path: Path,
+    who: str,
+    committer: str,
+    numbers: range,
+    *,
+    is_answered: bool,
+) -> None:
+    """A task is tried again; of a commit the command finishes what it finds."""
+    from tests.machines.s3.troubled_source import NAME as TROUBLED
+    from tests.machines.s3.troubled_source import TroubledSource
+
+    spark.dataSource.register(TroubledSource)
+    theirs = "out10/part-00000-c000-00000000-1111-4222-8333-446655440000.parquet"
+    bucket.client.create_multipart_upload(Bucket=bucket.name, Key=theirs)
+    store = ObjectStore(StoreOptions(endpoint_url=s3.endpoint))
+    for number in numbers:
+        marks = tmp_path / f"{number}"
+        marks.mkdir()
+        writer = (
+            frame(spark)
+            .write.format(TROUBLED)
+            .mode("append")
+            .options(
+                trouble=who, marks=str(marks), at=str(number), inlineBytes="0", committer=committer
+            )
+        )
+        if is_answered:
+            writer = writer.option("answered", "true")
+        address = f"s3://{bucket.name}/out"
+        if who == "task":
+            writer.option("partitionBy", "p").save(address)
+        else:
+            with suppress(Exception):
+                writer.save(address)
+        has_ended = (marks / "ended").exists()
+        for plan in leftovers.plan_addresses(store, parse_folder(address)):
+            publishing.resume(store, publishing.load(store, plan, *parse_object(plan))[0])
+        found = sorted(row["id"] for row in rows(bucket, "out"))
+        assert found in ([[*range(100)]] if who == "task" or not has_ended else [[], [*range(100)]])
+        assert bucket.uploads() == [theirs]
+        assert len(bucket.keys("out/")) == len(bucket.visible("out")) + bool(found)
+        for key in bucket.keys("out/"):
+            bucket.client.delete_object(Bucket=bucket.name, Key=key)
+        if not has_ended:
+            assert number >= 6
+            return
+    assert len(numbers) == 1, "there was an end"
 
 
 def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) -> None:

@@ -21,7 +21,7 @@ NEED_A_BUCKET = (
     "guide/publishing.md",
     "guide/export-snapshot.md",
 )
-"""Pages that are run with a real S3 server."""
+"""Pages that are run with a real S3 server; one of them starts Spark, too."""
 
 
 @pytest.mark.integration
@@ -42,7 +42,13 @@ def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", NEED_A_BUCKET)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.spark] if name == "guide/committers.md" else [])
+        for name in NEED_A_BUCKET
+    ],
+)
 def test_the_code_of_a_page_about_s3_runs_as_printed(
     name: str, s3: S3Server, tmp_path: Path
 ) -> None:

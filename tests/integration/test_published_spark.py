@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,10 @@ import pytest
 
 import omidpy
 from omidpy.errors import UsageError
-from tests.machines.processes import ROOT, tso_server
+from tests.machines.processes import tso_server
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
+from tests.machines.s3.spark import spark_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,20 +25,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 @pytest.fixture(scope="module")
 def spark(_s3: S3Server) -> Iterator[SparkSession]:
     """Give a session whose Python processes reach the server."""
-    from pyspark.sql import SparkSession
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in _s3.environment.items():
-            patch.setenv(name, value)
-        patch.setenv("AWS_ENDPOINT_URL_S3", _s3.endpoint)
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2]")
-        session = builder.config("spark.ui.enabled", "false").getOrCreate()
-        try:
-            yield session
-        finally:
-            session.stop()
+    with spark_beside(_s3) as session:
+        yield session
 
 
 def rows(frame: Any) -> list[tuple[Any, ...]]:

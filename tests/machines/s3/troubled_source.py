@@ -4,6 +4,11 @@
 
     dies     the first attempt at partition 0 ends its process: Spark hears nothing of what it wrote
     waits    the first attempt at partition 0 waits until a second one has written everything, too
+    task     the first attempt at partition 0 ends its process at its request number `at`, from 0
+    driver   the process that commits ends at its request number `at`
+
+With `answered` the last two end once the store has carried the request out, else before it leaves;
+the file `ended` then says that they did.
 
 Spark carries the writer to its executors, which find this module by its name.
 """
@@ -21,9 +26,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from omidpy.committers.spark import ParquetSource
+from omidpy.committers.store import ObjectStore
 
 NAME: Final = "omidpy-troubled"
-_OWN: Final = ("trouble", "marks")
+_OWN: Final = ("trouble", "marks", "at", "answered")
 _PATIENCE_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.05
 
@@ -35,6 +41,8 @@ class TroubledSource(ParquetSource):
         """Keep what is not the product's."""
         super().__init__({key: value for key, value in options.items() if key not in _OWN})
         self._trouble, self._marks = options["trouble"], Path(options["marks"])
+        self._at = int(options.get("at", "0"))
+        self._is_answered = "answered" in options
 
     @classmethod
     def name(cls) -> str:
@@ -43,12 +51,41 @@ class TroubledSource(ParquetSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - Spark calls it so
         """Begin a job."""
-        return _TroubledWriter(super().writer(schema, overwrite), self._trouble, self._marks)
+        end = _End(self._marks, self._at, is_answered=self._is_answered)
+        return _TroubledWriter(super().writer(schema, overwrite), self._trouble, self._marks, end)
+
+
+class _End:
+    """Ends the process at a request of a store."""
+
+    def __init__(self, marks: Path, at: int, *, is_answered: bool) -> None:
+        self._marks = marks
+        self._at = at
+        self._is_answered = is_answered
+        self._sent = 0
+
+    def watch(self, store: ObjectStore) -> None:
+        store.before_request = self._before
+        store.client.meta.events.register("after-call.s3", self._after)
+
+    def _before(self, _operation: str) -> None:
+        if self._sent == self._at and not self._is_answered:
+            self._come()
+        self._sent += 1
+
+    def _after(self, **_: Any) -> None:
+        if self._is_answered and self._sent > self._at:
+            self._come()
+
+    def _come(self) -> None:
+        (self._marks / "ended").touch()
+        os._exit(9)
 
 
 class _TroubledWriter(DataSourceArrowWriter):
-    def __init__(self, inner: DataSourceArrowWriter, trouble: str, marks: Path) -> None:
+    def __init__(self, inner: Any, trouble: str, marks: Path, end: _End) -> None:
         self._inner = inner
+        self._end = end
         self._trouble = trouble
         self._marks = marks
 
@@ -57,11 +94,13 @@ class _TroubledWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.attemptNumber()
-        written = self._inner.write(iterator)
+        if self._trouble == "task" and (partition, attempt) == (0, 0):
+            self._end.watch(self._inner._committer.store)
+        written: WriterCommitMessage = self._inner.write(iterator)
         (self._marks / f"{partition}-{attempt}").touch()
-        if (partition, attempt) == (0, 0):
-            if self._trouble == "dies":
-                os._exit(9)
+        if self._trouble == "dies" and (partition, attempt) == (0, 0):
+            os._exit(9)
+        if self._trouble == "waits" and (partition, attempt) == (0, 0):
             deadline_s = time.monotonic() + _PATIENCE_S
             while not (self._marks / "0-1").exists():
                 assert time.monotonic() < deadline_s, "no second attempt was begun"
@@ -70,6 +109,8 @@ class _TroubledWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish."""
+        if self._trouble == "driver":
+            self._end.watch(self._inner._committer.store)
         self._inner.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

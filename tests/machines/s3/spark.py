@@ -1,0 +1,36 @@
+"""A session of Spark whose Python processes reach an S3 server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.machines.processes import ROOT
+from tests.machines.s3.server import S3Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def spark_beside(server: S3Server) -> Iterator[SparkSession]:
+    """Give a session in this process's own Java, whose tasks are tried twice."""
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        patch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        # Nothing but local[N, M] tries a task M times.
+        builder = SparkSession.builder.master("local[2,2]")
+        session = builder.config("spark.ui.enabled", "false").getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
