@@ -38,6 +38,7 @@ from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION
 from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailable
 from omidpy.facts.commit_table import (
     ADOPTED_CEILING_FACT,
+    COMMIT,
     COMMIT_TABLE,
     EPOCH_FACT,
     FIRST_TIMESTAMP_FACT,
@@ -361,15 +362,22 @@ class StorePersistence:
     def _check_with_invalidations(self, batch: Batch[Ticket]) -> frozenset[int]:
         """Check the lease, and read at the same time which commits an invalidation forbade."""
         rows = [commit_row(start_ts) for start_ts, _ in batch.commits]
+        # The entries come along, which are there for sure: of rows without cells a store on HBase
+        # learns nothing about how many it may ask for at once, and asks for one by one.
+        columns = COMMIT, INVALIDATION
         reading = self._reader.submit(
-            self._store.get, COMMIT_TABLE, rows, columns=(INVALIDATION,), max_versions=1
+            self._store.get, COMMIT_TABLE, rows, columns=columns, max_versions=1
         )
         try:
             self._lease.check()
         finally:
             wait((reading,))
         found = zip(batch.commits, reading.result(), strict=True)
-        return frozenset(start_ts for (start_ts, _), cells in found if cells)
+        return frozenset(
+            start_ts
+            for (start_ts, _), cells in found
+            if any((cell.family, cell.qualifier) == INVALIDATION for cell in cells)
+        )
 
     # -- the ceiling ---------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -525,6 +525,24 @@ def test_an_invalidation_comes_before_the_entry_or_not_at_all() -> None:
     result = oracle.persistence.flush(Batch(commits=[(100, 200), (150, 250)]))
     assert planted == [False, False]
     assert result.refused == frozenset()
+
+
+def test_what_is_read_behind_a_batch_shows_how_long_its_rows_are() -> None:
+    """A store on HBase asks for rows one by one while it saw none with cells: 500 calls a batch."""
+
+    class Watched(PlainStore):
+        read_rows: ClassVar[list[Any]] = []
+
+        def get(self, table: str, rows: Sequence[bytes], **options: Any) -> Any:
+            """Keep what is found in the commit table."""
+            found = super().get(table, rows, **options)
+            self.read_rows.extend(found if table == COMMIT_TABLE else ())
+            return found
+
+    oracle = Oracle(Watched())
+    Watched.read_rows.clear()
+    oracle.persistence.flush(Batch(commits=commits_of(9)))
+    assert [len(row) for row in Watched.read_rows] == [1] * 9
 
 
 def bare(store: PlainStore) -> MemoryStore:
