@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from tests.machines.s3.server import S3Server
 from tests.machines.s3.spark import spark_beside
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -248,11 +249,27 @@ def test_who_ends_at_a_request_leaves_a_job_whole_or_nothing(
 
 
 def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) -> None:
-    """Neither file nor upload, and the error is the frame's."""
-    failing = spark.range(100, numPartitions=4).selectExpr("if(id = 77, raise_error('no'), id) id")
+    """Neither file nor upload, and the error is the frame's.
+
+    It fails once the uploads of the others have begun: what a task begins that Spark has not ended
+    yet, when the job is aborted, is for the CLI to find.
+    """
+    folder = f"s3://{bucket.name}/out"
+
+    def fail_last(rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            if row.id == 77:
+                store = ObjectStore(StoreOptions())
+                until = time.monotonic() + 60
+                while len(list(store.uploads(parse_folder(folder)))) < 3:
+                    assert time.monotonic() < until, "the other tasks write nothing"
+                raise ValueError("what the frame itself says")
+            yield row
+
+    failing = spark.range(100, numPartitions=4).rdd.mapPartitions(fail_last).toDF("id long")
     writer = failing.write.format(NAME).mode("append").option("inlineBytes", "0")
-    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
-        writer.save(f"s3://{bucket.name}/out")
+    with pytest.raises(Exception, match="what the frame itself says"):
+        writer.save(folder)
     assert bucket.keys() == []
     assert bucket.uploads() == []
 
