@@ -206,6 +206,7 @@ class Connection(asyncio.Protocol):
             RemoteProtocolError: the client broke the protocol.
         """
         session, server = self._session, self._server
+        at_once = 1
         while session.buffer and not self._is_closing:
             if left <= 0:
                 return True
@@ -220,8 +221,11 @@ class Connection(asyncio.Protocol):
             kept_bytes = session.buffered_bytes
             if (size_bytes := self._heavy_bytes) and not server.may_take_long(self, size_bytes):
                 return True
+            # Ordinary ones may follow the first; the more others there are, the fewer will.
+            at_once = 1 if request_count else at_once
             # One by one, too, where a heavy one may follow.
-            at_most = 1 if request_count or kept_bytes > HEAVY_BYTES else SLOW_AT_ONCE
+            at_most = 1 if kept_bytes > HEAVY_BYTES else at_once
+            at_once = min(2 * at_once, SLOW_AT_ONCE)
             reply, questions = session.receive(b"", at_most=at_most)
             if reply:
                 server.greet(self)

@@ -41,7 +41,7 @@ from tso.cli import _Service
 from tso.config import load_config
 from tso.connection import Connection
 from tso.core import heavy as heavy_module
-from tso.core.events import Batch, FlushResult, Now
+from tso.core.events import Batch, FlushResult, Now, Question
 from tso.core.heavy import MAX_WAIT_S
 from tso.core.machine import Machine
 from tso.core.settings import Settings
@@ -302,6 +302,36 @@ def test_a_flood_of_requests_keeps_nobody_waiting() -> None:
             answer = await flood.receive()
             assert isinstance(answer, TimestampResponse)
             assert answer.start_ts >= TIMESTAMP_STEP * number
+
+    run(test)
+
+
+def test_one_conflict_costs_the_requests_behind_it_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is ordinary is decided in one go, though a request before it was not."""
+    asked: list[Question] = []
+    ask = OracleServer.ask
+
+    def listen(server: OracleServer, connection: Connection, questions: list[Question]) -> None:
+        asked.extend(questions)
+        ask(server, connection, questions)
+
+    monkeypatch.setattr(OracleServer, "ask", listen)
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        late, early = await client.begin(), await client.begin()
+        client.send(CommitRequest(early, (CellId(1),)))
+        await client.receive()
+        refused = CommitRequest(late, (CellId(1),))
+        count = 100
+        client.send(TimestampRequest(), refused, *[TimestampRequest()] * count)
+        answers = [await client.receive() for _ in range(count + 2)]
+        refusal = answers[1]
+        assert isinstance(refusal, CommitResponse)
+        assert refusal.commit_ts is None
+        assert asked == [refused]
 
     run(test)
 
