@@ -3,6 +3,7 @@ cimport cython
 
 cdef unsigned long long _MASK
 cdef unsigned long long _MULTIPLIER
+cdef unsigned long long _STEP_INVERSE
 cdef unsigned long long _MAX_SIGNED
 cdef unsigned long long _MAX_KEY
 cdef unsigned long long _TIMESTAMP
@@ -17,6 +18,7 @@ cdef unsigned long long _CELLS
 cdef unsigned long long _TABLE
 cdef unsigned long long _TABLES
 cdef long long _AT_HAND
+cdef int _GROUP_BITS
 cdef long long _STEP
 cdef long long _EVERYBODYS
 cdef Py_ssize_t _MAX_BYTES
@@ -37,8 +39,12 @@ cdef class LatestMap:
     cdef public long long evicted_key
     cdef public long long evicted_value
     cdef public bint evicted_is_old
+    cdef bint _holds_timestamps
     cdef unsigned long long _multiplier
+    cdef unsigned long long _group_multiplier
     cdef int _newest
+    cdef long long _set_count
+    cdef long long _older_count
     cdef long long[::1] _keys
     cdef long long[::1] _values
     cdef int[::1] _before
@@ -50,8 +56,10 @@ cdef class LatestMap:
     @cython.locals(slot=int)
     cpdef long long get(self, long long key)
 
-    @cython.locals(slot=int, before=int, bucket=cython.ulonglong, evicted=bint)
     cpdef bint put(self, long long key, long long value)
+
+    @cython.locals(slot=int, bucket=cython.ulonglong, evicted=bint)
+    cdef bint put_over(self, long long key, long long value, int before)
 
     @cython.locals(slot=int)
     cpdef bint replace(self, long long key, long long value)
@@ -59,17 +67,18 @@ cdef class LatestMap:
     @cython.locals(known=cython.longlong, reach=cython.longlong, most=cython.longlong, middle=cython.longlong)
     cpdef long long recent(self, long long since) noexcept
 
-    cpdef bint is_among(self, long long key, long long latest) noexcept
+    cdef bint _begins_at(self, long long latest, long long since) noexcept
 
     @cython.locals(slot=int, age=cython.longlong, age_here=cython.longlong)
-    cdef int _find(self, long long key, long long latest) noexcept
+    cpdef int find(self, long long key, long long latest) noexcept
 
     @cython.locals(age=cython.longlong)
-    cdef long long _age(self, long long slot) noexcept
+    cdef long long age(self, long long slot) noexcept
 
     @cython.locals(slot=cython.longlong)
     cdef int _slot(self, long long age) noexcept
 
+    @cython.locals(spread=cython.ulonglong)
     cdef unsigned long long _bucket(self, long long key) noexcept
 
     @cython.locals(slot=int, bucket=cython.ulonglong)
@@ -99,7 +108,7 @@ cdef class Engine:
 
     @cython.locals(
         place=Py_ssize_t, commit_ts=cython.longlong, forgotten_ts=cython.longlong,
-        cell=cython.longlong, recent=cython.longlong, noted=cython.longlong,
+        cell=cython.longlong, recent=cython.longlong, noted=cython.longlong, before=int,
     )
     cdef long long decide(
         self,
@@ -174,7 +183,6 @@ cdef class Run:
     cdef long long _client
     cdef bint _shows_watermark
     cdef const unsigned char[::1] _data
-    cdef Py_ssize_t _position
     cdef unsigned long long _value
 
     @cython.locals(place=Py_ssize_t)
@@ -188,32 +196,35 @@ cdef class Run:
 
     cdef void _end_early(self) noexcept
 
-    @cython.locals(start_ts=cython.longlong, head=Py_ssize_t)
+    @cython.locals(start_ts=cython.longlong, body=Py_ssize_t, end=Py_ssize_t)
     cdef int _begin(self) except -1
 
     @cython.locals(
-        left=cython.ulonglong, last=Py_ssize_t, start_ts=cython.longlong, key=cython.uchar,
+        position=Py_ssize_t, left=cython.ulonglong, last=Py_ssize_t, start_ts=cython.longlong,
+        key=cython.uchar,
     )
     cdef bint _commit(self, Py_ssize_t first, Py_ssize_t end) except -1
 
-    cdef bint _keep(self, unsigned char key) noexcept
+    cdef bint _keep_cell(self) noexcept
+
+    cdef bint _keep_table(self) noexcept
 
     @cython.locals(owner=cython.longlong)
     cdef bint _is_fresh(self, long long start_ts) except -1
 
-    @cython.locals(last_issued=cython.longlong, commit_ts=cython.longlong, head=Py_ssize_t)
+    @cython.locals(
+        last_issued=cython.longlong, commit_ts=cython.longlong, body=Py_ssize_t, end=Py_ssize_t,
+    )
     cdef bint _grant(self, long long start_ts) except -1
 
-    cdef void _append(self, unsigned char byte) noexcept
-
     @cython.locals(rest=cython.ulonglong)
-    cdef void _append_number(self, long long value) noexcept
+    cdef Py_ssize_t _write(self, Py_ssize_t place, long long value) noexcept
 
-    @cython.locals(size=Py_ssize_t, place=Py_ssize_t)
-    cdef void _enclose(self, Py_ssize_t head, unsigned char kind) noexcept
+    @cython.locals(head=Py_ssize_t, size=Py_ssize_t, place=Py_ssize_t)
+    cdef void _enclose(self, Py_ssize_t end, unsigned char kind) noexcept
 
     @cython.locals(value=cython.ulonglong, bits=cython.ulonglong, byte=cython.uchar, shift=int)
-    cdef bint _read(self, Py_ssize_t end) noexcept
+    cdef Py_ssize_t _read(self, Py_ssize_t position, Py_ssize_t end) noexcept
 
 
 cdef long long _signed(unsigned long long value)

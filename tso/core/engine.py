@@ -57,6 +57,8 @@ _EVERYBODYS: Final = EVERYBODYS
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
+_STEP_INVERSE: Final = pow(STEP // 2, -1, 2**64)  # what turns 50 into 2
+_GROUP_BITS: Final = 16
 _FIRST_SLOTS: Final = 1024
 _SLOT_BYTES: Final = 21
 _MIN_BITS: Final = 4
@@ -122,7 +124,14 @@ class LatestMap:
     Memory grows by doubling up to `capacity` settings.
     """
 
-    def __init__(self, capacity: int, *, seed: int = 0, is_reserved: bool = False) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        seed: int = 0,
+        is_reserved: bool = False,
+        holds_timestamps: bool = False,
+    ) -> None:
         """Start empty.
 
         Args:
@@ -130,6 +139,9 @@ class LatestMap:
             seed: Makes the buckets of chosen keys hard to guess.
             is_reserved: Have all of the memory at once, so that it need never grow, which takes a
                 while; what is not used yet is no more than a promise of the operating system.
+            holds_timestamps: Keys are timestamps.  Then some thousand that follow one another are
+                neighbours in memory, since they are set and looked for together; where such a group
+                is, is hard to guess as well.
         """
         if not 1 <= capacity < _MAX_CAPACITY:
             raise ValueError(f"capacity {capacity} is not between 1 and {_MAX_CAPACITY - 1}")
@@ -138,8 +150,12 @@ class LatestMap:
         self.evicted_key = 0
         self.evicted_value = 0
         self.evicted_is_old = False
+        self._holds_timestamps = holds_timestamps
         self._multiplier = (_MULTIPLIER + 2 * seed) & _MASK
+        self._group_multiplier = self._multiplier if holds_timestamps else 0
         self._newest = 0
+        self._set_count = 0
+        self._older_count = 0
         slots = (capacity if is_reserved else min(capacity, _FIRST_SLOTS)) + 1
         self._keys = _zeros("q", slots)
         self._values = _zeros("q", slots)
@@ -152,7 +168,7 @@ class LatestMap:
 
     def get(self, key: int) -> int:
         """Return the value that `key` was last set to, 0 if that is not remembered."""
-        slot = self._find(key, self.count)
+        slot = self.find(key, self.count)
         return self._values[slot] if slot else 0
 
     def put(self, key: int, value: int) -> bool:
@@ -166,12 +182,11 @@ class LatestMap:
             Whether the oldest setting had to go; `evicted_key` and `evicted_value` are what it was,
             and `evicted_is_old` whether its key is known to have been set again.
         """
+        return self.put_over(key, value, self.find(key, _AT_HAND))
+
+    def put_over(self, key: int, value: int, before: int) -> bool:
+        """Do the same where it is known at which slot `key` was set lately; 0 if it was not."""
         evicted = self.count == self.capacity
-        if not evicted and self.count + 1 == self._slot_count:
-            self._grow()
-        # Only among what is still at hand: that finds what is set all the time.  To look further
-        # would cost more than all the rest.
-        before = self._find(key, _AT_HAND)
         if before:
             self._is_old[before] = 1
         if evicted:
@@ -180,9 +195,12 @@ class LatestMap:
             self.evicted_value = self._values[slot]
             self.evicted_is_old = self._is_old[slot] != 0
         else:
+            if self.count + 1 == self._slot_count:
+                self._grow()
             self.count += 1
             slot = self.count
         self._newest = slot
+        self._set_count += 1
         self._keys[slot] = key
         self._values[slot] = value
         self._is_old[slot] = 0
@@ -193,7 +211,7 @@ class LatestMap:
 
     def replace(self, key: int, value: int) -> bool:
         """Correct what `key` was last set to, leaving its age; False if that is not remembered."""
-        slot = self._find(key, self.count)
+        slot = self.find(key, self.count)
         if not slot:
             return False
         self._values[slot] = value
@@ -206,6 +224,10 @@ class LatestMap:
 
         Cost: O(log of the answer); it looks at little more than those.
         """
+        # Snapshots that were taken one after another mostly have the same commits above them.
+        known = min(self._set_count - self._older_count, self.count)
+        if self._begins_at(known, since):
+            return known
         known = 0
         reach = 1
         while reach <= self.count and self._values[self._slot(reach - 1)] >= since:
@@ -218,14 +240,17 @@ class LatestMap:
                 known = middle
             else:
                 most = middle - 1
+        self._older_count = self._set_count - known
         return known
 
-    def is_among(self, key: int, latest: int) -> bool:
-        """Say whether `key` was set by one of so many of the latest settings."""
-        return self._find(key, latest) != 0
+    def _begins_at(self, latest: int, since: int) -> bool:
+        """Say whether so many of the latest settings, and no more, have a value from `since` on."""
+        if latest and self._values[self._slot(latest - 1)] < since:
+            return False
+        return latest == self.count or self._values[self._slot(latest)] < since
 
-    def _find(self, key: int, latest: int) -> int:
-        """Return the newest slot of `key`, 0 if it is not among so many of the latest.
+    def find(self, key: int, latest: int) -> int:
+        """Return the newest slot of `key`, 0 if it is not among so many of the latest settings.
 
         The chain is left where it gets too old, unseen: nearly always at its first slot, which is
         somewhere in memory that nobody has looked at for long.
@@ -233,7 +258,7 @@ class LatestMap:
         slot = self._heads[self._bucket(key)]
         age = -1
         while slot:
-            age_here = self._age(slot)
+            age_here = self.age(slot)
             # A slot that was overwritten since it got its place in the chain is no older than the
             # one that led here.  What a bucket leads to may have been overwritten as well: then it
             # leads to keys of another bucket, and there were none of its own that are remembered.
@@ -245,7 +270,7 @@ class LatestMap:
             slot = self._before[slot]
         return 0
 
-    def _age(self, slot: int) -> int:
+    def age(self, slot: int) -> int:
         """Return the age of a slot; the newest has 0."""
         # Without a branch: half of the slots are behind the newest, and a processor that guesses
         # wrong waits for each bucket by itself.
@@ -258,7 +283,8 @@ class LatestMap:
         return slot if slot > 0 else slot + self.capacity
 
     def _bucket(self, key: int) -> int:
-        return ((key * self._multiplier) & _MASK) >> self._shift
+        spread = key * self._multiplier + (key >> _GROUP_BITS) * self._group_multiplier
+        return (spread & _MASK) >> self._shift
 
     def _grow(self) -> None:
         self._slot_count = min(2 * self._slot_count, self.capacity + 1)
@@ -272,6 +298,10 @@ class LatestMap:
         """Make the chains anew for more slots; none was overwritten yet."""
         bits = max((self._slot_count - 2).bit_length(), _MIN_BITS)
         self._shift = 64 - bits
+        if self._holds_timestamps:
+            # Times this, a timestamp has the number of its step, modulo the number of buckets, in
+            # its highest bits, and nothing behind them.
+            self._multiplier = (_STEP_INVERSE << (self._shift - 1)) & _MASK
         self._heads = _zeros("i", 1 << bits)
         for slot in range(1, self.count + 1):
             bucket = self._bucket(self._keys[slot])
@@ -306,7 +336,9 @@ class Engine:
         self.low_watermark = last_issued
         self.clock_ts = 0
         self._commits = LatestMap(conflict_map_size, seed=seed, is_reserved=is_reserved)
-        self._owners = LatestMap(begin_memory, seed=seed, is_reserved=is_reserved)
+        self._owners = LatestMap(
+            begin_memory, seed=seed, is_reserved=is_reserved, holds_timestamps=True
+        )
         self._forgotten_start = last_issued
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
@@ -379,7 +411,7 @@ class Engine:
         recent = self._commits.recent(start_ts) if cell_count else 0
         if recent:
             for place in range(cell_count):
-                if self._commits.is_among(cells[place], recent):
+                if self._commits.find(cells[place], recent):
                     return ABORT_CONFLICT
         # Every cell is checked before the first one is noted, so that a refusal leaves no trace.
         # From here on nothing refuses: a commit that was noted for some of its cells only would let
@@ -388,14 +420,17 @@ class Engine:
         noted = 0
         for place in range(cell_count):
             cell = cells[place]
+            # Only among what is still at hand: that finds what is set all the time.  To look
+            # further would cost more than all the rest.
+            before = self._commits.find(cell, max(noted, _AT_HAND))
             # A cell that is repeated takes no second place from others.
-            if noted and self._commits.is_among(cell, noted):
+            if before and self._commits.age(before) < noted:
                 continue
             noted += 1
             # A full map forgets a commit of some cell for this one.  If the transaction wrote more
             # cells than the map holds, that can be one of its own: the watermark is then its
             # `commit_ts`, and whatever has begun by now is refused.
-            if self._commits.put(cell, commit_ts):
+            if self._commits.put_over(cell, commit_ts, before):
                 forgotten_ts = self._commits.evicted_value
                 if forgotten_ts > self.low_watermark and not self._commits.evicted_is_old:
                     self._forget_up_to(forgotten_ts)
@@ -609,7 +644,9 @@ class Decisions:
         """Remember so many decisions; know nothing of transactions up to `forgotten_start`."""
         self.forgotten_start = forgotten_start
         """At or below it a transaction may have been decided and forgotten."""
-        self._decided = LatestMap(capacity, seed=seed, is_reserved=is_reserved)
+        self._decided = LatestMap(
+            capacity, seed=seed, is_reserved=is_reserved, holds_timestamps=True
+        )
 
     def get(self, start_ts: int) -> int:
         """Return what was decided about a transaction; 0 if nothing is remembered."""
@@ -675,7 +712,6 @@ class Run:
         self._client = 0
         self._shows_watermark = False
         self._data: bytes | bytearray = b""
-        self._position = 0
         self._value = 0
 
     def take(
@@ -754,60 +790,69 @@ class Run:
 
     def _begin(self) -> None:
         start_ts = self._engine.begin(self._client)
-        head = self._length
-        self._length += _ANSWER_HEAD
-        self._append(_START)
-        self._append_number(start_ts)
+        body = self._length + _ANSWER_HEAD
+        self._answers[body] = _START
+        end = self._write(body + 1, start_ts)
         if self._shows_watermark:
-            self._append(_WATERMARK_FIRST)
-            self._append(_WATERMARK_SECOND)
-            self._append_number(self._engine.low_watermark)
-        self._enclose(head, _TIMESTAMP)
+            self._answers[end] = _WATERMARK_FIRST
+            self._answers[end + 1] = _WATERMARK_SECOND
+            end = self._write(end + 2, self._engine.low_watermark)
+        self._enclose(end, _TIMESTAMP)
 
     def _commit(self, first: int, end: int) -> bool:
         """Read and decide a commit request; False leaves it as if it had not been seen."""
-        self._position = first + 1
-        if self._data[first] != _COMMIT or not self._read(end):
+        position = self._read(first + 1, end)
+        if self._data[first] != _COMMIT or position < 0:
             return False
-        left = end - self._position
-        if self._value != left or not left or self._data[self._position] != _START:
+        left = end - position
+        if self._value != left or not left or self._data[position] != _START:
             return False
-        self._position += 1
-        if not self._read(end):
+        position = self._read(position + 1, end)
+        if position < 0:
             return False
         start_ts = _signed(self._value)
         self._cell_count = self._table_count = 0
-        while self._position < end:
-            key = self._data[self._position]
-            self._position += 1
+        while position < end:
+            key = self._data[position]
             # The number, or the length of several.
-            if not self._read(end):
+            position = self._read(position + 1, end)
+            if position < 0:
                 return False
-            if key in (_CELL, _TABLE):
-                if not self._keep(key):
+            if key == _CELL:
+                if not self._keep_cell():
+                    return False
+            elif key == _TABLE:
+                if not self._keep_table():
                     return False
             elif key in (_CELLS, _TABLES):
-                left = end - self._position
+                left = end - position
                 if self._value > left:
                     return False
-                last = self._position + self._value
-                while self._position < last:
-                    if not self._read(last) or not self._keep(key):
+                last = position + self._value
+                while position < last:
+                    position = self._read(position, last)
+                    if position < 0:
+                        return False
+                    if not (self._keep_cell() if key == _CELLS else self._keep_table()):
                         return False
             else:
                 return False
         return self._is_fresh(start_ts) and self._grant(start_ts)
 
-    def _keep(self, key: int) -> bool:
-        """Note the number just read, of a cell or of a table; False if there are too many."""
+    def _keep_cell(self) -> bool:
+        """Note the number just read as a cell; False if there are too many."""
         if self._cell_count + self._table_count >= self._max_numbers:
             return False
-        if key in (_CELL, _CELLS):
-            self._cells[self._cell_count] = _signed(self._value)
-            self._cell_count += 1
-        else:
-            self._tables[self._table_count] = _signed(self._value)
-            self._table_count += 1
+        self._cells[self._cell_count] = _signed(self._value)
+        self._cell_count += 1
+        return True
+
+    def _keep_table(self) -> bool:
+        """Note the number just read as a table; False if there are too many."""
+        if self._cell_count + self._table_count >= self._max_numbers:
+            return False
+        self._tables[self._table_count] = _signed(self._value)
+        self._table_count += 1
         return True
 
     def _is_fresh(self, start_ts: int) -> bool:
@@ -835,53 +880,56 @@ class Run:
         self._entries[2 * self.commit_count] = start_ts
         self._entries[2 * self.commit_count + 1] = commit_ts
         self.commit_count += 1
-        head = self._length
-        self._length += _ANSWER_HEAD
-        self._append(_NOT_ABORTED)
-        self._append(0)
-        self._append(_ANSWERED_START)
-        self._append_number(start_ts)
-        self._append(_ANSWERED_COMMIT)
-        self._append_number(commit_ts)
-        self._enclose(head, _COMMIT)
+        body = self._length + _ANSWER_HEAD
+        self._answers[body] = _NOT_ABORTED
+        self._answers[body + 1] = 0
+        self._answers[body + 2] = _ANSWERED_START
+        end = self._write(body + 3, start_ts)
+        self._answers[end] = _ANSWERED_COMMIT
+        self._enclose(self._write(end + 1, commit_ts), _COMMIT)
         return True
 
-    def _append(self, byte: int) -> None:
-        self._answers[self._length] = byte
-        self._length += 1
-
-    def _append_number(self, value: int) -> None:
+    def _write(self, place: int, value: int) -> int:
+        """Write a number into the answers; return the place behind it."""
         rest = value & _MASK
         while rest > 0x7F:
-            self._append(rest & 0x7F | 0x80)
+            self._answers[place] = rest & 0x7F | 0x80
+            place += 1
             rest >>= 7
-        self._append(rest)
+        self._answers[place] = rest
+        return place + 1
 
-    def _enclose(self, head: int, kind: int) -> None:
-        """Write what stands before a message of less than 128 bytes."""
-        size = self._length - head - _ANSWER_HEAD
+    def _enclose(self, end: int, kind: int) -> None:
+        """Write what stands before an answer of less than 128 bytes, and end it."""
+        head = self._length
+        size = end - head - _ANSWER_HEAD
         for place in range(3):
             self._answers[head + place] = 0
         self._answers[head + 3] = size + 2
         self._answers[head + 4] = kind
         self._answers[head + 5] = size
+        self._length = end
 
-    def _read(self, end: int) -> bool:
-        """Read the number at the position; False unless it ends before `end` and has 64 bits."""
+    def _read(self, position: int, end: int) -> int:
+        """Read the number at a position; return the one behind it.
+
+        Returns:
+            -1 unless the number ends before `end` and has 64 bits.
+        """
         value = 0
         shift = 0
-        while self._position < end:
-            byte = self._data[self._position]
-            self._position += 1
+        while position < end:
+            byte = self._data[position]
+            position += 1
             if shift == 63 and byte > 1:
-                return False
+                return -1
             bits = byte & 0x7F
             value |= bits << shift
             if byte < 0x80:
                 self._value = value
-                return True
+                return position
             shift += 7
-        return False
+        return -1
 
 
 def _signed(value: int) -> int:
@@ -918,7 +966,13 @@ def _zeros(typecode: str, count: int) -> array[int]:
     size = count * _ITEM_BYTES[typecode]
     if size < _LARGE_BYTES:
         return array(typecode, bytes(size))
-    memory = mmap(-1, size)
+    # Shared memory, which is what `mmap` makes unless it is told otherwise, has no large pages.
+    private = getattr(mmap_module, "MAP_PRIVATE", None)
+    memory = (
+        mmap(-1, size)
+        if private is None
+        else mmap(-1, size, flags=private | mmap_module.MAP_ANONYMOUS)
+    )
     if (huge_pages := getattr(mmap_module, "MADV_HUGEPAGE", None)) is not None:
         with suppress(OSError):
             memory.madvise(huge_pages)

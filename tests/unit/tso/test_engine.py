@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import ModuleType
 
 import pytest
@@ -183,7 +184,21 @@ def test_the_latest_settings_are_counted_around_the_end_of_the_ring(engine: Modu
         for since in range(max(place - 20, 0), place // 3 * 10 + 25):
             assert entries.recent(since) == sum(value >= since for value in values)
         for latest in range(12):
-            assert entries.is_among(place - 4, latest) == (place > 4 and latest > 4)
+            assert bool(entries.find(place - 4, latest)) == (place > 4 and latest > 4)
+
+
+def test_timestamps_in_a_row_have_buckets_in_a_row_and_chosen_ones_have_not() -> None:
+    """Who asks about old ones must not choose them so that all are in one chain."""
+    size = 2**16
+    entries = interpreted_engine().LatestMap(size, seed=7, is_reserved=True, holds_timestamps=True)
+    buckets = [entries._bucket(50 * number) for number in range(10**9, 10**9 + 1000)]
+    ahead = [(after - before) % size for before, after in itertools.pairwise(buckets)]
+    assert ahead.count(1) >= 998  # where a group ends the next is somewhere else
+    chosen = [50 * size * number for number in range(1, size)]
+    assert len({entries._bucket(key) for key in chosen}) > size // 2
+    for key in chosen:
+        entries.put(key, key + 50)
+    assert all(entries.get(key) == key + 50 for key in chosen)
 
 
 @pytest.mark.parametrize("cells", [1, 2, 1000])
