@@ -28,15 +28,15 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final, Protocol
+from typing import Final
 
 from omidpy.base.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
+from omidpy.oracle.network import SYSTEM_NETWORK, Network
 from omidpy.oracle.tls import ClientTls, Refused, TlsSocket, secured
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
@@ -44,52 +44,6 @@ from omidpy.wire.messages import ALL_ROLES, CommitRequest, Feature, PeerCapabili
 
 _READ_BYTES: Final = 16 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-
-
-class Poller(Protocol):
-    """Says whether one socket is ready, like `select.poll`."""
-
-    def poll(self, timeout: int, /) -> Sequence[object]:
-        """Wait so many milliseconds at most; return something if the socket is ready."""
-        ...
-
-
-class Network(Protocol):
-    """How a client reaches an oracle: the operating system, or a simulator in its place."""
-
-    def connect(self, address: tuple[str, int], *, timeout_s: float) -> socket.socket:
-        """Return a connected socket, or raise `OSError`."""
-        ...
-
-    def poller(self, sock: socket.socket | TlsSocket, events: int) -> Poller:
-        """Return what waits until a socket is ready for `select.POLLIN` or `select.POLLOUT`."""
-        ...
-
-    def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
-        """Wait for so long, or until a lock is free."""
-        ...
-
-
-class SystemNetwork:
-    """The network of the operating system."""
-
-    def connect(self, address: tuple[str, int], *, timeout_s: float) -> socket.socket:
-        """Connect; see `Network`."""
-        return socket.create_connection(address, timeout=timeout_s)
-
-    def poller(self, sock: socket.socket | TlsSocket, events: int) -> Poller:
-        """Watch a descriptor; see `Network`."""
-        found = select.poll()
-        found.register(sock, events)
-        return found
-
-    def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
-        """Wait; see `Network`."""
-        if until_free.acquire(timeout=seconds):
-            until_free.release()
-
-
-SYSTEM_NETWORK: Final = SystemNetwork()
 
 
 class LinkDown(Exception):

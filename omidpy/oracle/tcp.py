@@ -38,7 +38,8 @@ from omidpy.oracle.base import (
     CommitVerdict,
     InvalidationVerdict,
 )
-from omidpy.oracle.link import SYSTEM_NETWORK, Link, LinkDown, Network, open_link
+from omidpy.oracle.link import Link, LinkDown, open_link
+from omidpy.oracle.network import SYSTEM_NETWORK, Network
 from omidpy.oracle.tls import ClientTls, Refused
 from omidpy.wire.connection import Answer, Question
 from omidpy.wire.messages import (

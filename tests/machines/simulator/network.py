@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from omidpy.oracle.link import Poller
+from omidpy.oracle.network import Poller
 from omidpy.oracle.tls import TlsSocket
 from tests.machines.simulator.world import Process, World
 

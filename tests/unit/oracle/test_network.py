@@ -1,0 +1,143 @@
+"""Waiting for an answer: when a client looks for it, and when it sleeps."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from omidpy.oracle.network import (
+    LOOKS_S,
+    MADE_WAY_S,
+    SLEEPS_S,
+    SOON_COUNT,
+    SOON_S,
+    SYSTEM_NETWORK,
+    WakefulPoller,
+)
+
+LONG_MS = 5000
+QUICK_S = SOON_S / 4
+
+
+class Line:
+    """A socket with a clock: each answer comes when it is due."""
+
+    def __init__(self) -> None:
+        """Begin at some time."""
+        self.now_s = 1000.0
+        self.look_s = 0.000_002
+        """How long it takes to look once."""
+        self.due_s = 0.0
+        self.sleep_count = 0
+        self.poller = WakefulPoller(self, lambda: self.now_s)
+
+    def poll(self, timeout: int, /) -> Sequence[object]:
+        """Sleep, or look once."""
+        if timeout:
+            self.sleep_count += 1
+            self.now_s = max(self.now_s, min(self.due_s, self.now_s + timeout / 1000))
+        else:
+            self.now_s += self.look_s
+        return [self] if self.now_s >= self.due_s else []
+
+    def wait(self, seconds: float) -> int:
+        """Wait for an answer that comes after so long; return how often that meant to sleep."""
+        before = self.sleep_count
+        self.due_s = self.now_s + seconds
+        assert self.poller.poll(LONG_MS), "it comes"
+        return self.sleep_count - before
+
+    def warm_up(self) -> None:
+        """Let as many answers come soon as it takes."""
+        for _ in range(SOON_COUNT):
+            assert self.wait(QUICK_S) == 1
+
+
+@pytest.fixture(name="line")
+def new_line() -> Line:
+    """Return a line on which nothing has come yet."""
+    return Line()
+
+
+def test_the_next_answer_is_looked_for_once_many_came_soon(line: Line) -> None:
+    """To fall asleep and to be woken would take longer than the answer."""
+    line.warm_up()
+    assert [line.wait(QUICK_S) for _ in range(100)] == [0] * 100
+
+
+def test_what_does_not_come_soon_is_slept_for(line: Line) -> None:
+    """Who looks for long takes a processor from somebody."""
+    line.warm_up()
+    assert line.wait(1) == 1
+    # And it is not looked for the next ones either, until as many came soon again.
+    line.warm_up()
+    assert line.wait(QUICK_S) == 0
+
+
+def test_it_is_looked_for_no_longer_than_a_short_answer_takes(line: Line) -> None:
+    """The bound of what looking in vain costs."""
+    line.warm_up()
+    began_s = line.now_s
+    line.due_s = began_s + 100
+    assert line.poller.poll(1) == [], "it has not come after a millisecond"
+    assert began_s + 0.001 < line.now_s <= began_s + LOOKS_S + 2 * line.look_s + 0.001
+
+
+def test_one_answer_that_comes_late_starts_the_count_again(line: Line) -> None:
+    """Many in a row are asked for: a client that does other things in between should sleep."""
+    for _ in range(SOON_COUNT - 1):
+        line.wait(QUICK_S)
+    line.wait(2 * SOON_S)
+    line.warm_up()
+    assert line.wait(QUICK_S) == 0
+
+
+def test_who_was_made_to_give_way_sleeps_for_a_while(line: Line) -> None:
+    """Where others want the processor, one that never sleeps waits longest for its next turn."""
+    line.warm_up()
+    line.look_s = 2 * MADE_WAY_S
+    assert line.wait(QUICK_S) == 0
+    line.look_s = 0.000_002
+    slept_s = line.now_s
+    while line.now_s - slept_s < SLEEPS_S - QUICK_S:
+        assert line.wait(QUICK_S) == 1
+    assert [line.wait(QUICK_S) for _ in range(3)][-1] == 0
+
+
+def test_a_look_is_no_wait(line: Line) -> None:
+    """A link looks before it sends a commit; that says nothing of answers."""
+    for _ in range(SOON_COUNT):
+        line.poller.poll(0)
+    assert line.wait(QUICK_S) == 1
+
+
+@pytest.fixture(name="pair")
+def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Return two ends of a connection."""
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+@pytest.mark.parametrize(("count", "is_wakeful"), [(1, False), (None, False), (2, True)])
+def test_on_one_processor_nobody_looks(
+    pair: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int | None,
+    *,
+    is_wakeful: bool,
+) -> None:
+    """The oracle could not answer meanwhile."""
+    monkeypatch.setattr(os, "cpu_count", lambda: count)
+    near, far = pair
+    poller = SYSTEM_NETWORK.poller(near, select.POLLIN)
+    assert isinstance(poller, WakefulPoller) is is_wakeful
+    for _ in range(2 * SOON_COUNT):
+        far.send(b"x")
+        assert poller.poll(LONG_MS)
+        near.recv(1)
+        assert not poller.poll(0)
