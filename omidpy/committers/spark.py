@@ -27,6 +27,7 @@ from omidpy.committers.choice import OPTION_NAMES, committer
 from omidpy.committers.places import PLANS
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.settling import Settler
 from omidpy.committers.tables import MOST_OPEN, PartitionedWriter
 from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import ConfigError, UsageError
@@ -57,6 +58,7 @@ _PLAIN: Final = {re.sub("_", "", name): name for name in (*_OWN, *OPTION_NAMES)}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
 """What Spark adds for itself."""
 _COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
+_settler: Final = Settler()
 
 
 @dataclass
@@ -177,10 +179,12 @@ def _write(settings: _Settings, made: Committer, batches: Iterator[Any]) -> Task
             # As Spark does: whoever reads an empty frame back finds its columns.
             writer.write(to_arrow_schema(settings.schema).empty_table())
         writer.close()
-        return made.commit_task(attempt)
+        message = made.commit_task(attempt)
     except BaseException:
         made.abort_task(attempt)
         raise
+    _settler.settle()
+    return message
 
 
 def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:

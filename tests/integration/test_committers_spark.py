@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import time
@@ -10,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -102,6 +104,19 @@ def test_a_file_costs_one_request_or_three(spark: SparkSession, bucket: Bucket) 
         writer.mode("append").save(folder)
         # `_SUCCESS` itself, and the end of the plan, come after it was written.
         assert bucket.success(f"out{inline}")["omidpy"]["requests"] == expected
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_a_worker_settles_what_it_keeps(spark: SparkSession, bucket: Bucket) -> None:
+    """Spark looks through all that a worker holds after each task, which took most of its time."""
+
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.record_batch({"n": [gc.get_freeze_count()]})
+
+    frame(spark).write.format(NAME).mode("append").save(f"s3://{bucket.name}/out")
+    found = spark.range(1, numPartitions=1).mapInArrow(frozen, "n long").collect()
+    assert found[0].n > 0
 
 
 def test_files_are_no_larger_than_sparks_own(
