@@ -54,11 +54,19 @@ from omidpy.facts.commit_table import (
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
 from omidpy.model import TIMESTAMP_STEP, Timestamp
-from omidpy.storage.base import ChecksBehind, Condition, GuardedMutation, Put, RowMutation, Store
+from omidpy.storage.base import (
+    ChecksBehind,
+    Condition,
+    Entries,
+    GuardedMutation,
+    Put,
+    RowMutation,
+    Store,
+)
 from tso.core.beginning import check_initial, first_candidate
 from tso.core.events import NOTHING_FOUND, Batch, FlushResult, Now, Ticket
 from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings
-from tso.core.writes import commit_entry, facts_of, invalidation, needs_check
+from tso.core.writes import commit_entries, commit_entry, facts_of, invalidation, needs_check
 from tso.lease import AnyLease
 from tso.omid_timestamps import initial_ceiling
 
@@ -253,7 +261,9 @@ class StorePersistence:
         self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
     ) -> frozenset[int]:
         """Write a batch as one transaction; return the commits that an invalidation forbade."""
-        mutations = [commit_entry(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
+        mutations: list[GuardedMutation | Entries] = []
+        if batch.commits:
+            mutations.append(commit_entries(batch.commits))
         mutations += [invalidation(start_ts) for start_ts in batch.invalidations]
         if batch.ceiling is not None:
             mutations.append(self._ceiling_mutation(batch.ceiling))

@@ -32,6 +32,7 @@ LOW_WATERMARK_ROW: Final = b"LOW_WATERMARK"
 
 _LONG: Final = struct.Struct(">q")
 LONG_BYTES: Final = _LONG.size
+_COMMIT_ROW: Final = struct.Struct(">Bq")
 _BUCKET_COUNT: Final = 16
 _MAX_VARINT_BYTES: Final = 10
 
@@ -127,7 +128,7 @@ def check_writable(qualifier: bytes, value: bytes) -> None:
 
 def commit_row(start_ts: int) -> bytes:
     """Return the row key of a commit entry: start_ts % 16 as a byte, then 8 bytes big endian."""
-    return bytes((start_ts % _BUCKET_COUNT,)) + _LONG.pack(start_ts)
+    return _COMMIT_ROW.pack(start_ts % _BUCKET_COUNT, start_ts)
 
 
 def start_ts_of_commit_row(row: bytes) -> Timestamp | None:

@@ -15,7 +15,7 @@ backend to the same meaning; `storage/memory.py` is that meaning in its shortest
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -74,6 +74,35 @@ class GuardedMutation(NamedTuple):
     table: str
     mutation: RowMutation
     condition: Condition | None = None
+
+
+class Entries(NamedTuple):
+    """Cells of one column, each for a row of its own that lacks another column.
+
+    It is as many guarded mutations, each of which puts one cell if its row does not have `absent`;
+    where there are thousands of them, making those would take longer than writing the cells.
+    """
+
+    table: str
+    column: Column
+    absent: Column
+    """Another column than that of the cells."""
+    cells: Sequence[tuple[bytes, int, bytes]]
+    """Row, version and value."""
+
+
+def singly(mutations: Iterable[GuardedMutation | Entries]) -> list[GuardedMutation]:
+    """Return guarded mutations one by one, entries among them."""
+    found: list[GuardedMutation] = []
+    for one in mutations:
+        if isinstance(one, GuardedMutation):
+            found.append(one)
+            continue
+        for row, version, value in one.cells:
+            put = RowMutation(row, puts=(Put(*one.column, version, value),))
+            lacks = Condition(one.table, row, one.absent, None)
+            found.append(GuardedMutation(one.table, put, lacks))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +516,7 @@ class Store(Protocol):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,
@@ -500,7 +529,8 @@ class Store(Protocol):
             durable: As in `write`.
 
         Returns:
-            None if the guard failed, else which of the mutations were applied.
+            None if the guard failed, else which of the mutations were applied, each of the entries
+            counted by itself.
 
         Raises:
             UsageError: if the backend's capabilities lack `guarded_batches`.

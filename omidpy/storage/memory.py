@@ -33,6 +33,7 @@ from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     Condition,
+    Entries,
     GuardedMutation,
     LongRow,
     Portion,
@@ -40,6 +41,7 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
     Wanted,
+    singly,
 )
 
 P = ParamSpec("P")
@@ -416,7 +418,7 @@ class MemoryStore:
     @_atomic
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,
@@ -424,17 +426,22 @@ class MemoryStore:
         """Apply mutations atomically; each sees what those before it did."""
         del durable
         self._check_open()
+        changes: list[GuardedMutation] = []
         prepared: list[rules.Effects] = []
-        for table, mutation, condition in mutations:
-            effects: rules.Effects = {}
-            rules.add_effects(effects, table, mutation, self._table(table).families())
-            prepared.append(effects)
-            self._check_condition(condition)
+        for one in mutations:
+            if isinstance(one, Entries):
+                rules.check_entries(one, self._table(one.table).families())
+            changes += singly([one])
+            for table, mutation, condition in changes[len(prepared) :]:
+                effects: rules.Effects = {}
+                rules.add_effects(effects, table, mutation, self._table(table).families())
+                prepared.append(effects)
+                self._check_condition(condition)
         self._check_condition(guard)
         if not self._holds(guard):
             return None
         applied: list[bool] = []
-        for (table, _, condition), effects in zip(mutations, prepared, strict=True):
+        for (table, _, condition), effects in zip(changes, prepared, strict=True):
             holds = self._holds(condition)
             if holds:
                 self._tables[table].apply(effects)

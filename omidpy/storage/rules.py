@@ -18,9 +18,11 @@ from typing import Final, TypeAlias
 
 from omidpy.errors import NoSuchFamily, UsageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, FamilySchema, KeyRange, TableSchema
-from omidpy.storage.base import Condition, RowMutation
+from omidpy.storage.base import Condition, Entries, Put, RowMutation
 
 MAX_ROW_BYTES: Final = 32767
+SHORT_BYTES: Final = 1024
+"""A row and a value of no more make no cell that is too large."""
 """Longest row key; HBase stores its length in a signed short."""
 MAX_FAMILY_BYTES: Final = 127
 """Longest family name; HBase stores its length in a signed byte."""
@@ -268,6 +270,25 @@ def add_effects(
                 f"version {version}; leave one of the two out"
             )
         effects[row, family, qualifier, version] = None
+
+
+def check_entries(entries: Entries, families: Collection[bytes]) -> None:
+    """Refuse entries of which a mutation one by one would be refused.
+
+    Raises:
+        UsageError: naming the row or cell that no store can hold.
+        NoSuchFamily: the table lacks a family.
+    """
+    if entries.column == entries.absent:
+        raise UsageError(f"entries of {entries.table!r} are put where they are not to be")
+    for family, qualifier in (entries.column, entries.absent):
+        if family not in families or not isinstance(qualifier, bytes):
+            _refuse_column(entries.table, b"", family, qualifier, families)
+    for row, version, value in entries.cells:
+        is_plain = type(row) is bytes and type(value) is bytes and 0 <= version < MAX_VERSION
+        if not is_plain or not 0 < len(row) <= SHORT_BYTES or len(value) > SHORT_BYTES:
+            put = RowMutation(row, puts=(Put(*entries.column, version, value),))
+            add_effects({}, entries.table, put, families)
 
 
 def _refuse_column(

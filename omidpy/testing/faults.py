@@ -25,11 +25,13 @@ from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     Condition,
+    Entries,
     GuardedMutation,
     ProcessLock,
     Row,
     RowMutation,
     Store,
+    singly,
 )
 
 T = TypeVar("T")
@@ -291,17 +293,18 @@ class FaultyStore:
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,
     ) -> list[bool] | None:
         """Pass on; see `Store`."""
+        changes = singly(mutations)
         return self._call(
             "write_guarded",
             lambda: self.store.write_guarded(mutations, guard=guard, durable=durable),
-            tables=[guarded.table for guarded in mutations],
-            rows=[guarded.mutation.row for guarded in mutations],
+            tables=[change.table for change in changes],
+            rows=[change.mutation.row for change in changes],
         )
 
     def lock(self, name: str, *, purpose: str) -> ProcessLock:

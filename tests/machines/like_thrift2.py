@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from omidpy.errors import UsageError
 from omidpy.model import Column
-from omidpy.storage.base import Capabilities, Condition, GuardedMutation, RowMutation
+from omidpy.storage.base import Capabilities, Condition, Entries, GuardedMutation, RowMutation
 from omidpy.storage.memory import MemoryStore
 
 
@@ -35,7 +35,7 @@ class LikeThrift2(MemoryStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,

@@ -17,6 +17,7 @@ from omidpy.model import MAX_VERSION, Column, FamilySchema, KeyRange, TableSchem
 from omidpy.storage.base import (
     Condition,
     DeleteVersion,
+    Entries,
     GuardedMutation,
     Put,
     RowMutation,
@@ -43,6 +44,9 @@ conditions = st.builds(
     Condition, tables, rows, columns, st.one_of(st.none(), st.sampled_from([b"v", b"w"]))
 )
 guarded = st.builds(GuardedMutation, tables, mutations, st.one_of(st.none(), conditions))
+entries = st.builds(
+    Entries, tables, columns, columns, st.lists(st.tuples(rows, versions, values), max_size=4)
+)
 attributes = st.dictionaries(
     st.sampled_from(["A", "B"]), st.one_of(st.none(), st.sampled_from(["", "1", "ä"])), max_size=2
 )
@@ -144,8 +148,13 @@ class StoreComparison(RuleBasedStateMachine):
         changed = mutation._replace(row=row)
         self.both(lambda store: store.check_and_mutate(table, row, column, expected, changed))
 
-    @rule(batch=st.lists(guarded, max_size=5), guard=st.one_of(st.none(), conditions))
-    def write_guarded(self, batch: list[GuardedMutation], guard: Condition | None) -> None:
+    @rule(
+        batch=st.lists(st.one_of(guarded, entries), max_size=5),
+        guard=st.one_of(st.none(), conditions),
+    )
+    def write_guarded(
+        self, batch: list[GuardedMutation | Entries], guard: Condition | None
+    ) -> None:
         """Write a guarded batch."""
         self.both(lambda store: store.write_guarded(batch, guard=guard))
 

@@ -6,12 +6,21 @@ on condition that no invalidation does, and the other way round: whoever comes f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
 from omidpy.base.tables import FIXED_VERSION, VALUE
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, LOW_WATERMARK_FACT
 from omidpy.facts.control import encode_document, put_value
 from omidpy.facts.watermarks import sample_row
-from omidpy.storage.base import Condition, DeleteVersion, GuardedMutation, Put, RowMutation
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    Entries,
+    GuardedMutation,
+    Put,
+    RowMutation,
+)
 from tso.core.events import Batch, Ticket
 
 
@@ -24,6 +33,15 @@ def commit_entry(start_ts: int, commit_ts: int) -> GuardedMutation:
         RowMutation(row, puts=(put,)),
         Condition(COMMIT_TABLE, row, INVALIDATION, None),
     )
+
+
+def commit_entries(commits: Sequence[tuple[int, int]]) -> Entries:
+    """Return the same of many transactions, (start_ts, commit_ts) each."""
+    cells = [
+        (commit_row(start_ts), start_ts, encode_commit(start_ts, commit_ts))
+        for start_ts, commit_ts in commits
+    ]
+    return Entries(COMMIT_TABLE, COMMIT, INVALIDATION, cells)
 
 
 def invalidation(start_ts: int) -> GuardedMutation:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX
 from omidpy.errors import CorruptCell
-from omidpy.model import Cell, Column, ColumnSpec, KeyRange, PairedCell
+from omidpy.model import Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import Portion, Row
 from omidpy.storage.sqlite.handle import transact
@@ -43,12 +43,6 @@ PAGE_BYTES: Final = 4 << 20
 MAX_STEPS: Final = 64
 """Versions past the wanted ones that a read steps over before it seeks the next column: a row that
 is written all day has thousands, and each read of it would go through all of them."""
-
-ROWS_AT_ONCE: Final = 64
-"""Rows that one statement looks for."""
-
-MIN_ROWS_AT_ONCE: Final = 8
-"""Fewer are looked for one by one, which is as quick."""
 
 Fields: TypeAlias = tuple[bytes, bytes, bytes, int, bytes]
 Found: TypeAlias = Generator[Fields, None, None]
@@ -418,129 +412,22 @@ def find_cell(
 # -- writing --------------------------------------------------------------------------------------
 
 
-class Check(NamedTuple):
-    """A condition on a table that was looked up."""
-
-    cells: str
-    row: bytes
-    column: Column
-    expected: bytes | None
-
-
-class Prepared(NamedTuple):
-    """A guarded mutation on a table that was looked up."""
-
-    cells: str
-    row: bytes
-    effects: rules.Effects
-    """All in that row."""
-    check: Check | None
-
-
 def apply_effects(connection: sqlite3.Connection, cells: str, effects: rules.Effects) -> None:
     """Write and delete the cells of a batch."""
     puts = [(*key, value) for key, value in effects.items() if value is not None]
     if puts:
-        connection.executemany(_insert(cells), puts)
+        connection.executemany(insertion(cells), puts)
     if len(puts) < len(effects):
         deleted = [key for key, value in effects.items() if value is None]
         connection.executemany(_delete(cells), deleted)
 
 
 @lru_cache(maxsize=1024)
-def _insert(cells: str) -> str:
+def insertion(cells: str) -> str:
+    """Return the statement that puts a cell: its row, family, qualifier, version and value."""
     return f"INSERT OR REPLACE INTO {cells} VALUES (?, ?, ?, ?, ?)"
 
 
 @lru_cache(maxsize=1024)
 def _delete(cells: str) -> str:
     return f"DELETE FROM {cells} WHERE row_key = ? AND family = ? AND qualifier = ? AND version = ?"
-
-
-def apply_guarded(
-    connection: sqlite3.Connection, prepared: Sequence[Prepared], guard: Check | None
-) -> list[bool] | None:
-    """Apply what its checks allow, in order; None, and nothing applied, if the guard fails.
-
-    Changes are kept back and sent in one go.  A check that asks for a row among them has them sent
-    first.  What is checked to be absent is looked for before, many at a time: that still holds for
-    a row which nothing before has changed.
-    """
-    if not _holds(connection, guard):
-        return None
-    found_before = _found_before(connection, prepared)
-    applied: list[bool] = []
-    pending: dict[str, rules.Effects] = {}
-    changed_rows: set[tuple[str, bytes]] = set()
-
-    def send() -> None:
-        for cells, effects in pending.items():
-            apply_effects(connection, cells, effects)
-        pending.clear()
-
-    for cells, row, effects, check in prepared:
-        if check is None:
-            holds = True
-        elif (check.cells, check.row) in changed_rows:
-            send()
-            holds = _holds(connection, check)
-        elif check.expected is None and (check.cells, check.column) in found_before:
-            holds = check.row not in found_before[check.cells, check.column]
-        else:
-            holds = _holds(connection, check)
-        if holds:
-            pending.setdefault(cells, {}).update(effects)
-            changed_rows.add((cells, row))
-        applied.append(holds)
-    send()
-    return applied
-
-
-def _found_before(
-    connection: sqlite3.Connection, prepared: Sequence[Prepared]
-) -> dict[tuple[str, Column], set[bytes]]:
-    """Return, of each column that many checks want absent, the rows among theirs that have it."""
-    wanted: defaultdict[tuple[str, Column], list[bytes]] = defaultdict(list)
-    for _, _, _, check in prepared:
-        if check is not None and check.expected is None:
-            wanted[check.cells, check.column].append(check.row)
-    return {
-        (cells, column): {
-            row
-            for first in range(0, len(rows), ROWS_AT_ONCE)
-            for (row,) in connection.execute(
-                _present_query(cells), (*column, *_filled_up(rows[first : first + ROWS_AT_ONCE]))
-            )
-        }
-        for (cells, column), rows in wanted.items()
-        if len(rows) >= MIN_ROWS_AT_ONCE
-    }
-
-
-def _filled_up(rows: list[bytes]) -> list[bytes]:
-    """Return as many rows as the statement has places: it is prepared once."""
-    return rows + rows[-1:] * (ROWS_AT_ONCE - len(rows))
-
-
-@lru_cache(maxsize=1024)
-def _present_query(cells: str) -> str:
-    places = ", ".join("?" * ROWS_AT_ONCE)
-    return (
-        f"SELECT DISTINCT row_key FROM {cells} WHERE family = ? AND qualifier = ?"
-        f" AND row_key IN ({places})"
-    )
-
-
-def _holds(connection: sqlite3.Connection, check: Check | None) -> bool:
-    if check is None:
-        return True
-    found = connection.execute(_newest_query(check.cells), (check.row, *check.column)).fetchone()
-    return (None if found is None else found[0]) == check.expected
-
-
-@lru_cache(maxsize=1024)
-def _newest_query(cells: str) -> str:
-    return (
-        f"SELECT value FROM {cells} WHERE row_key = ? AND family = ? AND qualifier = ?"
-        " ORDER BY version DESC LIMIT 1"
-    )

@@ -40,6 +40,7 @@ from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     Condition,
+    Entries,
     GuardedMutation,
     LongRow,
     Portion,
@@ -52,10 +53,7 @@ from omidpy.storage.sqlite import rows
 from omidpy.storage.sqlite.catalogue import Catalog, Physical
 from omidpy.storage.sqlite.cells import (
     Bounds,
-    Check,
-    Prepared,
     apply_effects,
-    apply_guarded,
     find_cell,
     in_one_view,
     pairs_found,
@@ -67,6 +65,7 @@ from omidpy.storage.sqlite.cells import (
     to_pairs,
 )
 from omidpy.storage.sqlite.file import Database, StaleTable, force_sync
+from omidpy.storage.sqlite.guarded import Check, Prepared, PreparedEntries, apply_guarded
 from omidpy.storage.sqlite.lock import FileLock
 
 T = TypeVar("T")
@@ -436,7 +435,7 @@ class SqliteStore:
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,
@@ -444,8 +443,14 @@ class SqliteStore:
         """Apply mutations in one transaction; each sees what those before it did."""
 
         def call() -> list[bool] | None:
-            prepared: list[Prepared] = []
-            for table, mutation, condition in mutations:
+            prepared: list[Prepared | PreparedEntries] = []
+            for one in mutations:
+                if isinstance(one, Entries):
+                    cells, families = self._physical(one.table)
+                    rules.check_entries(one, families)
+                    prepared.append(PreparedEntries(cells, one.column, one.absent, one.cells))
+                    continue
+                table, mutation, condition = one
                 cells, families = self._physical(table)
                 effects: rules.Effects = {}
                 rules.add_effects(effects, table, mutation, families)

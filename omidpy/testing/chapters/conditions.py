@@ -12,7 +12,7 @@ import pytest
 
 from omidpy.errors import NoSuchFamily, NoSuchTable, UsageError
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema
-from omidpy.storage.base import Condition, GuardedMutation, Put, RowMutation, Store
+from omidpy.storage.base import Condition, Entries, GuardedMutation, Put, RowMutation, Store, singly
 from omidpy.testing.chapters.basics import (
     CF,
     COLUMN,
@@ -241,6 +241,49 @@ class Conditions(Chapter):
             assert rows_of(scan(things, TABLE)) == rows_of(scan(things, "second"))
             assert applied is not None
             assert {True, False} == set(applied)
+
+    def test_entries_are_put_where_their_rows_lack_the_other_column(self, things: Store) -> None:
+        """An oracle writes thousands of them at a time, and means what it means one by one."""
+        if not things.capabilities.guarded_batches:
+            return
+        things.create_table(TableSchema("second", [FamilySchema(CF)]))
+        other = Column(CF, b"x")
+        rows = [b"%03d" % number for number in range(300)]
+        before = [
+            GuardedMutation(TABLE, RowMutation(row, puts=(Put(*other, 1, b"v"),)))
+            for row in rows[::7]
+        ]
+        entries = Entries(TABLE, COLUMN, other, [(row, 2, b"e" + row) for row in rows])
+        unless = Condition(TABLE, rows[1], COLUMN, None)
+        behind = GuardedMutation(TABLE, put(b"never", 3), unless)
+        batch: list[GuardedMutation | Entries] = [*before, entries, behind]
+        applied = things.write_guarded(batch, durable=True)
+        expected = [place % 7 != 0 for place in range(len(rows))]
+        assert applied == [True] * len(before) + expected + [False]
+        for _, mutation, condition in singly(batch):
+            check = condition and condition._replace(table="second")
+            things.write_guarded([GuardedMutation("second", mutation, check)])
+        assert rows_of(scan(things, TABLE)) == rows_of(scan(things, "second"))
+        assert things.write_guarded([entries._replace(cells=[])]) == []
+
+    def test_entries_that_no_store_can_hold_are_refused(self, things: Store) -> None:
+        """One transaction: all or none."""
+        if not things.capabilities.guarded_batches:
+            return
+        good = Entries(TABLE, COLUMN, Column(CF, b"x"), [(b"a", 1, b"v")])
+        nowhere = Column(b"nope", b"q")
+        for bad, error in (
+            (good._replace(cells=[*good.cells, (b"", 1, b"v")]), UsageError),
+            (good._replace(cells=[(b"b", -1, b"v")]), UsageError),
+            (good._replace(cells=[(b"b", 1, bytes(2**24))]), UsageError),
+            (good._replace(absent=COLUMN), UsageError),
+            (good._replace(column=nowhere), NoSuchFamily),
+            (good._replace(absent=nowhere), NoSuchFamily),
+            (good._replace(table="absent"), NoSuchTable),
+        ):
+            with pytest.raises(error):
+                things.write_guarded([good, bad])
+        assert rows_of(scan(things, TABLE)) == []
 
     def test_a_guarded_batch_with_a_bad_mutation_applies_nothing(self, things: Store) -> None:
         """One transaction: all or none."""

@@ -26,7 +26,14 @@ from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.model import CellId, Column, TableId, Timestamp
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict, InvalidationVerdict, Oracle
 from omidpy.oracle.tcp import TcpOracle, parse_address
-from omidpy.storage.base import Condition, GuardedMutation, RowMutation, Store
+from omidpy.storage.base import (
+    Condition,
+    Entries,
+    GuardedMutation,
+    RowMutation,
+    Store,
+    singly,
+)
 from omidpy.testing.faults import FaultyStore, kill
 from omidpy.wire.connection import ClientConnection
 from omidpy.wire.frames import frame_request
@@ -195,7 +202,7 @@ class MortalStore(FaultyStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,
@@ -205,7 +212,7 @@ class MortalStore(FaultyStore):
         def whole() -> list[bool] | None:
             return self.store.write_guarded(mutations, guard=guard, durable=durable)
 
-        parts = {Part.HELD_UP: lambda: self._hold_up(Guarded(list(mutations), guard))}
+        parts = {Part.HELD_UP: lambda: self._hold_up(Guarded(singly(mutations), guard))}
         return self._death.perform("write guarded", whole, StorageUnavailable, parts)
 
 

@@ -29,6 +29,7 @@ from omidpy.model import MAX_VERSION, Column, ColumnSpec
 from omidpy.storage.base import (
     ChecksBehind,
     Condition,
+    Entries,
     GuardedMutation,
     Row,
     RowMutation,
@@ -103,7 +104,7 @@ class ServerStore(MortalStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,

@@ -24,10 +24,12 @@ from omidpy.model import Column
 from omidpy.storage.base import (
     Capabilities,
     Condition,
+    Entries,
     GuardedMutation,
     ProcessLock,
     Row,
     RowMutation,
+    singly,
 )
 from omidpy.storage.memory import MemoryStore
 from tests.machines.simulator.network import Weather
@@ -99,12 +101,13 @@ class SharedStore:
         self._look(batch)
 
     def write_guarded(
-        self, mutations: Sequence[GuardedMutation], guard: Condition | None
+        self, mutations: Sequence[GuardedMutation | Entries], guard: Condition | None
     ) -> list[bool] | None:
         """Change rows on conditions; the same."""
         applied = self.memory.write_guarded(mutations, guard=guard)
         if applied is not None:
-            for (table, mutation, _), was_applied in zip(mutations, applied, strict=True):
+            changes = singly(mutations)
+            for (table, mutation, _), was_applied in zip(changes, applied, strict=True):
                 if was_applied:
                     self._look({table: [mutation]})
         return applied
@@ -262,7 +265,7 @@ class SimStore:
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,

@@ -15,7 +15,14 @@ from omidpy.fate.operation import Operation, Status, Unreadable
 from omidpy.fate.rows import GUARD, row_of
 from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, TableFateStore
 from omidpy.model import Column
-from omidpy.storage.base import Condition, GuardedMutation, Put, RowMutation
+from omidpy.storage.base import (
+    Condition,
+    Entries,
+    GuardedMutation,
+    Put,
+    RowMutation,
+    singly,
+)
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.chapters.basics import in_threads
 from omidpy.testing.fate.basics import an_operation, leaf
@@ -144,14 +151,14 @@ class HidingStore(MemoryStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,
     ) -> list[bool] | None:
         """Apply what can be seen afterwards."""
         shown = []
-        for table, mutation, condition in mutations:
+        for table, mutation, condition in singly(mutations):
             puts = [put for put in mutation.puts if (mutation.row, *put[:3]) not in self.markers]
             self.hidden += len(mutation.puts) - len(puts)
             shown.append(GuardedMutation(table, mutation._replace(puts=puts), condition))

@@ -49,6 +49,7 @@ from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     Condition,
+    Entries,
     GuardedMutation,
     ProcessLock,
     Put,
@@ -498,7 +499,7 @@ class Thrift1Store(Thrift1Calls):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,

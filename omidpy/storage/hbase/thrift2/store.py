@@ -34,6 +34,7 @@ from omidpy.storage import rules
 from omidpy.storage.base import (
     Capabilities,
     Condition,
+    Entries,
     GuardedMutation,
     ProcessLock,
     RowMutation,
@@ -335,7 +336,7 @@ class Thrift2Store(Thrift2Reads):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation],
+        mutations: Sequence[GuardedMutation | Entries],
         *,
         guard: Condition | None = None,
         durable: bool = False,
