@@ -51,13 +51,10 @@ class Host(Protocol):
     capabilities: PeerCapabilities
     buffered_bytes: int
     """What unfinished requests of all connections take."""
+    turn_work: int
+    """How much work is done for a connection in this turn: ordinary requests, or the like."""
     tls: ServerTls | None
     """How connections are made secure; None leaves them open."""
-
-    @property
-    def turn_work(self) -> int:
-        """How much work is done for a connection in this turn: ordinary requests, or the like."""
-        ...
 
     @property
     def is_full(self) -> bool:
@@ -81,7 +78,7 @@ class Host(Protocol):
         ...
 
     def run(
-        self, connection: Connection, session: Session, data: bytes | bytearray, *, at_most: int
+        self, connection: Connection, session: Session, data: bytes | bytearray, at_most: int
     ) -> tuple[int, int]:
         """Let the machine decide what is ordinary; return how many bytes and requests that was."""
         ...
@@ -170,7 +167,7 @@ class Connection(asyncio.Protocol):
         left = server.turn_work
         if session.may_run and not session.buffer:
             # Nearly always that is all, and nothing is copied.
-            taken_bytes, request_count = server.run(self, session, data, at_most=left)
+            taken_bytes, request_count = server.run(self, session, data, left)
             if taken_bytes == len(data) and not server.is_full:
                 return
             left -= max(request_count, taken_bytes // BYTES_OF_WORK)
@@ -213,7 +210,7 @@ class Connection(asyncio.Protocol):
             request_count = 0
             if session.may_run:
                 buffer = session.buffer
-                taken_bytes, request_count = server.run(self, session, buffer, at_most=left)
+                taken_bytes, request_count = server.run(self, session, buffer, left)
                 session.skip(taken_bytes)
                 left -= max(request_count, taken_bytes // BYTES_OF_WORK)
                 if left <= 0:

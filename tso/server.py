@@ -17,7 +17,6 @@ import functools
 import logging
 import socket
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -174,6 +173,8 @@ class OracleServer:
         self._clients: dict[int, set[Connection]] = {}
         self._last_left = asyncio.Event()
         self._behind_count = 0
+        self.turn_work = MAX_TURN_WORK
+        """How much work is done for a connection in this turn."""
         self._paused: list[Connection] = []
         self._heavy: HeavyTurns[Connection] = HeavyTurns()
         self._heavy_timer: asyncio.TimerHandle | None = None
@@ -289,7 +290,7 @@ class OracleServer:
         self.loop.call_later(WATCH_PERIOD_S, self._watch)
 
     def run(
-        self, connection: Connection, session: Session, data: bytes | bytearray, *, at_most: int
+        self, connection: Connection, session: Session, data: bytes | bytearray, at_most: int
     ) -> tuple[int, int]:
         """Let the machine decide what is ordinary.
 
@@ -306,9 +307,9 @@ class OracleServer:
                 self._turn,
                 connection,
                 data,
-                client=session.client,
-                shows_watermark=session.shows_watermark,
-                at_most=at_most,
+                session.client,
+                session.shows_watermark,
+                at_most,
             )
         except Exception as error:  # noqa: BLE001 - as in `_or_the_end`
             self.end(_broken_by(error))
@@ -345,11 +346,6 @@ class OracleServer:
         self._wake()
 
     @property
-    def turn_work(self) -> int:
-        """How much work is done for a connection in this turn."""
-        return max(MIN_TURN_WORK, MAX_TURN_WORK // (1 + self._behind_count))
-
-    @property
     def is_full(self) -> bool:
         """Say whether too many answers wait for a flush."""
         return self._machine.queue_length > MAX_QUEUE_LENGTH
@@ -361,13 +357,18 @@ class OracleServer:
         elif self.is_full:
             self._paused.append(connection)
         else:
-            self._behind_count += 1
+            self._count_behind(1)
             self.loop.call_soon(self._give_turn, connection)
 
     @_or_the_end
     def _give_turn(self, connection: Connection) -> None:
-        self._behind_count -= 1
+        self._count_behind(-1)
         connection.take_turn()
+
+    def _count_behind(self, change: int) -> None:
+        """Share the work of a turn among those that come again in the next one."""
+        self._behind_count += change
+        self.turn_work = max(MIN_TURN_WORK, MAX_TURN_WORK // (1 + self._behind_count))
 
     def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
         """Say whether a heavy request may be served now; else `wait_for_turn` awaits its time."""
@@ -422,12 +423,13 @@ class OracleServer:
     @staticmethod
     def _send(answers: Sequence[tuple[Connection, Answer | Frames]]) -> None:
         """Send each connection what is for it, in one write."""
-        parts: defaultdict[Connection, list[bytes]] = defaultdict(list)
+        parts: dict[Connection, list[bytes]] = {}
         for connection, answer in answers:
-            if isinstance(answer, Frames):
-                parts[connection].append(answer.data)
+            data = answer.data if isinstance(answer, Frames) else connection.encode(answer)
+            if connection in parts:
+                parts[connection].append(data)
             else:
-                parts[connection].append(connection.encode(answer))
+                parts[connection] = [data]
         for connection, frames in parts.items():
             connection.write(b"".join(frames))
 

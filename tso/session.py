@@ -84,8 +84,15 @@ class Session:
         self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
         self._phase = _Phase.NEW
         self._features = Feature.NONE
-        self._shows_watermark = False
-        self._client = ANYBODY
+        # Each read looks at these, so that they are no properties.
+        self.buffer: Final = self._reader.buffer
+        """What was sent and not dealt with; `skip` removes what was."""
+        self.may_run = False
+        """Whether `Machine.run` may look at the buffer: the client may begin and commit."""
+        self.shows_watermark = False
+        """Whether the client wants to know the low watermark."""
+        self.client = ANYBODY
+        """Who the client says it is; 0 if it says nothing."""
         self._name: str | None = None
         self._roles: Role | None = None
 
@@ -109,34 +116,13 @@ class Session:
         return self._phase is _Phase.OPEN
 
     @property
-    def client(self) -> int:
-        """Who the client says it is; 0 if it says nothing."""
-        return self._client
-
-    @property
     def buffered_bytes(self) -> int:
         """How much is kept of requests that are unfinished, or that were left behind."""
         return self._reader.buffered_bytes
 
-    @property
-    def buffer(self) -> bytearray:
-        """What was sent and not dealt with; `skip` removes what was."""
-        return self._reader.buffer
-
-    @property
-    def may_run(self) -> bool:
-        """Say whether `Machine.run` may look at the buffer: the client may begin and commit."""
-        is_allowed = self._roles is None or Role.TRANSACTIONS in self._roles
-        return self._phase is _Phase.OPEN and is_allowed
-
-    @property
-    def shows_watermark(self) -> bool:
-        """Say whether the client wants to know the low watermark."""
-        return self._shows_watermark
-
     def add(self, data: bytes) -> None:
         """Take what arrived, to be looked at later."""
-        self._reader.buffer.extend(data)
+        self.buffer.extend(data)
 
     def skip(self, count: int) -> None:
         """Forget so many bytes of the buffer, which are whole requests that were dealt with."""
@@ -173,12 +159,12 @@ class Session:
 
     def end(self) -> None:
         """Forget what is kept: nothing more is read."""
-        self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
+        self.buffer.clear()
 
     def encode(self, answer: Answer) -> bytes:
         """Return the frame of an answer, without what this client did not announce."""
         if isinstance(answer, TimestampResponse):
-            low_watermark = answer.low_watermark if self._shows_watermark else None
+            low_watermark = answer.low_watermark if self.shows_watermark else None
             return timestamp_frame(answer.start_ts, low_watermark)
         if isinstance(answer, CommitResponse):
             if answer.commit_ts is not None:
@@ -194,9 +180,10 @@ class Session:
             self._phase = _Phase.REFUSED
             return frame(encode_response(HandshakeResponse(is_compatible=False, capabilities=None)))
         self._phase = _Phase.OPEN
-        self._client = _owner(self._name, max(request.capabilities.client or ANYBODY, ANYBODY))
+        self.may_run = self._roles is None or Role.TRANSACTIONS in self._roles
+        self.client = _owner(self._name, max(request.capabilities.client or ANYBODY, ANYBODY))
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
-        self._shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
+        self.shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
         ours = PeerCapabilities()
         if self._features:
             roles = None if self._roles is None else int(self._roles)

@@ -38,15 +38,19 @@ ENGINE_GUARDS: Final = {
     ),
     "a decision that is noted": ("        self._decisions.note(start_ts, commit_ts)\n", ""),
     "too many cells": (
-        "if self._cell_count + self._table_count >= self._max_numbers:",
-        "if self._cell_count + self._table_count >= RUN_NUMBERS:",
+        "self._max_numbers:\n            return False\n        self._cells",
+        "RUN_NUMBERS:\n            return False\n        self._cells",
+    ),
+    "too many tables": (
+        "self._max_numbers:\n            return False\n        self._tables",
+        "RUN_NUMBERS:\n            return False\n        self._tables",
     ),
     "a retry": (
         "            else:\n                return False\n        return self._is_fresh",
         "        return self._is_fresh",
     ),
     "a refusal": ("        if commit_ts < 0:\n            return False\n", ""),
-    "a request that is no commit": ("if self._data[first] != _COMMIT or not", "if not"),
+    "a request that is no commit": ("if self._data[first] != _COMMIT or position", "if position"),
     "a begin that is held": (
         "                length == _SHORTEST_FRAME - _FRAME_HEAD\n                and self",
         "                self",
@@ -81,7 +85,7 @@ MACHINE_GUARDS: Final = {
         "            self._pending.commits += run.entries()\n",
         "            run.entries()\n",
     ),
-    "answers that wait": ("        self._pending.framed_count += count - 1\n", ""),
+    "answers that wait": ("        pending.framed_count += count - 1\n", ""),
     "answers that wait for the ceiling": (
         "            batch.framed_count += self._early.framed_count\n",
         "",

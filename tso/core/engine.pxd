@@ -177,6 +177,7 @@ cdef class Run:
     cdef long long[::1] _tables
     cdef Py_ssize_t _table_count
     cdef long long[::1] _entries
+    cdef bytearray _answer_bytes
     cdef unsigned char[::1] _answers
     cdef Py_ssize_t _length
     cdef Py_ssize_t _early_length

@@ -706,7 +706,8 @@ class Run:
         self._tables = array("q", bytes(8 * RUN_NUMBERS))
         self._table_count = 0
         self._entries = array("q", bytes(16 * MAX_RUN_REQUESTS))
-        self._answers = array("B", bytes(_MAX_ANSWER_BYTES * MAX_RUN_REQUESTS))
+        self._answer_bytes = bytearray(_MAX_ANSWER_BYTES * MAX_RUN_REQUESTS)
+        self._answers = self._answer_bytes
         self._length = 0
         self._early_length = 0
         self._client = 0
@@ -715,7 +716,11 @@ class Run:
         self._value = 0
 
     def take(
-        self, data: bytes | bytearray, *, client: int, shows_watermark: bool, at_most: int
+        self,
+        data: bytes | bytearray,
+        client: int,
+        shows_watermark: bool,  # noqa: FBT001 - a name costs time with each read
+        at_most: int,
     ) -> int:
         """Decide what is ordinary at the beginning of `data`; return how many bytes that was.
 
@@ -748,11 +753,11 @@ class Run:
 
     def early_answers(self) -> bytes:
         """Return the frames that answer what came before the first commit."""
-        return bytes(self._answers[: self._early_length])
+        return bytes(self._answer_bytes[: self._early_length])
 
     def late_answers(self) -> bytes:
         """Return the frames that answer the first commit, and what came behind it."""
-        return bytes(self._answers[self._early_length : self._length])
+        return bytes(self._answer_bytes[self._early_length : self._length])
 
     def _take(self, size: int, most: int) -> int:
         position = 0

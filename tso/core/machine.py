@@ -147,7 +147,11 @@ class Machine(Generic[Ticket]):
             seed=settings.hash_seed,
             is_reserved=settings.is_reserved,
         )
+        self.queue_length = 0
+        """How many answers wait for a flush: what back-pressure looks at."""
         self._client = ANYBODY
+        self._run_begins = self._run_commits = 0
+        """What runs decided since it was last told."""
         self._forgotten_watermark = 0
         self._fences = UntilOld(count=MAX_FENCE_COUNT, count_of_one=MAX_FENCES_OF_ONE)
         self._forbidden = UntilOld(
@@ -163,6 +167,7 @@ class Machine(Generic[Ticket]):
         )
         self._durable_ceiling = inherited.ceiling
         self._ceiling = inherited.ceiling
+        self._least_lookahead: Final = settings.lookahead // 2
         self._wants_ceiling = False
         self._wants_sample = False
         self._durable_low_watermark = inherited.epoch
@@ -199,12 +204,6 @@ class Machine(Generic[Ticket]):
         """The newest timestamp, which may not have left yet."""
         return self._engine.last_issued
 
-    @property
-    def queue_length(self) -> int:
-        """How many answers wait for a flush: what back-pressure looks at."""
-        flight = 0 if self._flight is None else self._flight.answer_count
-        return self._early.answer_count + self._pending.answer_count + flight
-
     def tick_period_s(self, now: Now) -> float:
         """Return how long a shell may wait at most until it says `Ticked`.
 
@@ -221,7 +220,7 @@ class Machine(Generic[Ticket]):
         self._set_time(event.now)
         match event:
             case Asked():
-                self._hear(event.now, event.client)
+                self._hear(event.client)
                 for ticket, request in event.requests:
                     self._ask(ticket, request, effects)
                 if event.goes_on:
@@ -239,17 +238,26 @@ class Machine(Generic[Ticket]):
                 assert_never(event)
         if self._engine.low_watermark != self._forgotten_watermark:
             self._forget_what_is_old()
+        if self._run_begins or self._run_commits:
+            self._count_runs()
         self._pump(effects)
         return effects
+
+    def _count_runs(self) -> None:
+        """Tell what runs decided: once for all of a turn, since telling costs more than a run."""
+        if self._run_begins:
+            self._metrics.count("tso.timestampAllocation", self._run_begins)
+        if self._run_commits:
+            self._metrics.count("tso.commits", self._run_commits)
+        self._run_begins = self._run_commits = 0
 
     def run(
         self,
         now: Now,
         ticket: Ticket,
         data: bytes | bytearray,
-        *,
         client: int,
-        shows_watermark: bool,
+        shows_watermark: bool,  # noqa: FBT001 - a name costs time with each read
         at_most: int,
     ) -> tuple[int, int]:
         """Decide the ordinary requests at the beginning of what a client sent, in one go.
@@ -272,28 +280,28 @@ class Machine(Generic[Ticket]):
             return 0, 0
         if now is not self._now:
             self._set_time(now)
-        self._hear(now, client)
+        self._hear(client)
         run = self._run
-        taken = run.take(data, client=client, shows_watermark=shows_watermark, at_most=at_most)
-        if not run.request_count:
+        taken = run.take(data, client, shows_watermark, at_most)
+        count = run.request_count
+        if not count:
             return 0, 0
+        late_count = count - run.early_count
         if run.early_count:
             self._issued(run.early_ts)
             self._answer_framed(ticket, run.early_answers(), run.early_count)
-        if run.commit_count:
+        if late_count:
             self._open_decisions()
             self._pending.commits += run.entries()
             self._issued(self._engine.last_issued)
-            late_count = run.request_count - run.early_count
             self._answer_framed(ticket, run.late_answers(), late_count)
-            self._metrics.count("tso.commits", run.commit_count)
-        if begin_count := run.request_count - run.commit_count:
-            self._metrics.count("tso.timestampAllocation", begin_count)
-        return taken, run.request_count
+            self._run_commits += run.commit_count
+        self._run_begins += count - run.commit_count
+        return taken, count
 
-    def _hear(self, now: Now, client: int) -> None:
+    def _hear(self, client: int) -> None:
         """Note that a client asks something."""
-        self._last_request_s = now.monotonic_s
+        self._last_request_s = self._now_s
         self._client = client
         if client:
             self._age.come_back(client)
@@ -468,10 +476,13 @@ class Machine(Generic[Ticket]):
 
     def _answer(self, ticket: Ticket, answer: Answer | Deferred) -> None:
         self._pending.answers.append((ticket, answer))
+        self.queue_length += 1
 
     def _answer_framed(self, ticket: Ticket, frames: bytes, count: int) -> None:
-        self._pending.answers.append((ticket, Frames(frames, count)))
-        self._pending.framed_count += count - 1
+        pending = self._pending
+        pending.answers.append((ticket, Frames(frames, count)))
+        pending.framed_count += count - 1
+        self.queue_length += count
 
     def _issued(self, timestamp: int) -> Timestamp:
         """Note that `timestamp` waits in the pending batch until the ceiling covers it."""
@@ -481,7 +492,7 @@ class Machine(Generic[Ticket]):
 
     def _cover(self, timestamp: int) -> None:
         """Ask for a higher ceiling when less than half of the lookahead is left."""
-        if self._ceiling - timestamp < self._settings.lookahead // 2:
+        if self._ceiling - timestamp < self._least_lookahead:
             self._wants_ceiling = True
 
     def _forget_what_is_old(self) -> None:
@@ -581,6 +592,7 @@ class Machine(Generic[Ticket]):
     ) -> None:
         """Send the answers of a batch whose decisions, and all earlier ones, are durable."""
         assert batch.newest_ts <= self._durable_ceiling, "I1: a timestamp above the durable ceiling"
+        self.queue_length -= batch.answer_count
         answers: list[tuple[Ticket, Answer | Frames]] = []
         closes: list[Close[Ticket]] = []
         for ticket, waiting in batch.answers:
@@ -589,9 +601,10 @@ class Machine(Generic[Ticket]):
                 if result.refused:
                     told = unframed(waiting.data, result.refused)
                     answers += [(ticket, one) for one in told]
-                    continue
-                answer = waiting
-            elif isinstance(waiting, Deferred):
+                else:
+                    answers.append((ticket, waiting))
+                continue
+            if isinstance(waiting, Deferred):
                 if waiting.request is not None:
                     self._waiting_cells.give_back(ticket, _size(waiting.request))
                 if self._is_undecided(waiting, result):
