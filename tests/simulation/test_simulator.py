@@ -6,13 +6,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from typing import Final
 
 import pytest
 
 from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.world import SimClock, World
 
-RECORDED: Final = (6, 71, 160, 532)
+RECORDED: Final = (6, 71, 160, 532, 1_000_749, 1_000_873)
 """Seeds that once found something, be it in the simulator itself."""
 
 NEW_COUNT: Final = 200
@@ -57,6 +59,19 @@ def test_many_new_seeds_find_nothing() -> None:
     """For some hours."""
     first = _first_of_the_day(NIGHTLY_COUNT)
     _run(range(first, first + NIGHTLY_COUNT))
+
+
+def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:
+    """A frame in two pieces is no frame if the second is read first."""
+    world = World(seed=0)
+    process = world.process("oracle-a", SimClock(world, "oracle-a", ahead_ms=0))
+    process.paused_until_s = 29.1 + 1 / 3
+    found: list[int] = []
+    for number in range(100):
+        world.at(number / 7, process, partial(found.append, number))
+    world.run(lambda: False, until_s=30.0)
+    assert found == list(range(100))
+    assert world.now_s == process.paused_until_s
 
 
 @pytest.mark.parametrize("seed", [4, 5, 6])

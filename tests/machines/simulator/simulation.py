@@ -182,7 +182,10 @@ class Simulation:
             raise AssertionError(complaint)
 
     def _answers(self) -> bool:
-        return any(one.is_answering for one in self._instances.values())
+        return any(
+            one.is_answering and one.process.paused_until_s <= self.world.now_s
+            for one in self._instances.values()
+        )
 
     def _are_clients_done(self) -> bool:
         return all(program.is_over for program in self._programs.values())

@@ -184,7 +184,10 @@ class World:
 
     def at(self, delay_s: float, process: Process | None, act: Callable[[], None]) -> None:
         """Let something happen after a delay, to a process or to none."""
-        heapq.heappush(self._queue, (self.now_s + delay_s, next(self._numbers), process, act))
+        self._at_time(self.now_s + delay_s, process, act)
+
+    def _at_time(self, at_s: float, process: Process | None, act: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (at_s, next(self._numbers), process, act))
 
     def note(self, what: str) -> None:
         """Keep what happened, and let the hash of the run depend on it."""
@@ -215,7 +218,8 @@ class World:
             elif process.is_dead:
                 continue
             elif process.paused_until_s > self.now_s:
-                self.at(process.paused_until_s - self.now_s, process, act)
+                # Told as a delay it could be rounded to come before what came earlier.
+                self._at_time(process.paused_until_s, process, act)
             else:
                 act()
         return True
