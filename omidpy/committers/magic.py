@@ -42,8 +42,6 @@ class _MagicFile:
         return self._made.write(data)
 
     def close(self) -> None:
-        if self._is_told:
-            return
         self._made.close()
         folder, store = self._committer.folder, self._committer.store
         said = hadoop.encode_pending(

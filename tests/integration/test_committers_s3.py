@@ -102,6 +102,24 @@ def test_files_of_a_task_are_sent_beside_each_other(
     assert len(bucket.visible("out")) == 2
 
 
+def test_a_magic_file_that_is_given_up_says_nothing_any_more(begin: Any, bucket: Bucket) -> None:
+    """Hadoop would complete whatever a `.pending` speaks of; an open file has none."""
+    with begin(committer="magic") as job:
+        for closes in (True, False):
+            task = job.task()
+            file = task.open("a")
+            file.write(b"a")
+            if closes:
+                file.close()
+                found = bucket.keys()
+                assert any(key.endswith(".pending") for key in found)
+            task.abort()
+            found = bucket.keys()
+            assert not any(key.endswith(".pending") for key in found)
+        counts = store_of(job).counts()
+        assert (counts["PutObject"], counts["DeleteObject"]) == (1, 1)
+
+
 def test_a_file_is_given_up_once_nothing_of_it_is_on_its_way(begin: Any, bucket: Bucket) -> None:
     """An upload that begins after its abort would be left."""
     job = begin(inline_bytes=0).__enter__()
