@@ -1,7 +1,8 @@
 """The commit of a job as an operation, which outlives its driver.
 
     submit -> write the plan -> Begin -> Publish -> done
-                             -> Begin -> Abandon -> done    where the driver died before its plan
+                                                 -> Withdraw -> Sweep -> done   an upload is gone
+                             -> Begin -> Abandon -> done    the driver died before its plan
 
 The operation is kept before there is a plan, so that there is no instant at which a driver can die
 and leave what nobody will look at.  From then on whoever runs operations of the store (the driver,
@@ -15,6 +16,11 @@ Whether the plan was written is decided at its key, which takes one object: the 
 or the word of whoever gave up waiting for it that the job is rolled back.  A driver that was only
 slow finds that word, and its job has failed.
 
+A small file is written by one request, and one that a dead process has sent may be carried out
+after everything was taken back (C8).  So whoever publishes leaves word before its first request;
+where another one finds that it cannot be finished, it takes back what is there at once, and looks
+again when no such request can come any more.
+
 Lacks what publishing is (`publishing.py`), and what runs operations (`omidpy/fate`).
 """
 
@@ -27,7 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from omidpy.base.clock import SystemClock
-from omidpy.committers import publishing
+from omidpy.committers import lateness, publishing
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.plan import Plan
 from omidpy.committers.publishing import Effort
@@ -46,6 +52,9 @@ from omidpy.storage.opening import open_existing
 KIND: Final = "PUBLISH"
 PLAN_WAIT_MS: Final = 60_000
 """A plan that is not there after so long is not waited for: its driver has died."""
+LATE_WAIT_MS: Final = 3_600_000
+"""Half an hour, for which a store takes a request that was signed, and as much by which the clocks
+of two executors may differ that the store understands."""
 LOOK_EVERY_S: Final = 1.0
 RESULT_WAIT_S: Final = 600.0
 """So long a driver waits for the end; the operation goes on without it."""
@@ -94,7 +103,7 @@ class Begin(Step):
         found = _plan(store, nothing)
         if found is None and ended(store, nothing, "") == COMMITTED:
             # Somebody has resumed the plan by hand.
-            return Done({"outcome": COMMITTED, "job": self.job_id, "run": "", "why": ""})
+            return Done(_result(COMMITTED, self.job_id))
         if found is None and not self._is_late():
             return self.again()
         if found is None:
@@ -125,30 +134,92 @@ class Publish(Step):
     """Of the job, whose plan this is."""
     witness: str
     """The key of one of its files; empty if it has none."""
+    sender: str = ""
+    """The id of the first store whose requests carry it out; empty while nobody has sent any."""
 
     def call(self, tx: StepContext, env: Any) -> Answer:
         """Finish it."""
         store, nothing = _opened(self, env)
         plan = _plan(store, nothing)
         if plan is None:
-            return Done(self._result(ended(store, nothing, self.witness), ""))
-        try:
-            if plan.state == "committing":
+            outcome = ended(store, nothing, self.witness)
+            return Done(_result(outcome, self.job_id, self.run))
+        why = "somebody has rolled it back"
+        if plan.state == "committing":
+            if not self.sender:
+                # From here on whoever follows us knows that requests of ours may be on their way.
+                return self.again(sender=store.id)
+            try:
                 publishing.resume(
                     store, plan, lambda done, total: tx.progress(f"{done} of {total} files")
                 )
-                return Done(self._result(COMMITTED, ""))
-            why = "somebody has rolled it back"
-        except CommitterError as error:
-            if not publishing.is_final(error):
-                raise
-            why = str(error.__cause__)
-        bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
-        publishing.take_back(store, *publishing.load(store, plan.address, bucket, key))
-        return Done(self._result(ROLLED_BACK, why))
+                return Done(_result(COMMITTED, self.job_id, self.run))
+            except CommitterError as error:
+                if not publishing.is_final(error):
+                    raise
+                why = str(error.__cause__)
+        is_anothers = self.sender not in {"", store.id}
+        return Withdraw(
+            self.destination,
+            self.job_id,
+            self.options,
+            self.run,
+            why,
+            is_late=lateness.late_key(store, plan, is_anothers=is_anothers) is not None,
+        )
 
-    def _result(self, outcome: str, why: str) -> Mapping[str, str]:
-        return {"outcome": outcome, "job": self.job_id, "run": self.run, "why": why}
+
+@step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
+class Withdraw(Step):
+    """Take a plan back that cannot be carried out."""
+
+    destination: str
+    job_id: str
+    options: StoreOptions
+    run: str
+    why: str
+    """Why it cannot."""
+    is_late: bool
+    """Whether a small file may come after it was taken back."""
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Make invisible what is there."""
+        del tx
+        store, nothing = _opened(self, env)
+        _take_back(store, nothing, self.run, is_end=not self.is_late)
+        if not self.is_late:
+            return Done(_result(ROLLED_BACK, self.job_id, self.run, self.why))
+        # The operation was in our hands before we began: whoever sent something had sent it.
+        now_ms = SystemClock().wall_ms()
+        return Sweep(self.destination, self.job_id, self.options, self.run, self.why, now_ms)
+
+
+@step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
+class Sweep(Step):
+    """Remove what came after its job was taken back, once nothing more can come."""
+
+    destination: str
+    job_id: str
+    options: StoreOptions
+    run: str
+    why: str
+    since_ms: int
+    """When it was taken back, by the clock of who did it."""
+
+    def ready(self, tx: StepContext, env: Any) -> Defer | None:
+        """Wait for requests that may be on their way."""
+        del tx, env
+        left_ms = self.since_ms + LATE_WAIT_MS - SystemClock().wall_ms()
+        if left_ms <= 0:
+            return None
+        return Defer(left_ms / 1000, "for requests of another process that may still arrive")
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Take it back again, plan and all."""
+        del tx
+        store, nothing = _opened(self, env)
+        _take_back(store, nothing, self.run)
+        return Done(_result(ROLLED_BACK, self.job_id, self.run, self.why))
 
 
 @step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
@@ -166,15 +237,18 @@ class Abandon(Step):
         for upload in list(store.uploads(nothing.folder)):
             if owner(upload.key) == self.job_id:
                 store.abort_upload(nothing.folder.bucket, upload.key, upload.upload_id)
-        plan = _plan(store, nothing)
-        if plan is not None:
-            bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
-            publishing.take_back(store, *publishing.load(store, plan.address, bucket, key))
+        _take_back(store, nothing, run="")
         why = "its driver has died before it had written its plan"
-        return Done({"outcome": ROLLED_BACK, "job": self.job_id, "run": "", "why": why})
+        return Done(_result(ROLLED_BACK, self.job_id, why=why))
 
 
-def _opened(one: Begin | Publish | Abandon, env: Any) -> tuple[ObjectStore, Plan]:
+def _result(outcome: str, job_id: str, run: str = "", why: str = "") -> Mapping[str, str]:
+    return {"outcome": outcome, "job": job_id, "run": run, "why": why}
+
+
+def _opened(
+    one: Begin | Publish | Withdraw | Sweep | Abandon, env: Any
+) -> tuple[ObjectStore, Plan]:
     """Return the store of a step, and the plan of a job that has nothing."""
     driver = env.committing if isinstance(env, Driver) else None
     plan = Plan(one.job_id, "omidpy", parse_folder(one.destination), (), success=None)
@@ -190,6 +264,20 @@ def _plan(store: ObjectStore, nothing: Plan) -> Plan | None:
         if isinstance(error.__cause__, Gone):
             return None
         raise
+
+
+def _take_back(store: ObjectStore, nothing: Plan, run: str, *, is_end: bool = True) -> None:
+    """Take back what is left of a run, unless its plan has made way for another run's."""
+    bucket, key = nothing.folder.bucket, nothing.folder.plan_key(nothing.job_id)
+    try:
+        plan, etag = publishing.load(store, nothing.address, bucket, key)
+    except CommitterError as error:
+        if isinstance(error.__cause__, Gone):
+            return  # it is taken back, by who came before us or by hand
+        raise
+    if plan.state == "committing" and plan.run != run:
+        return
+    publishing.take_back(store, plan, etag, is_end=is_end)
 
 
 def ended(store: ObjectStore, nothing: Plan, witness: str) -> str:

@@ -10,9 +10,6 @@ name.  Whatever is not recognised is another's, and stays.
     C2 (new-before-old)  no file of before is removed before every new one is visible
     C3 (own-only)        nothing is removed or aborted that is not of this job, or listed in its
                          plan as it was when the plan was made
-    C8 (none-late)       no job is taken back by its driver while a small file of it may be on its
-                         way: an upload that was aborted is never completed, but what is written
-                         in one request has no such end
 
 A plan is for one hand at a time.  To resume one whose driver lives is harmless; to take it back is
 not, and its driver then finds uploads gone and takes back what is left.
@@ -29,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from omidpy.committers import hadoop, success
+from omidpy.committers import hadoop, lateness, success
 from omidpy.committers import plan as plans
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
@@ -147,7 +144,7 @@ def publish(
         except CommitterError as error:
             failures = [error]
     if failures:
-        refuse_if_late(store, plan, f": {failures[0]}")
+        lateness.refuse_if_late(store, plan, failures[0])
     if failures and is_resumed:
         raise CommitterError(
             f"job {plan.job_id} cannot be finished: {failures[0]}; run `omidpy committers plan "
@@ -179,7 +176,14 @@ def resume(store: ObjectStore, plan: Plan, progress: Progress = unobserved) -> M
     return publish(store, plan, Effort(time.monotonic()), progress, is_resumed=True)
 
 
-def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = unobserved) -> None:
+def take_back(
+    store: ObjectStore,
+    plan: Plan,
+    etag: str,
+    progress: Progress = unobserved,
+    *,
+    is_end: bool = True,
+) -> None:
     """Undo a plan: afterwards nothing of its job is visible, and it is gone.
 
     Args:
@@ -187,6 +191,7 @@ def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = un
         plan: The plan.
         etag: Its tag; empty for one that is not written yet, because Hadoop began the job.
         progress: Told of each file that is undone.
+        is_end: False leaves the plan, since a file may still come and is then to be undone, too.
 
     Raises:
         CommitterError: The job is committed already, or the store failed: the plan is still there.
@@ -223,34 +228,11 @@ def take_back(store: ObjectStore, plan: Plan, etag: str, progress: Progress = un
             f"plan rollback {plan.address}`",
             plan=plan.address,
         ) from failures[0]
+    if not is_end:
+        return
     if plan.is_magic:
         clear_magic(store, plan.folder, plan.job_id, keeps=_uploads(plan))
     store.delete(bucket, plan.folder.plan_key(plan.job_id))
-
-
-def refuse_if_late(
-    store: ObjectStore, plan: Plan, why: str = "", *, is_anothers: bool = False
-) -> None:
-    """Refuse to take a plan back of which a file may appear afterwards (C8).
-
-    Args:
-        store: By whose requests.
-        plan: The plan.
-        why: What has failed.
-        is_anothers: A process that has died began to carry it out, and nobody knows its requests.
-
-    Raises:
-        CommitterError: With `plan`: it can only be finished now.
-    """
-    bucket = plan.folder.bucket
-    for one in plan.files:
-        if one.data is not None and (is_anothers or store.may_be_late(bucket, one.key)):
-            raise CommitterError(
-                f"job {plan.job_id} is half committed{why}; it is not taken back, because a "
-                f"request to write {one.key} may have had no answer and still be carried out; run "
-                f"`omidpy committers plan resume {plan.address}`, or `rollback` in half an hour",
-                plan=plan.address,
-            )
 
 
 def is_final(error: CommitterError) -> bool:

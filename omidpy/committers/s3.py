@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.committers import publishing, success
+from omidpy.committers import lateness, publishing, success
 from omidpy.committers.places import (
     SUCCESS,
     Folder,
@@ -249,7 +249,7 @@ class S3Committer(Committer):
                     f"`omidpy fate status {one.id}` shows how far it is",
                     plan=plan.address,
                 )
-            publishing.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
+            lateness.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
             publishing.take_back(self.store, plan, etag)
         self._sweep()
 

@@ -17,6 +17,7 @@ from omidpy.base.clock import ManualClock, SystemClock
 from omidpy.committers import leftovers, operation, publishing
 from omidpy.committers.operation import Operations
 from omidpy.committers.places import parse_object
+from omidpy.committers.plan import Plan
 from omidpy.committers.store import ObjectStore
 from omidpy.connect import open_store
 from omidpy.errors import CommitterError, StorageUnavailable, UsageError
@@ -206,8 +207,7 @@ def test_a_job_whose_upload_is_gone_is_taken_back(
     begin = publishing.begin
 
     def abort_one(*arguments: Any) -> str:
-        (first, *_) = list(world.objects.uploads(world.folder))
-        world.objects.abort_upload(world.folder.bucket, first.key, first.upload_id)
+        lose_an_upload(world)
         return begin(*arguments)
 
     monkeypatch.setattr(publishing, "begin", abort_one)
@@ -215,6 +215,101 @@ def test_a_job_whose_upload_is_gone_is_taken_back(
         world.run(world.job())
     assert caught.value.plan == ""
     assert world.see() == world.outcomes()[0] == "rolled back"
+
+
+def lose_an_upload(world: World) -> None:
+    """Let somebody abort one of a job's uploads, so that it cannot be finished."""
+    (first, *_) = list(world.objects.uploads(world.folder))
+    world.objects.abort_upload(world.folder.bucket, first.key, first.upload_id)
+
+
+def test_what_a_dead_executor_has_sent_is_removed_when_it_comes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C8: whoever comes next knows nothing of its requests but that there may be some."""
+    leave(world, monkeypatch, is_planned=True)
+    lose_an_upload(world)
+    objects = ObjectStore(world.objects.options)
+    sent = []
+
+    def die(*arguments: Any, **options: Any) -> Any:
+        sent.append((arguments, options))
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objects, "put", die)
+        with pytest.raises(Died):
+            world.recover(objects=objects)
+
+    fate = Fate(None, world.operations, clock=ManualClock())
+    fate.run_pending()
+    (one,) = world.all()
+    assert "requests of another process" in one.waiting
+    assert set(world.bucket.visible(world.name)) == {"old"}
+
+    ((arguments, options),) = sent
+    world.objects.put(*arguments, **options)
+    assert len(world.bucket.visible(world.name)) == 2
+    monkeypatch.setattr(operation, "LATE_WAIT_MS", 0)
+    world.recover()
+    assert world.outcomes() == [world.see()] == ["rolled back"]
+
+
+def test_a_driver_that_had_no_answer_says_that_its_job_is_not_finished(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C8 again: its own request may be carried out later; what is there goes at once."""
+
+    def look(_: Operations, fate: Fate, handle: Any) -> Any:
+        lose_an_upload(world)
+        fate.run_pending()
+        return handle.result(0)
+
+    monkeypatch.setattr(ObjectStore, "may_be_late", lambda *_: True)
+    monkeypatch.setattr(Operations, "_result", look)
+    with pytest.raises(CommitterError, match="is not finished yet"):
+        world.run(world.job())
+    assert set(world.bucket.visible(world.name)) == {"old"}
+    monkeypatch.setattr(operation, "LATE_WAIT_MS", 0)
+    world.recover()
+    assert world.outcomes() == [world.see()] == ["rolled back"]
+
+
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.nightly)])
+def test_who_takes_a_job_back_may_die_anywhere(
+    world: World, s3: S3Server, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """The next one takes back what is left."""
+    monkeypatch.setattr(operation, "LATE_WAIT_MS", 0)
+    for at in itertools.count(0, every):
+        one = World(s3, world.bucket)
+        leave(one, monkeypatch, is_planned=True)
+        lose_an_upload(one)
+        mortal = Mortal(at)
+        objects = ObjectStore(one.objects.options)
+        watch(objects, mortal)
+        try:
+            one.recover(FaultyStore(one.store, mortal.reach), objects)
+            is_over = True
+        except Died:
+            is_over = False
+        one.recover()
+        assert one.outcomes() == [one.see()] == ["rolled back"], at
+        if is_over:
+            assert at > 20
+            return
+
+
+def test_the_plan_of_a_later_run_is_not_swept(world: World) -> None:
+    """Somebody has rolled the first run back by hand, and run the job again."""
+    later = Plan("weekly_report", "omidpy", world.folder, (), run="second")
+    publishing.begin(world.objects, later)
+    first = operation.Sweep(
+        world.folder.url, "weekly_report", world.objects.options, "first", "", since_ms=0
+    )
+    first.call(cast("Any", None), None)
+    found, _ = publishing.load(world.objects, later.address, *parse_object(later.address))
+    assert found.state == "committing"
 
 
 def test_a_driver_gives_up_waiting_and_the_operation_goes_on(
