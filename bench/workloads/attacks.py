@@ -3,7 +3,8 @@
 A healthy client begins and commits ten cells two hundred times a second; beside it, from a process
 of its own, comes one attack after another, each some hundred kilobytes a second, which is what one
 stranger with a slow line can send.  Measured are the latencies, the memory that the server takes
-beyond what it took at rest, and the commits that were refused.
+beyond what it took at rest, the commits that were refused, and how long it takes until the client
+is served as before once the attacker is gone.
 
 The server persists nothing, so that no disk is measured.  It has a core of its own, and the
 attacker, who would have another machine, gives way to the healthy client: otherwise what is found
@@ -17,15 +18,15 @@ import multiprocessing
 import os
 import random
 import socket
+import statistics
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Final, TypeAlias
 
-from bench.measure import Result, latencies, paced
+from bench.measure import Result, latencies, paced, percentile
 from bench.processes import on_core, tso_server
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import CommitGranted
@@ -47,10 +48,17 @@ CELLS: Final = 10
 SETTLING_S: Final = 2.0
 """How long an attack goes on before anything is measured."""
 
+AFTER_S: Final = 3.0
+"""How long the client is watched when an attack has ended."""
+WINDOW_S: Final = 0.1
+"""In such pieces, of which the median counts: a single slow answer is no attack."""
+MAX_SLOWDOWN: Final = 3.0
+"""So many times the p99 at rest is as before."""
+
 GIVES_WAY: Final = 19
 """How nice an attacker is to the client beside it."""
 
-Attack: TypeAlias = Callable[[str, Event], None]
+Attack: TypeAlias = Callable[[str], None]
 
 
 def measure(directory: Path, *, seconds: float, names: Sequence[str] = ()) -> list[Result]:
@@ -74,18 +82,33 @@ def _measure(directory: Path, name: str, seconds: float) -> list[Result]:
         at_rest = paced(client.transact, per_second=PER_S, count=count)
         before_mib = _resident_mib(pids[0])
         client.refused_count = 0
-        with _attacked(name, address):
+        with _attacked(name, address) as end:
             time.sleep(min(seconds, SETTLING_S))
             found = paced(client.transact, per_second=PER_S, count=count)
             took_mib = _resident_mib(pids[0]) - before_mib
+            refused_count = client.refused_count
+            end()
+            after_count = max(1, round(PER_S * min(seconds, AFTER_S)))
+            after = paced(client.transact, per_second=PER_S, count=after_count)
+    recovery_s = recovered_after_s(after, MAX_SLOWDOWN * percentile(at_rest, 0.99))
     return [
         latencies(f"begin and commit before {name}", load, at_rest),
         latencies(f"begin and commit during {name}", load, found),
         Result(f"memory during {name}", load, mib=round(took_mib, 1), count=1),
-        Result(
-            f"refused during {name}", load, per_second=client.refused_count / seconds, count=count
-        ),
+        Result(f"refused during {name}", load, per_second=refused_count / seconds, count=count),
+        Result(f"recovery after {name}", load, p50_ms=round(1000 * recovery_s), count=after_count),
     ]
+
+
+def recovered_after_s(latencies_s: Sequence[float], bound_s: float) -> float:
+    """Return how long operations were slow that began when an attack ended.
+
+    It is the end of the last window whose median is above a bound; 0 if there is none.
+    """
+    size = round(PER_S * WINDOW_S)
+    windows = [latencies_s[first : first + size] for first in range(0, len(latencies_s), size)]
+    slow = [number for number, one in enumerate(windows) if statistics.median(one) > bound_s]
+    return (slow[-1] + 1) * WINDOW_S if slow else 0.0
 
 
 class _Healthy:
@@ -110,29 +133,27 @@ def _resident_mib(pid: int) -> float:
 
 
 @contextmanager
-def _attacked(name: str, address: str) -> Iterator[None]:
+def _attacked(name: str, address: str) -> Iterator[Callable[[], None]]:
+    """Attack, and yield what ends it at once, as if its host lost its power."""
     if name == NO_ATTACK:
-        yield
+        yield lambda: None
         return
     context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    attacker = context.Process(target=_attack, args=(name, address, stop))
+    attacker = context.Process(target=_attack, args=(name, address))
     attacker.start()
     try:
-        yield
+        yield attacker.kill
     finally:
-        stop.set()
-        attacker.join(10)
         attacker.kill()
         attacker.join()
 
 
-def _attack(name: str, address: str, stop: Event) -> None:
-    """Attack again and again until told to stop; the server may hang up."""
+def _attack(name: str, address: str) -> None:
+    """Attack again and again until it is killed; the server may hang up."""
     os.nice(GIVES_WAY)
-    while not stop.is_set():
+    while True:
         with contextlib.suppress(OSError):
-            ATTACKS[name](address, stop)
+            ATTACKS[name](address)
 
 
 # -- attacks ---------------------------------------------------------------------------------------
@@ -147,10 +168,11 @@ def _connected(address: str, *, client: int | None = None) -> socket.socket:
     return connection
 
 
-def _flood(address: str, stop: Event, frames: bytes, *, per_second: float, reads: bool) -> None:
+def _flood(address: str, frames: bytes, *, per_second: float, reads: bool) -> None:
     """Send the same frames at a pace, on one connection."""
     with _connected(address) as connection:
-        while not stop.wait(1 / per_second):
+        while True:
+            time.sleep(1 / per_second)
             connection.sendall(frames)
             if reads:
                 connection.recv(1 << 20)
@@ -160,75 +182,81 @@ def _repeated(request: Request, count: int) -> bytes:
     return frame_request(request) * count
 
 
-def _bursts_of_begins(address: str, stop: Event) -> None:
+def _bursts_of_begins(address: str) -> None:
     frames = _repeated(TimestampRequest(), 42_000)
-    _flood(address, stop, frames, per_second=1, reads=False)
+    _flood(address, frames, per_second=1, reads=False)
 
 
-def _padded_begins(address: str, stop: Event) -> None:
+def _padded_begins(address: str) -> None:
     padding = bytes((7 << 3 | 2,)) + b"\x80\x20" + bytes(4096)
     body = bytes((1 << 3 | 2, *_varint(len(padding)))) + padding
-    _flood(address, stop, struct.pack(">I", len(body)) + body, per_second=100, reads=False)
+    _flood(address, struct.pack(">I", len(body)) + body, per_second=100, reads=False)
 
 
 def _varint(number: int) -> tuple[int, int]:
     return number & 0x7F | 0x80, number >> 7
 
 
-def _unread_answers(address: str, stop: Event) -> None:
+def _unread_answers(address: str) -> None:
     with contextlib.ExitStack() as stack:
         deaf = [stack.enter_context(_connected(address)) for _ in range(10)]
         frames = _repeated(TimestampRequest(), 2000)
-        while not stop.wait(0.3):
+        while True:
+            time.sleep(0.3)
             for connection in deaf:
                 connection.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     connection.send(frames)
 
 
-def _unfinished_frames(address: str, stop: Event) -> None:
+def _unfinished_frames(address: str) -> None:
     with contextlib.ExitStack() as stack:
         hoarders = [stack.enter_context(_connected(address)) for _ in range(26)]
         for connection in hoarders:
             connection.sendall(struct.pack(">I", 10_000_000))
-        while not stop.wait(0.05):
+        while True:
+            time.sleep(0.05)
             for connection in hoarders:
                 connection.sendall(bytes(1000))
 
 
-def _huge_commits(address: str, stop: Event) -> None:
+def _huge_commits(address: str) -> None:
     with closing(TcpOracle(address)) as oracle:
-        while not stop.wait(1):
+        while True:
+            time.sleep(1)
             start_ts = oracle.begin().start_ts
             oracle.commit(start_ts, [CellId(number) for number in range(300_000)], [])
 
 
-def _fences_of_one_table(address: str, stop: Event) -> None:
-    _flood(address, stop, _repeated(FenceRequest(TableId(1)), 1000), per_second=10, reads=True)
+def _fences_of_one_table(address: str) -> None:
+    _flood(address, _repeated(FenceRequest(TableId(1)), 1000), per_second=10, reads=True)
 
 
-def _unknown_invalidations(address: str, stop: Event) -> None:
+def _unknown_invalidations(address: str) -> None:
     dice = random.Random(2)
-    while not stop.wait(0.01):
+    while True:
+        time.sleep(0.01)
         with _connected(address) as connection:
             asked = InvalidateRequest(Timestamp(50 * dice.getrandbits(50)))
             connection.sendall(frame_request(asked))
 
 
-def _holds(address: str, stop: Event) -> None:
+def _holds(address: str) -> None:
     frames = _repeated(TimestampRequest(hold_ms=86_400_000), 500)
-    _flood(address, stop, frames, per_second=20, reads=True)
+    _flood(address, frames, per_second=20, reads=True)
 
 
-def _bad_connections(address: str, stop: Event) -> None:
-    while not stop.wait(0.003):
+def _bad_connections(address: str) -> None:
+    while True:
+        time.sleep(0.003)
         with socket.create_connection(parse_address(address), timeout=5) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
 
 
-def _commits_of_others(address: str, stop: Event) -> None:
+def _commits_of_others(address: str) -> None:
     with closing(TcpOracle(address)) as oracle:
-        while not stop.wait(0.005):
+        while True:
+            time.sleep(0.005)
             with _connected(address) as connection:
                 theirs = CommitRequest(oracle.begin().start_ts, (CellId(1),))
                 connection.sendall(frame_request(theirs))

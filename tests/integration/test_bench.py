@@ -9,6 +9,7 @@ import pytest
 
 from bench import run
 from bench.measure import Document, paced, percentile
+from bench.workloads.attacks import recovered_after_s
 
 
 @pytest.mark.integration
@@ -26,6 +27,7 @@ def test_every_workload_runs_and_leaves_a_result_file(tmp_path: Path) -> None:
         "compaction, every cell to heal",
         "entries, pruned over bare deletes",
         "begin and commit during frames that do not end",
+        "recovery after frames that do not end",
         "entries drained, embedded",
         "entry of another process on its way, tso-server",
     ):
@@ -50,6 +52,15 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
     assert percentile(values, 0.50) == 50.0
     assert percentile(values, 0.99) == 99.0
     assert percentile([7.0], 0.99) == 7.0
+
+
+def test_a_client_has_recovered_when_it_is_slow_no_more() -> None:
+    """One slow answer does not count, nor does a fast one between slow ones."""
+    fast, slow = [0.001] * 20, [0.1] * 20
+    assert recovered_after_s(fast * 3, 0.003) == 0.0
+    assert recovered_after_s([0.1, *fast * 3], 0.003) == 0.0
+    assert recovered_after_s([*slow, *fast, *slow, *fast], 0.003) == pytest.approx(0.3)
+    assert recovered_after_s([*slow, *slow[:7]], 0.003) == pytest.approx(0.2)
 
 
 def test_a_stall_shows_in_every_operation_that_it_delays() -> None:
