@@ -7,6 +7,10 @@ together may occupy is counted here; `connection.py` has the bounds of one.
 So has the work of one turn of the loop: a connection gets so many requests of its own served, and
 the next ones when the others had their turn.  Whoever floods the server waits, and nobody else.
 A request that takes long by itself waits for its time while others ask, see `core/heavy.py`.
+
+While one client alone asks, again and again, the loop looks for its next request for a moment
+before it sleeps, see `omidpy/base/wakefulness.py`: not while a batch is flushed, whose thread needs
+its turn.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +29,7 @@ from typing import Any, Final, TypeVar, assert_never, cast
 
 from omidpy.base.clock import Clock
 from omidpy.base.metrics import Metrics
+from omidpy.base.wakefulness import Wakefulness
 from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
 from tso.connection import Connection
@@ -180,6 +186,11 @@ class OracleServer:
         self._heavy_timer: asyncio.TimerHandle | None = None
         self._listener: asyncio.Server | None = None
         self._turn = Now(0, 0.0)
+        self._asker: Connection | None = None
+        """Who asked last."""
+        self._wakefulness = Wakefulness()
+        self._may_look = (os.cpu_count() or 1) > 1
+        self._is_looking = False
         self._is_releasing = False
         self._decided_bytes = 0
         self._is_flushing = False
@@ -255,6 +266,8 @@ class OracleServer:
         """Drop a connection that is closed."""
         self._connections.discard(connection)
         self._heavy.forget(connection)
+        if connection is self._asker:
+            self._asker = None
         others = self._clients.get(connection.client, set())
         others.discard(connection)
         if not others:
@@ -301,6 +314,8 @@ class OracleServer:
             return 0, 0
         if not self._is_releasing:
             self._release_soon()
+        if connection is not self._asker:
+            self._hear_another(connection)
         connection.asked_s = self._turn.monotonic_s
         try:
             taken_bytes, count = self._machine.run(
@@ -323,6 +338,8 @@ class OracleServer:
         """Put a client's questions to the machine."""
         if not self._is_releasing:
             self._release_soon()
+        if connection is not self._asker:
+            self._hear_another(connection)
         connection.asked_s = self._turn.monotonic_s
         asked = [(connection, question) for question in questions]
         self._tell(Asked(self._turn, asked, connection.client, goes_on=True))
@@ -330,13 +347,37 @@ class OracleServer:
     def _release_soon(self) -> None:
         """Let what is decided in this turn of the loop become durable, and leave, together."""
         self._is_releasing = True
+        answered_s = self._turn.monotonic_s
         self._turn = self._now()
+        self._wakefulness.came(self._turn.monotonic_s - answered_s)
         self._decided_bytes = 0
         self.loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         self._is_releasing = False
         self._release()
+        if self._wakefulness.begin(self._turn.monotonic_s) and self._may_look:
+            self._look_soon()
+
+    def _hear_another(self, connection: Connection) -> None:
+        """Note that it is not one client alone that asks."""
+        self._asker = connection
+        self._wakefulness.forget()
+
+    def _look_soon(self) -> None:
+        """Keep the loop awake for another turn."""
+        if not self._is_looking and not self._is_flushing:
+            self._is_looking = True
+            self.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        if self._is_releasing or self._ended.done():
+            return
+        if self._wakefulness.goes_on(self._clock.monotonic_s()):
+            self._look_soon()
+        else:
+            self._wakefulness.forget()
 
     def _release(self) -> None:
         self._decided_bytes = 0

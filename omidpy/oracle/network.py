@@ -1,13 +1,7 @@
 """How a client reaches an oracle: through the operating system, or a simulator in its place.
 
-To fall asleep and to be woken takes longer than an oracle's decision, so that a lone client would
-spend most of a transaction on it.  `WakefulPoller` therefore looks for an answer again and again,
-for as long as a short answer takes, before it sleeps.  It does so only
-
-* while answers come soon: many in a row did, and the first that does not ends it;
-* while nobody else wants the processor: who is kept from looking for long was made to give way, and
-  sleeps for a while, since one that never sleeps waits longest for its next turn;
-* where there are several processors: on one, nobody could answer meanwhile.
+`WakefulPoller` looks for an answer that is about to come, see `base/wakefulness.py`, where there
+are several processors.
 
 It lacks any idea of what is read: `link.py` has that.
 """
@@ -22,24 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from omidpy.base.wakefulness import Wakefulness
 from omidpy.oracle.tls import TlsSocket
-
-SOON_S: Final = 0.000_2
-"""What comes within this time, sleep included, comes soon."""
-
-LOOKS_S: Final = 0.000_15
-"""For so long it is looked for before the thread sleeps."""
-
-SOON_COUNT: Final = 64
-"""So many answers in a row came soon before the next one is looked for.
-
-With both, looking in vain takes a fortieth of the time at most."""
-
-MADE_WAY_S: Final = 0.001
-"""Who could not look for so long was made to give way."""
-
-SLEEPS_S: Final = 1.0
-"""So long thereafter it is slept again."""
 
 
 class Poller(Protocol):
@@ -73,35 +51,26 @@ class WakefulPoller:
         """Sleep by means of `sleeper`, which also looks; `now_s` tells the time."""
         self._sleeper = sleeper
         self._now_s = now_s
-        self._soon_count = 0
-        self._sleeps_until_s = 0.0
+        self._wakefulness = Wakefulness()
 
     def poll(self, timeout: int, /) -> Sequence[object]:
         """Wait so many milliseconds at most; return something if the socket is ready."""
         if timeout <= 0:
             return self._sleeper.poll(timeout)
+        wakefulness = self._wakefulness
         began_s = self._now_s()
-        if self._soon_count >= SOON_COUNT and began_s >= self._sleeps_until_s:
-            if ready := self._look(began_s):
-                return ready
-            self._soon_count = 0
+        if wakefulness.begin(began_s):
+            looks = True
+            while looks:
+                ready = self._sleeper.poll(0)
+                looks = wakefulness.goes_on(self._now_s())
+                if ready:
+                    return ready
+            wakefulness.forget()
             return self._sleeper.poll(timeout)
         ready = self._sleeper.poll(timeout)
-        is_soon = self._now_s() - began_s < SOON_S
-        self._soon_count = self._soon_count + 1 if is_soon else 0
+        wakefulness.came(self._now_s() - began_s)
         return ready
-
-    def _look(self, began_s: float) -> Sequence[object]:
-        """Look until the socket is ready, or it is time to sleep."""
-        looked_s = began_s
-        while True:
-            ready = self._sleeper.poll(0)
-            now_s = self._now_s()
-            if now_s - looked_s > MADE_WAY_S:
-                self._sleeps_until_s = now_s + SLEEPS_S
-            if ready or now_s - began_s > LOOKS_S:
-                return ready
-            looked_s = now_s
 
 
 class SystemNetwork:

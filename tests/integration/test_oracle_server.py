@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 import threading
@@ -18,6 +19,7 @@ import pytest
 
 from omidpy.base.clock import ManualClock
 from omidpy.base.metrics import NO_METRICS
+from omidpy.base.wakefulness import LOOKS_S, SOON_COUNT, SOON_S
 from omidpy.errors import LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
@@ -181,6 +183,85 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(LONGEST_S):
         while not holds():  # noqa: ASYNC110  what is waited for is another task's business
             await asyncio.sleep(0)
+
+
+# -- staying awake ---------------------------------------------------------------------------------
+
+
+async def wake(server: OracleServer, client: Client) -> None:
+    """Ask alone until the loop looks for the next request."""
+    async with asyncio.timeout(LONGEST_S):
+        while not server._is_looking:
+            await client.begin()
+
+
+@pytest.fixture(name="processors", params=[2])
+def processor_count(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let the machine have so many processors."""
+    monkeypatch.setattr(os, "cpu_count", lambda: request.param)
+    return cast("int", request.param)
+
+
+@pytest.mark.usefixtures("processors")
+def test_the_loop_looks_for_what_a_lone_client_asks_next_and_not_for_long() -> None:
+    """To be woken takes longer than a decision; to look in vain takes a processor from others."""
+
+    async def main(running: Running) -> None:
+        client = await running.connect()
+        for _ in range(SOON_COUNT):
+            assert not running.server._is_looking
+            await client.begin()
+        await wake(running.server, client)
+        running.clock.advance((LOOKS_S + SOON_S) / 2)
+        await until(lambda: not running.server._is_looking)
+        await client.begin()
+        assert not running.server._is_looking, "it was looked in vain"
+
+    run(main)
+
+
+@pytest.mark.usefixtures("processors")
+def test_the_loop_sleeps_while_a_batch_is_flushed() -> None:
+    """The thread that writes it needs its turn."""
+
+    async def main(running: Running) -> None:
+        client = await running.connect()
+        await wake(running.server, client)
+        start_ts = await client.begin()
+        running.persistence.gate.clear()
+        client.send(CommitRequest(start_ts, (CellId(1),)))
+        await until(lambda: running.machine.queue_length == 1 and running.server._is_flushing)
+        await until(lambda: not running.server._is_looking)
+        running.persistence.gate.set()
+        assert await client.receive()
+
+    run(main)
+
+
+@pytest.mark.usefixtures("processors")
+def test_the_loop_sleeps_where_several_clients_ask() -> None:
+    """What one of them does not ask, another one does."""
+
+    async def main(running: Running) -> None:
+        clients = [await running.connect() for _ in range(2)]
+        for number in range(3 * SOON_COUNT):
+            await clients[number % 2].begin()
+            assert not running.server._is_looking
+
+    run(main)
+
+
+@pytest.mark.parametrize("processors", [1], indirect=True)
+def test_the_loop_sleeps_on_a_lone_processor(processors: int) -> None:
+    """Nobody could ask meanwhile."""
+
+    async def main(running: Running) -> None:
+        client = await running.connect()
+        for _ in range(2 * SOON_COUNT):
+            await client.begin()
+            assert not running.server._is_looking, processors
+
+    run(main)
 
 
 # -- a store in trouble ----------------------------------------------------------------------------

@@ -9,15 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from omidpy.oracle.network import (
-    LOOKS_S,
-    MADE_WAY_S,
-    SLEEPS_S,
-    SOON_COUNT,
-    SOON_S,
-    SYSTEM_NETWORK,
-    WakefulPoller,
-)
+from omidpy.base.wakefulness import LOOKS_S, MADE_WAY_S, SLEEPS_S, SOON_COUNT, SOON_S
+from omidpy.oracle.network import SYSTEM_NETWORK, WakefulPoller
 
 LONG_MS = 5000
 QUICK_S = SOON_S / 4
