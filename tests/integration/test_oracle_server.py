@@ -23,13 +23,15 @@ from omidpy.base.wakefulness import LOOKS_S, SOON_COUNT, SOON_S
 from omidpy.errors import LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
-from omidpy.model import TIMESTAMP_STEP, CellId, Timestamp
+from omidpy.model import TIMESTAMP_STEP, CellId, TableId, Timestamp
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import decode_response, frame_request
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
+    FenceRequest,
+    FenceResponse,
     HandshakeRequest,
     PeerCapabilities,
     Response,
@@ -634,6 +636,31 @@ def test_heavy_requests_leave_room_while_others_ask(monkeypatch: pytest.MonkeyPa
         running.clock.advance(ASKS_S / 4)
         await _decided(loader, 1)
         assert isinstance(await loader.receive(), TimestampResponse)
+
+    run(test)
+
+
+def test_a_heavy_request_behind_one_that_is_not_ordinary_waits_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that are not are passed on several at once, unless a heavy one may be among them."""
+    _hurry(monkeypatch)
+
+    async def test(running: Running) -> None:
+        loader = await running.connect()
+        (connection,) = running.server._connections
+        other = await running.connect()
+        await other.begin()
+        await _heavy_commits(loader, 1)
+        await _decided(loader, 1)
+        heavy = CommitRequest(await loader.begin(), (CellId(-1),) * 5000)
+        fences = [frame_request(FenceRequest(TableId(number))) for number in (1, 2)]
+        connection.data_received(b"".join(fences) + frame_request(heavy))
+        assert running.server._heavy.due_s is not None
+        for _ in fences:
+            assert isinstance(await loader.receive(), FenceResponse)
+        running.clock.advance(ASKS_S)
+        await _decided(loader, 1)
 
     run(test)
 
