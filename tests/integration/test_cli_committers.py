@@ -250,6 +250,26 @@ def test_a_destination_is_verified(bucket: Bucket, capsys: pytest.CaptureFixture
     assert first in found["different"][0]
 
 
+def test_each_difference_alone_is_one(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of the right length may be another one, and a file that is gone is missed."""
+    path = f"s3://{bucket.name}/out"
+    with committers.job(path) as job, job.task() as task:
+        for name in ("a", "b"):
+            with task.open(name) as file:
+                file.write(b"12345")
+    assert job.manifest is not None
+    first, second = job.manifest.files
+    for data, message in ((b"54321", "its tag is"), (b"123456", "6 bytes, not 5")):
+        bucket.put(first, data)
+        found = call(capsys, "verify", path, code=1)
+        assert message in found["different"][0]
+        assert not found["missing"]
+    bucket.put(first, b"12345")
+    assert call(capsys, "verify", path)["whole"] is True
+    bucket.client.delete_object(Bucket=bucket.name, Key=second)
+    assert call(capsys, "verify", path, code=1)["different"] == []
+
+
 def test_what_cannot_be_verified_says_why(
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
