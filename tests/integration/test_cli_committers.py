@@ -241,6 +241,11 @@ def test_a_destination_is_verified(bucket: Bucket, capsys: pytest.CaptureFixture
     assert found["whole"] is True
     assert (found["files"], found["rows"], found["others"]) == (2, 4, ["out/theirs"])
     assert "2 files" in text(capsys, "verify", path)
+    said = bucket.success("out")
+    said["omidpy"]["files"][0]["rows"] += 1
+    bucket.put("out/_SUCCESS", json.dumps(said).encode())
+    assert call(capsys, "verify", path)["whole"] is True  # rows are counted if that is asked for
+    assert " rows, not " in call(capsys, "verify", path, "--rows", code=1)["different"][0]
     assert job.manifest is not None
     first, second = job.manifest.files
     bucket.put(first, b"x")
