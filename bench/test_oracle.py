@@ -41,7 +41,7 @@ class Oracle:
         """Begin with an empty memory."""
         settings = Settings(timestamps="incremental", conflict_map_size=2**21)
         self.machine: Machine[str] = Machine(settings, Inherited(0, ceiling=2**60), NOW)
-        self.session = Session(PeerCapabilities())
+        self.session = Session(PeerCapabilities(), max_commit_cells=self.machine.max_commit_cells)
         self.session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(ALL_FEATURES)))))
         self._numbers = count(1)
 

@@ -49,6 +49,8 @@ class Host(Protocol):
 
     loop: asyncio.AbstractEventLoop
     capabilities: PeerCapabilities
+    max_commit_cells: int
+    """How many cells and tables one commit may have."""
     buffered_bytes: int
     """What unfinished requests of all connections take."""
     turn_work: int
@@ -102,7 +104,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Host) -> None:
         """Belong to a server; `connection_made` brings the socket."""
         self._server = server
-        self._session = Session(server.capabilities)
+        self._session = Session(server.capabilities, max_commit_cells=server.max_commit_cells)
         self._tls = None if server.tls is None else TlsStream(server.tls.context, server_side=True)
         self._transport: asyncio.Transport | None = None
         self._is_closing = False

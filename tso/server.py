@@ -166,6 +166,7 @@ class OracleServer:
         """
         self.loop = asyncio.get_running_loop()
         self.capabilities = capabilities
+        self.max_commit_cells = machine.max_commit_cells
         self.tls = tls
         self.buffered_bytes = 0
         self._machine = machine

@@ -74,13 +74,15 @@ class _Phase(Enum):
 class Session:
     """One client's conversation."""
 
-    def __init__(self, capabilities: PeerCapabilities) -> None:
+    def __init__(self, capabilities: PeerCapabilities, *, max_commit_cells: int) -> None:
         """Wait for the handshake.
 
         Args:
             capabilities: What we tell a client that announces any feature.
+            max_commit_cells: See `read_commit`.
         """
         self._capabilities = capabilities
+        self._max_commit_cells = max_commit_cells
         self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
         self._phase = _Phase.NEW
         self._features = Feature.NONE
@@ -146,7 +148,7 @@ class Session:
         questions: list[Question] = []
         payloads = self._reader.feed(data, at_most=at_most)
         for payload in payloads:
-            request = _request(payload)
+            request = _request(payload, self._max_commit_cells)
             if self._phase is _Phase.REFUSED:
                 raise RemoteProtocolError("a request follows a handshake that was refused")
             if isinstance(request, HandshakeRequest):
@@ -217,15 +219,17 @@ def _owner(name: str | None, client: int) -> int:
     return 1 + int.from_bytes(digest[:8], "big") // 4
 
 
-def _request(payload: bytes) -> Request:
+def _request(payload: bytes, max_commit_cells: int) -> Request:
     """Return the request in a payload: what `decode_request` makes of it, in bounded time.
+
+    Of a commit that is too large it has as much as it takes to say so.
 
     Raises:
         RemoteProtocolError: if it holds anything but exactly one complete request.
     """
     if payload == _BEGIN_PAYLOAD:
         return _BEGIN
-    commit = read_commit(payload)
+    commit = read_commit(payload, max_commit_cells)
     if commit is not None:
         start_ts, is_retry, cell_ids, table_ids = commit
         return CommitRequest(

@@ -29,6 +29,9 @@ from tests.machines.engines import interpreted_engine, load_engine
 from tso.core.engine import STEP
 
 CELL_COUNT: Final = 12
+MOST: Final = 8
+"""Cells that are read at most, which some payloads exceed."""
+
 STREAM_LENGTH: Final = 1000
 """For so many payloads there is one stream of commits."""
 
@@ -157,7 +160,7 @@ def damaged(dice: random.Random, payload: bytes) -> bytes:
 def read(engine: ModuleType, payload: bytes) -> object:
     """Return what a reader makes of a payload: a commit, None, or the error's words."""
     try:
-        return engine.read_commit(payload)
+        return engine.read_commit(payload, MOST)
     except RemoteProtocolError as error:
         return str(error)
 

@@ -146,7 +146,9 @@ class Oracle:
     def _connect(self, name: str) -> None:
         if name in self._sessions:
             self._tell(Left(self.now(), name, self._sessions[name].client))
-        self._sessions[name] = Session(PeerCapabilities())
+        self._sessions[name] = Session(
+            PeerCapabilities(), max_commit_cells=self.machine.max_commit_cells
+        )
         self._sessions[name].receive(frame_request(HandshakeRequest(CLIENTS[name])))
 
     def _tell(self, event: Event[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType
 
 import pytest
@@ -24,6 +25,10 @@ def engine(request: pytest.FixtureRequest) -> ModuleType:
     if module is None:
         pytest.skip("Cython or a C compiler is missing, so there is no compiled form")
     return module
+
+
+MOST = 2**62
+"""More numbers than any payload here has."""
 
 
 def _field(number: int, wire_type: int, value: int, tail: bytes) -> bytes:
@@ -91,7 +96,7 @@ def test_any_payload_is_read_as_the_definition_reads_it(engine: ModuleType, payl
     except RemoteProtocolError:
         expected = None
     try:
-        found = engine.read_commit(payload)
+        found = engine.read_commit(payload, MOST)
     except RemoteProtocolError:
         assert expected is None
         return
@@ -107,12 +112,33 @@ def test_commits_are_read_packed_or_not(
     engine: ModuleType, request_: Request, *, packed: bool
 ) -> None:
     """Java writes one form, its main branch the other; every other request is left alone."""
-    found = engine.read_commit(encode_request(request_, packed=packed))
+    found = engine.read_commit(encode_request(request_, packed=packed), MOST)
     if not isinstance(request_, CommitRequest):
         assert found is None
     else:
         start_ts, is_retry, cell_ids, table_ids = found
         assert CommitRequest(start_ts, cell_ids, table_ids, is_retry) == request_
+
+
+@given(payload=payloads, most=st.integers(0, 3))
+@example(payload=bytes.fromhex("1206" + "0832" + "1a020102"), most=0)
+@example(payload=bytes.fromhex("1207" + "0832" + "1a03010280"), most=0)
+@example(payload=bytes.fromhex("1206" + "0832" + "18011802"), most=0)
+@example(payload=bytes.fromhex("1206" + "0832" + "20012002"), most=0)
+def test_a_limit_shortens_what_is_read_and_nothing_else(
+    engine: ModuleType, payload: bytes, most: int
+) -> None:
+    """What is refused stays refused, and a commit that is too large is one with any limit."""
+    try:
+        found = engine.read_commit(payload, MOST)
+    except RemoteProtocolError as error:
+        with pytest.raises(RemoteProtocolError, match=re.escape(str(error))):
+            engine.read_commit(payload, most)
+        return
+    if found is not None:
+        start_ts, is_retry, cell_ids, table_ids = found
+        found = start_ts, is_retry, cell_ids[: most + 1], table_ids[: most + 1]
+    assert engine.read_commit(payload, most) == found
 
 
 @given(timestamps, timestamps, st.none() | timestamps)

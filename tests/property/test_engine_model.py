@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.machines.engines import compiled_engine, interpreted_engine
 
+pytestmark = pytest.mark.timeout(120)  # a chain that leads round does not end by itself
+
 FORMS = ["interpreted", "compiled"]
 
 CELLS = st.one_of(st.integers(0, 12), st.sampled_from([-(2**63), 2**63 - 1, -1]))

@@ -136,7 +136,8 @@ cdef class _Fields:
     @cython.locals(key=cython.ulonglong, length=cython.ulonglong, left=cython.ulonglong, wire_type=int)
     cdef unsigned long long next(self) except? 0
 
-    cdef void unpack(self, list into) except *
+    @cython.locals(value=cython.ulonglong)
+    cdef void unpack(self, list into, Py_ssize_t most) except *
 
     @cython.locals(value=cython.ulonglong, bits=cython.ulonglong, byte=cython.uchar, shift=int)
     cdef unsigned long long _varint(self, Py_ssize_t end) except? 0
@@ -146,7 +147,7 @@ cdef class _Fields:
     envelope=_Fields, body=_Fields, parts=list, cell_ids=list, table_ids=list,
     field=cython.ulonglong, start_ts=cython.longlong, has_others=bint, has_start=bint, is_retry=bint,
 )
-cpdef tuple read_commit(bytes payload)
+cpdef tuple read_commit(bytes payload, Py_ssize_t most)
 
 @cython.locals(body=bytearray)
 cpdef bytes timestamp_frame(long long start_ts, low_watermark)

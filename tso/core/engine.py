@@ -493,10 +493,18 @@ class Engine:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def read_commit(payload: bytes) -> tuple[int, bool, tuple[int, ...], tuple[int, ...]] | None:
+def read_commit(
+    payload: bytes, most: int
+) -> tuple[int, bool, tuple[int, ...], tuple[int, ...]] | None:
     """Return (start_ts, is_retry, cell ids, table ids) of a commit request.
 
     None if the payload is another request, or holds several.
+
+    Args:
+        payload: The bytes.
+        most: Cells, and tables, that a commit may have.  All of them are read, but only one beyond
+            that is returned, since it refuses the commit as well as a million would; and a number
+            of one byte would become an object of forty.
 
     Raises:
         RemoteProtocolError: `decode_request` refuses it as well.
@@ -523,16 +531,18 @@ def read_commit(payload: bytes) -> tuple[int, bool, tuple[int, ...], tuple[int, 
         body = _Fields(part)
         while field := body.next():
             if field == _CELL:
-                cell_ids.append(_signed(body.number))
+                if len(cell_ids) <= most:
+                    cell_ids.append(_signed(body.number))
             elif field == _CELLS:
-                body.unpack(cell_ids)
+                body.unpack(cell_ids, most)
             elif field == _START:
                 start_ts = _signed(body.number)
                 has_start = True
             elif field == _TABLE:
-                table_ids.append(_signed(body.number))
+                if len(table_ids) <= most:
+                    table_ids.append(_signed(body.number))
             elif field == _TABLES:
-                body.unpack(table_ids)
+                body.unpack(table_ids, most)
             elif field == _IS_RETRY:
                 is_retry = body.number != 0
     if not has_start:
@@ -604,15 +614,17 @@ class _Fields:
                 raise RemoteProtocolError(f"the message ends inside field {key >> 3}")
         return 0
 
-    def unpack(self, into: list[int]) -> None:
-        """Append the numbers that the field's bytes are.
+    def unpack(self, into: list[int], most: int) -> None:
+        """Append the numbers that the field's bytes are, up to one more than `most`.
 
         Raises:
             RemoteProtocolError: they end inside a number.
         """
         self._position = self.first
         while self._position < self.last:
-            into.append(_signed(self._varint(self.last)))
+            value = self._varint(self.last)
+            if len(into) <= most:
+                into.append(_signed(value))
 
     def _varint(self, end: int) -> int:
         """Return the number at the position, and go behind it; it must end before `end`."""

@@ -127,7 +127,8 @@ class Machine(Generic[Ticket]):
         """By the monotonic clock: until then nobody else answers.  The shell moves it on."""
         self._settings = settings
         self._metrics = metrics
-        self._max_commit_cells = settings.max_commit_cells
+        self.max_commit_cells: Final = settings.max_commit_cells
+        """How many cells and tables one commit may have."""
         self._engine = Engine(
             last_issued=inherited.epoch,
             conflict_map_size=settings.conflict_map_size,
@@ -415,7 +416,7 @@ class Machine(Generic[Ticket]):
 
     def _decide(self, ticket: Ticket, request: CommitRequest) -> None:
         start_ts = request.start_ts
-        if len(request.cell_ids) + len(request.table_ids) > self._max_commit_cells:
+        if len(request.cell_ids) + len(request.table_ids) > self.max_commit_cells:
             verdict = ABORT_TOO_LARGE
         else:
             verdict = self._engine.commit(start_ts, request.cell_ids, request.table_ids)

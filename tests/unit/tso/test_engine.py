@@ -9,6 +9,8 @@ import pytest
 
 from tests.machines.engines import compiled_engine, interpreted_engine
 
+pytestmark = pytest.mark.timeout(120)  # a chain that leads round does not end by itself
+
 FORMS = ["interpreted", "compiled"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import CellId, TableId, Timestamp
-from omidpy.wire.frames import decode_request, decode_response, frame, frame_request
+from omidpy.wire.frames import decode_request, decode_response, encode_request, frame, frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
     ALL_ROLES,
@@ -30,16 +30,24 @@ from tso.session import MAX_SHORT_REQUEST_BYTES, Session
 OURS = PeerCapabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
 
 
+MAX_COMMIT_CELLS = 2000
+
+
+def fresh() -> Session:
+    """Return a session before the handshake."""
+    return Session(OURS, max_commit_cells=MAX_COMMIT_CELLS)
+
+
 def opened(features: Feature) -> Session:
     """Return a session after the handshake."""
-    session = Session(OURS)
+    session = fresh()
     session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(features)))))
     return session
 
 
 def test_java_is_told_nothing_new() -> None:
     """Byte for byte what its own oracle answers."""
-    reply, questions = Session(OURS).receive(frame_request(HandshakeRequest()))
+    reply, questions = fresh().receive(frame_request(HandshakeRequest()))
     assert reply.hex() == "00000008" + "1a06080112001800"
     assert questions == []
 
@@ -47,7 +55,7 @@ def test_java_is_told_nothing_new() -> None:
 def test_whoever_announces_a_feature_is_told_everything() -> None:
     """Features, store, epoch and age; bits that we do not know are ignored."""
     request = HandshakeRequest(PeerCapabilities(int(Feature.BEGIN_EXTRAS) | 2**40))
-    reply, _ = Session(OURS).receive(frame_request(request))
+    reply, _ = fresh().receive(frame_request(request))
     answer = decode_response(reply[4:])
     expected = PeerCapabilities(int(ALL_FEATURES), b"id", Timestamp(50), 900_000)
     assert answer == HandshakeResponse(is_compatible=True, capabilities=expected)
@@ -79,8 +87,8 @@ def test_an_extension_that_was_not_announced_is_not_executed() -> None:
 def test_nothing_is_executed_before_the_handshake_or_after_a_refusal() -> None:
     """Java executes the request and closes the channel afterwards."""
     with pytest.raises(RemoteProtocolError, match="no handshake"):
-        Session(OURS).receive(frame_request(TimestampRequest()))
-    refused = Session(OURS)
+        fresh().receive(frame_request(TimestampRequest()))
+    refused = fresh()
     reply, _ = refused.receive(frame_request(HandshakeRequest(None)))
     assert decode_response(reply[4:]) == HandshakeResponse(is_compatible=False, capabilities=None)
     with pytest.raises(RemoteProtocolError, match="refused"):
@@ -115,10 +123,23 @@ def test_each_occurrence_of_a_message_is_whole_by_itself() -> None:
     assert decode_request(whole) == commit
 
 
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("excess", [0, 1, 900])
+def test_of_a_commit_that_is_too_large_little_is_kept(*, packed: bool, excess: int) -> None:
+    """Ten megabytes can be ten million numbers, each an object, until the commit is refused."""
+    count = MAX_COMMIT_CELLS + excess
+    cells = tuple(CellId(number) for number in range(count))
+    tables = tuple(TableId(number) for number in range(count))
+    kept = min(count, MAX_COMMIT_CELLS + 1)
+    request = CommitRequest(Timestamp(50), cells, tables)
+    _, (found,) = opened(ALL_FEATURES).receive(frame(encode_request(request, packed=packed)))
+    assert found == CommitRequest(Timestamp(50), cells[:kept], tables[:kept])
+
+
 @given(data=st.binary(max_size=200), is_open=st.booleans())
 def test_any_bytes_are_understood_or_refused(data: bytes, *, is_open: bool) -> None:
     """Never another exception: it would end the whole oracle."""
-    session = opened(ALL_FEATURES) if is_open else Session(OURS)
+    session = opened(ALL_FEATURES) if is_open else fresh()
     try:
         session.receive(data)
     except RemoteProtocolError:
@@ -130,7 +151,7 @@ def test_any_bytes_are_understood_or_refused(data: bytes, *, is_open: bool) -> N
 
 def named(name: str, roles: Role, client: int | None = 7) -> tuple[Session, PeerCapabilities]:
     """Return the session of whoever showed a certificate of `name`, and what it was told."""
-    session = Session(OURS)
+    session = fresh()
     session.identify(name, roles)
     hello = HandshakeRequest(PeerCapabilities(int(ALL_FEATURES), client=client))
     answer = decode_response(session.receive(frame_request(hello))[0][4:])
