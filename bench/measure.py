@@ -34,6 +34,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     p99_ms: float | None = None
     per_second: float | None = None
     mib: float | None = None
+    ratio: float | None = None
     count: int = 0
 
 
@@ -123,6 +124,12 @@ def describe_machine(directory: Path) -> Machine:
         fsync_p50_ms=round(percentile(syncs, 0.50) * 1000, 3),
         fsync_p99_ms=round(percentile(syncs, 0.99) * 1000, 3),
     )
+
+
+def resident_mib(pid: int) -> float:
+    """Return how much memory a process takes now, in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def commit_id() -> str:

@@ -18,7 +18,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Document, Result, commit_id, describe_machine, today
-from bench.workloads import attacks, compaction, exports, latency, micro, pruning, scans, throughput
+from bench.workloads import (
+    aborts,
+    attacks,
+    compaction,
+    exports,
+    latency,
+    micro,
+    pruning,
+    scans,
+    throughput,
+)
 
 WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     "micro": lambda directory, quick: micro.measure(directory, quick=quick),
@@ -42,6 +52,11 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
         directory,
         seconds=0.1 if quick else 5.0,
         names=("frames that do not end",) if quick else (),
+    ),
+    "aborts": lambda directory, quick: (
+        aborts.measure(directory, keys=1000, transactions=2000)
+        if quick
+        else aborts.measure(directory, transactions=1_000_000)
     ),
     "exports": lambda directory, quick: exports.measure(
         directory, transactions=2 if quick else 300, lone=1 if quick else 20
@@ -68,7 +83,7 @@ def print_results(console: Console, document: Document) -> None:
     table = Table(title=f"{document.commit}, {document.machine.processor}")
     for name in ("what", "load"):
         table.add_column(name)
-    for name in ("p50 ms", "p99 ms", "a second", "MiB"):
+    for name in ("p50 ms", "p99 ms", "a second", "MiB", "ratio"):
         table.add_column(name, justify="right")
     for result in document.results:
         table.add_row(
@@ -76,7 +91,13 @@ def print_results(console: Console, document: Document) -> None:
             result.load,
             *(
                 _shown(value)
-                for value in (result.p50_ms, result.p99_ms, result.per_second, result.mib)
+                for value in (
+                    result.p50_ms,
+                    result.p99_ms,
+                    result.per_second,
+                    result.mib,
+                    result.ratio,
+                )
             ),
         )
     console.print(table)

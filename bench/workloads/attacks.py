@@ -26,7 +26,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from bench.measure import Result, latencies, paced, percentile
+from bench.measure import Result, latencies, paced, percentile, resident_mib
 from bench.processes import on_core, tso_server
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import CommitGranted
@@ -80,12 +80,12 @@ def _measure(directory: Path, name: str, seconds: float) -> list[Result]:
         oracle = resources.enter_context(closing(TcpOracle(address)))
         client = _Healthy(oracle)
         at_rest = paced(client.transact, per_second=PER_S, count=count)
-        before_mib = _resident_mib(pids[0])
+        before_mib = resident_mib(pids[0])
         client.refused_count = 0
         with _attacked(name, address) as end:
             time.sleep(min(seconds, SETTLING_S))
             found = paced(client.transact, per_second=PER_S, count=count)
-            took_mib = _resident_mib(pids[0]) - before_mib
+            took_mib = resident_mib(pids[0]) - before_mib
             refused_count = client.refused_count
             end()
             after_count = max(1, round(PER_S * min(seconds, AFTER_S)))
@@ -125,11 +125,6 @@ class _Healthy:
         cells = [CellId(self._dice.getrandbits(62)) for _ in range(CELLS)]
         verdict = self._oracle.commit(start_ts, cells, [])
         self.refused_count += not isinstance(verdict, CommitGranted)
-
-
-def _resident_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager

@@ -26,6 +26,7 @@ def test_every_workload_runs_and_leaves_a_result_file(tmp_path: Path) -> None:
         "transactions, bare SQLite",
         "compaction, every cell to heal",
         "entries, pruned over bare deletes",
+        "aborts, map of 20000 writes, over the exact map's",
         "begin and commit during frames that do not end",
         "recovery after frames that do not end",
         "entries drained, embedded",
