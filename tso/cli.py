@@ -30,7 +30,7 @@ from omidpy.base.metrics import NO_METRICS, Metrics
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Timestamp
-from omidpy.oracle.tcp import address_text
+from omidpy.oracle.address import address_text
 from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper, read_omid_ceiling
 from omidpy.storage.base import Store
 from omidpy.wire.messages import PeerCapabilities

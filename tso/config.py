@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.errors import ConfigError
 from omidpy.model import MAX_VERSION
-from omidpy.oracle.tcp import address_text, parse_address
+from omidpy.oracle.address import address_text, parse_address
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.hbase import address as hbase

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from omidpy.model import CellId, TableId, Timestamp
-from omidpy.oracle.tcp import parse_address
+from omidpy.oracle.address import parse_address
 from omidpy.wire.frames import encode_request, frame_request
 from omidpy.wire.messages import CommitRequest, HandshakeRequest, TimestampRequest
 

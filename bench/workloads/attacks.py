@@ -29,8 +29,9 @@ from typing import Final, TypeAlias
 from bench.measure import Result, latencies, paced, percentile, resident_mib
 from bench.processes import on_core, tso_server
 from omidpy.model import CellId, TableId, Timestamp
+from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import CommitGranted
-from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,

@@ -24,12 +24,13 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
 from omidpy.model import CellId, TableId, Timestamp
+from omidpy.oracle.address import Place, address_text, parse_address
 from omidpy.oracle.base import (
     AbortReason,
     Begun,
@@ -43,7 +44,6 @@ from omidpy.oracle.network import SYSTEM_NETWORK, Network
 from omidpy.oracle.tls import ClientTls, Refused
 from omidpy.wire.connection import Answer, Question
 from omidpy.wire.messages import (
-    DEFAULT_PORT,
     CommitRequest,
     CommitResponse,
     Feature,
@@ -67,14 +67,6 @@ _BEGIN: Final = TimestampRequest()
 
 _PLAIN: Final = "is it the address of a tso-server?  One with TLS needs ?tls=true behind it"
 _SECURE: Final = "is it the address of a tso-server with --tls-cert?"
-
-
-class Place(NamedTuple):
-    """Where an oracle answers, and the epoch that was published with it; 0 if none was."""
-
-    host: str
-    port: int
-    epoch: Timestamp = Timestamp(0)
 
 
 class TcpOracle:
@@ -494,34 +486,6 @@ def _abort_reason(number: int) -> AbortReason:
 def _fixed(address: str | None) -> Callable[[], tuple[str, int]]:
     place = parse_address(address or "")
     return lambda: place
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Return the host and port in `host:port`, `host` or `[ipv6]:port`.
-
-    Raises:
-        ConfigError: if it is none of them.
-    """
-    host, separator, port = address.rpartition(":")
-    if not separator or address.endswith("]"):
-        host, port = address, str(DEFAULT_PORT)
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    is_number = port.isascii() and port.isdigit() and len(port) <= 5
-    if not host or "\0" in host or not is_number or not 0 < int(port) < 2**16:
-        raise ConfigError(
-            f"{address!r} is no address of an oracle; expected host:port, "
-            f"for instance 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
-        )
-    return host, int(port)
-
-
-def address_text(address: tuple[str, int]) -> str:
-    """Write an address as HOST:PORT."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 _instances: weakref.WeakSet[TcpOracle] = weakref.WeakSet()

@@ -27,7 +27,7 @@ from omidpy.base.cells import decode_long
 from omidpy.base.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
-from omidpy.oracle.tcp import Place, address_text, parse_address
+from omidpy.oracle.address import Place, address_text, parse_address
 from omidpy.oracle.tls import FLAGS
 
 if TYPE_CHECKING:

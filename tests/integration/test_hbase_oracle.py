@@ -15,8 +15,9 @@ from omidpy.cli import main
 from omidpy.errors import OracleUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import CellId, TableId, Timestamp
+from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import CommitGranted, CommitRefused
-from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.oracle.zookeeper import (
     connected,
     find_oracle,

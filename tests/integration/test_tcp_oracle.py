@@ -23,6 +23,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.model import CellId, TableId, Timestamp
+from omidpy.oracle.address import Place
 from omidpy.oracle.base import (
     AbortReason,
     Begun,
@@ -31,7 +32,7 @@ from omidpy.oracle.base import (
     InvalidationVerdict,
 )
 from omidpy.oracle.link import Link
-from omidpy.oracle.tcp import Place, TcpOracle
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.wire import frames
 from omidpy.wire.frames import encode_response, frame

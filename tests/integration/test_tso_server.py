@@ -27,8 +27,9 @@ from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import lease_address, read_lease
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import CellId, TableId
+from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
-from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
 from tests.machines.processes import ServerProcess, tso_server

@@ -13,8 +13,9 @@ from omidpy.errors import OmidError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.leadership import lease_address
 from omidpy.model import CellId, TableId, Timestamp
+from omidpy.oracle.address import Place
 from omidpy.oracle.base import CommitGranted
-from omidpy.oracle.tcp import Place, TcpOracle
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.base import Store
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.processes import LONGEST_S, ServerProcess

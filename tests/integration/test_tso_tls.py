@@ -16,8 +16,9 @@ import pytest
 import omidpy
 from omidpy.errors import ConfigError, OmidError, OracleUnavailable, RemoteProtocolError
 from omidpy.model import CellId, TableId
+from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import CommitGranted
-from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.oracle.tls import ClientTls
 from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import FenceRequest, HandshakeRequest, PeerCapabilities

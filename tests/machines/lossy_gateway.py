@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Self
 
-from omidpy.oracle.tcp import parse_address
+from omidpy.oracle.address import parse_address
 
 _HEADER = struct.Struct(">II")
 _CALL: Final = 0x80010001

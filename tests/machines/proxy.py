@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self
 
-from omidpy.oracle.tcp import parse_address
+from omidpy.oracle.address import parse_address
 
 # The first byte of a payload names the message: the key of its field in the envelope.
 BEGIN: Final = 0x0A

@@ -24,8 +24,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.model import CellId, Column, TableId, Timestamp
+from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict, InvalidationVerdict, Oracle
-from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.base import (
     Condition,
     Entries,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omidpy.errors import ConfigError
-from omidpy.oracle.tcp import TcpOracle, parse_address
+from omidpy.oracle.address import parse_address
+from omidpy.oracle.tcp import TcpOracle
 from omidpy.oracle.tls import ClientTls, client_tls, options_of
 from omidpy.oracle.zookeeper import parse_zookeeper
 

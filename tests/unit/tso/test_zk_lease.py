@@ -12,7 +12,7 @@ from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable, StorageUnav
 from omidpy.facts.commit_table import CommitTable, create_system_tables
 from omidpy.facts.leadership import read_lease
 from omidpy.model import Timestamp
-from omidpy.oracle.tcp import Place
+from omidpy.oracle.address import Place
 from omidpy.oracle.zookeeper import Znode, find_oracle, parse_zookeeper, read_omid_ceiling
 from omidpy.storage.memory import MemoryStore
 from omidpy.wire.messages import TimestampResponse
