@@ -352,7 +352,7 @@ class S3Committer(Committer):
             if not folders:
                 return []
             places = [f"{one}/" for one in folders]
-            top = posixpath.commonpath(sorted(folders)) + "/" if folders else ""
+            top = posixpath.commonpath(sorted(folders)) + "/"
             top = "" if top == "/" else top
         found = []
         for one in self.store.objects(Folder(self.folder.bucket, self.folder.key(top))):
