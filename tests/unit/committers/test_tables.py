@@ -83,6 +83,32 @@ def test_batches_make_one_row_group() -> None:
     assert (file.rows, writer.rows) == (10, 10)
 
 
+@pytest.mark.parametrize(("rows", "size", "groups"), [(4, 2**20, 3), (100, 16, 5)])
+def test_a_full_row_group_waits_no_longer(
+    monkeypatch: pytest.MonkeyPatch, rows: int, size: int, groups: int
+) -> None:
+    """A task of any length holds one group in memory: of so many rows, or bytes."""
+    monkeypatch.setattr(tables, "GROUP_BYTES", size)
+    world = World()
+    writer = PartitionedWriter(world.attempt, group_rows=rows)
+    for at in range(10):
+        writer.write(pa.table({"a": [at]}))
+    writer.close()
+    (file,) = world.attempt.files.values()
+    assert isinstance(file, Kept)
+    assert pq.read_metadata(io.BytesIO(bytes(file.data))).num_row_groups == groups
+
+
+def test_a_partition_that_comes_often_stays_open() -> None:
+    """The one that waited longest is ended for another, and not the one that was opened first."""
+    world = World()
+    writer = PartitionedWriter(world.attempt, partition_by=["p"], most_open=2)
+    for value in (1, 2, 1, 3, 1):
+        writer.write(pa.table({"p": [value], "v": [value]}))
+    writer.close()
+    assert len(world.read()) == 3
+
+
 def test_columns_become_folders_and_rows_keep_their_order() -> None:
     """Null, text and numbers name folders as Spark names them."""
     world = World()
