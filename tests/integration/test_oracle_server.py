@@ -43,7 +43,7 @@ from tso import connection as connection_module
 from tso import server as server_module
 from tso.cli import _Service
 from tso.config import load_config
-from tso.connection import Connection
+from tso.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
 from tso.core import heavy as heavy_module
 from tso.core.events import Batch, FlushResult, Now, Question
 from tso.core.heavy import MAX_WAIT_S
@@ -419,6 +419,38 @@ def test_one_conflict_costs_the_requests_behind_it_nothing(
     run(test)
 
 
+def test_a_turn_is_measured_by_what_its_requests_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is not ordinary costs as much as many, and a long one more."""
+    asked: list[Question] = []
+    ask = OracleServer.ask
+
+    def listen(server: OracleServer, connection: Connection, questions: list[Question]) -> None:
+        asked.extend(questions)
+        ask(server, connection, questions)
+
+    monkeypatch.setattr(OracleServer, "ask", listen)
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        (connection,) = running.server._connections
+        starts = [await client.begin() for _ in range(100)]
+        cells = tuple(map(CellId, range(1000)))
+        client.send(CommitRequest(starts.pop(), cells))
+        await client.receive()
+        asked.clear()
+        refused = [frame_request(CommitRequest(start_ts, cells)) for start_ts in starts]
+        connection.data_received(b"".join(refused))
+        least_work = SLOW_WORK + len(refused[0]) // BYTES_OF_WORK
+        assert 0 < len(asked) <= MAX_TURN_WORK // least_work + SLOW_AT_ONCE // 2
+        for _ in starts:
+            await client.receive()
+        asked.clear()
+        connection.data_received(frame_request(TimestampRequest(hold_ms=1)) * 1000)
+        assert 0 < len(asked) <= MAX_TURN_WORK // SLOW_WORK + SLOW_AT_ONCE
+
+    run(test)
+
+
 def test_many_that_flood_share_a_turn() -> None:
     """However many they are, whoever asks little is served within a few milliseconds."""
 
@@ -544,11 +576,13 @@ def test_a_request_of_a_client_that_is_not_read_from_is_not_late(
     run(test)
 
 
-def test_unread_answers_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_answers_are_bounded_together(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """4,096 clients with a MiB each would fill the memory; the one with the most pays."""
     monkeypatch.setattr(server_module, "MAX_UNSENT_BYTES_IN_ALL", 100_000)
     monkeypatch.setattr(server_module, "WATCH_PERIOD_S", 0.01)
-    monkeypatch.setattr(connection_module, "MAX_UNSENT_BYTES", 2**30)
+    monkeypatch.setattr(connection_module, "MAX_UNSENT_BYTES", 2**26)
 
     async def test(running: Running) -> None:
         other = await running.connect()
@@ -566,6 +600,7 @@ def test_unread_answers_are_bounded_together(monkeypatch: pytest.MonkeyPatch) ->
         assert await other.begin()
 
     run(test)
+    assert "of all clients it has the most" in caplog.text
 
 
 def test_a_client_is_the_same_on_its_next_connection_and_missed_after_its_last() -> None:

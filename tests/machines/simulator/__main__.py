@@ -40,8 +40,8 @@ def main() -> int:
 
 def record(path: Path, counts: Counter[str]) -> None:
     """Add to what earlier runs have done."""
-    counts += Counter(json.loads(path.read_text("utf-8")) if path.exists() else {})
-    path.write_text(json.dumps(counts, indent=2, sort_keys=True) + "\n", "utf-8")
+    all_counts = counts + Counter(json.loads(path.read_text("utf-8")) if path.exists() else {})
+    path.write_text(json.dumps(all_counts, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
