@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import threading
+from itertools import count
 
 import pytest
 
@@ -47,7 +48,8 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
     """An unread stderr and 1,500 bad connections stopped the oracle."""
     reading, writing = os.pipe()
     with os.fdopen(reading) as reader, os.fdopen(writing, "w") as stream:
-        handler = log.PatientHandler(stream)
+        # A second passes with each line, so that no limit of the rate stops them before.
+        handler = log.PatientHandler(stream, clock=count().__next__)
         logger = logging.Logger("tso")  # noqa: LOG001 - one of its own
         logger.addHandler(handler)
         line = "x" * 1000
@@ -60,7 +62,7 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
         flood.start()
         flood.join(30)
         is_stuck = flood.is_alive()
-        for _ in range(log.MAX_BURST_LINES):
+        for _ in range(log.MAX_WAITING_LINES):
             assert reader.readline() == f"{line}\n"
         flood.join(30)
         handler.flush()
