@@ -414,13 +414,15 @@ class Machine(Generic[Ticket]):
                         batch.answers[place] = (hoarder, forgotten)
             effects.append(Close(hoarder, "too many cells wait for a look-up, its own the most"))
 
-    def _decide(self, ticket: Ticket, request: CommitRequest) -> None:
+    def _decide(self, ticket: Ticket, request: CommitRequest, *, is_certain: bool = True) -> None:
+        """Decide a commit that was not decided before, which a refusal may leave uncertain."""
         start_ts = request.start_ts
         if len(request.cell_ids) + len(request.table_ids) > self.max_commit_cells:
             verdict = ABORT_TOO_LARGE
         else:
             verdict = self._engine.commit(start_ts, request.cell_ids, request.table_ids)
-        self._decisions.note(start_ts, verdict)
+        if is_certain or verdict > 0:
+            self._decisions.note(start_ts, verdict)
         if verdict > 0:
             self._open_decisions()
             self._pending.commits.append((start_ts, verdict))
@@ -641,7 +643,9 @@ class Machine(Generic[Ticket]):
         elif start_ts in self._barred:
             effects.append(Close(ticket, f"start_ts {start_ts} was invalidated meanwhile"))
         else:
-            self._decide(ticket, request)
+            # If it was committed, completed and forgotten, it conflicts with itself: whoever asks
+            # later, in so many words, must not be told of a refusal that came of this.
+            self._decide(ticket, request, is_certain=False)
 
     def _recalled(self, waiting: Deferred, result: FlushResult) -> Answer | str:
         """Find an answer that was not known at once; a string is the reason to give none."""

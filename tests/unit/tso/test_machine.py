@@ -257,6 +257,18 @@ def test_a_repetition_that_does_not_say_so_is_not_decided_twice() -> None:
     assert isinstance(driver.disk.entries[open_ts], int)
 
 
+def test_a_refusal_that_may_be_wrong_is_not_remembered() -> None:
+    """A repetition that does not say so came late: the commit was completed and forgotten."""
+    driver = Driver(small(decision_memory=1))
+    start_ts = driver.begin()
+    assert isinstance(driver.commit(start_ts, [1]), CommitResponse)
+    for cell in (2, 3):
+        driver.commit(driver.begin(), [cell])
+    del driver.disk.entries[start_ts]
+    assert driver.commit(start_ts, [1]) == refused(start_ts, AbortReason.CONFLICT, (1,))
+    assert "nothing is known" in str(driver.commit(start_ts, [1], is_retry=True))
+
+
 def test_what_is_barred_while_it_is_looked_up_is_not_decided() -> None:
     """The invalidation was answered 'unknown', which promises that nothing follows."""
     driver = Driver(small(decision_memory=1))
