@@ -20,9 +20,10 @@ from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.cli import main
 from omidpy.committers import manifests, sweeping
 from omidpy.committers.places import Folder
-from omidpy.committers.transactional import object_store
+from omidpy.committers.transactional import object_store, owner_of
 from omidpy.errors import (
     CommitterError,
+    ConfigError,
     Fenced,
     StorageUnavailable,
     TransactionAborted,
@@ -37,6 +38,7 @@ from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.cells import World as Compacted
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
+from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.s3 import publishing_checks as checks
 from tests.machines.s3.crashing import Died
 from tests.machines.s3.looking import Bucket
@@ -539,6 +541,27 @@ def test_nothing_is_swept_where_the_table_is_gone(world: World) -> None:
     with pytest.raises(CommitterError, match=r"no table OMIDPY_PUBLISHED.*nothing was removed"):
         world.sweep()
     assert len(world.left()) > 2
+
+
+def test_what_no_publisher_has_made_is_not_swept(world: World) -> None:
+    """Somebody put it there, among the files of jobs that nobody names."""
+    world.publish(Mortal())
+    owner = manifests.owner_folder(world.folder, owner_of(world.tm)).prefix
+    foreign = f"{owner}notes/readme"
+    world.bucket.put(foreign)
+    world.oracle.raise_low_watermark()
+    assert world.sweep().removed == []
+    assert foreign in world.left()
+
+
+def test_nothing_is_swept_through_a_store_that_hides_versions(world: World) -> None:
+    """It does not say which files older snapshots see."""
+    world.publish(Mortal())
+    store = object_store(world.address, {"endpoint_url": world.endpoint})
+    before = world.left()
+    with pytest.raises(ConfigError, match="newest version"):
+        sweeping.sweep(world.manager(LikeThrift1(world.store)), store, world.folder)
+    assert world.left() == before
 
 
 def test_a_folder_that_begins_alike_is_not_swept(world: World, s3: S3Server) -> None:
