@@ -16,7 +16,7 @@ import omidpy
 from omidpy.base.clock import ManualClock, SystemClock
 from omidpy.committers import leftovers, operation, publishing
 from omidpy.committers.operation import Operations
-from omidpy.committers.places import parse_object
+from omidpy.committers.places import parse_object, unique_name
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import ObjectStore
 from omidpy.connect import open_store
@@ -101,6 +101,20 @@ def test_a_driver_that_dies_anywhere_is_ended_by_the_next_executor(
     assert (ends[0], ends[-1]) == ("committed", "rolled back")
     assert ends == sorted(ends)
     assert ends.count("committed") > 3
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_what_other_jobs_upload_is_left_to_them(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_planned: bool
+) -> None:
+    """They may still run, in the same folder."""
+    leave(world, monkeypatch, is_planned=is_planned)
+    monkeypatch.setattr(operation, "PLAN_WAIT_MS", 0)
+    key = world.folder.key(unique_name("theirs", "another-job"))
+    world.objects.create_upload(world.folder.bucket, key, "another-job")
+    world.recover()
+    assert len(world.outcomes()) == 1
+    assert [one.key for one in world.objects.uploads(world.folder)] == [key]
 
 
 @pytest.mark.parametrize("is_planned", [True, False])
