@@ -46,6 +46,13 @@ class _End(NamedTuple):
     is_carried_out: bool
 
 
+class _Server(ThreadingHTTPServer):
+    """Takes as many connections at a time as a client opens; one turned away waits a second."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
 class S3Proxy:
     """Listens on a port of its own; every request leads to the server on another."""
 
@@ -67,8 +74,7 @@ class S3Proxy:
         class Handler(_Handler):
             owner = proxy
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 

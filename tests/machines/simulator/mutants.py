@@ -44,8 +44,8 @@ class _Machine(Machine[Any]):
 class NoConflictCheck(_Machine):
     """Lets everybody commit whatever was written meanwhile."""
 
-    def _decide(self, ticket: Any, request: CommitRequest) -> None:
-        super()._decide(ticket, replace(request, cell_ids=()))
+    def _decide(self, ticket: Any, request: CommitRequest, *, is_certain: bool = True) -> None:
+        super()._decide(ticket, replace(request, cell_ids=()), is_certain=is_certain)
 
 
 class RepliesEarly(_Machine):
@@ -119,9 +119,9 @@ class IgnoresInvalidations(_Machine):
 class ForgetsSilently(_Machine):
     """Forgets commits, and does not raise the low watermark to them."""
 
-    def _decide(self, ticket: Any, request: CommitRequest) -> None:
+    def _decide(self, ticket: Any, request: CommitRequest, *, is_certain: bool = True) -> None:
         before = self._engine.low_watermark
-        super()._decide(ticket, request)
+        super()._decide(ticket, request, is_certain=is_certain)
         self._engine.low_watermark = before
 
 
