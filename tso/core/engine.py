@@ -108,18 +108,6 @@ def is_compiled() -> bool:
     return not __file__.endswith(".py")
 
 
-if not TYPE_CHECKING:  # which would take any name for one that is here
-
-    def __getattr__(name: str) -> object:
-        """Say what to do where a name is missing because the source was changed since."""
-        if is_compiled() and not name.startswith("_"):
-            raise ImportError(
-                f"{__file__} was compiled from an older tso/core/engine.py, which had no {name}; "
-                "run `make setup`, or remove the file"
-            )
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 class LatestMap:
     """A map of 64-bit integers that remembers so many of the latest settings, and no older one.
 

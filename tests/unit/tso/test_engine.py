@@ -30,16 +30,6 @@ def test_each_form_says_what_it_is(engine: ModuleType, request: pytest.FixtureRe
     assert engine.is_compiled() == ("compiled" in request.node.name)
 
 
-def test_a_compiled_form_that_is_older_than_its_source_says_what_to_do(engine: ModuleType) -> None:
-    """Behind `git pull` a checkout has the new names in the source alone."""
-    if engine.is_compiled():
-        with pytest.raises(ImportError, match="had no newer_name; run `make setup`"):
-            _ = engine.newer_name
-    else:
-        assert not hasattr(engine, "newer_name")
-    assert not hasattr(engine, "__no_such_name__"), "tools ask for such names"
-
-
 def test_timestamps_follow_the_clock_and_never_repeat(engine: ModuleType) -> None:
     """I1: one step at a time while the clock stands or goes back, the clock's when it is ahead."""
     decider = engine.Engine(last_issued=100, conflict_map_size=4)
