@@ -216,8 +216,9 @@ def test_a_client_that_asks_all_the_same_is_hung_up_on(
         socket.create_connection(parse_address(strict.address), timeout=30) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as raw,
     ):
-        fence = frame_request(FenceRequest(TableId(1)))
-        raw.sendall(frame_request(HandshakeRequest(PeerCapabilities(7))) + fence)
+        raw.sendall(frame_request(HandshakeRequest(PeerCapabilities(7))))
+        assert raw.recv(4096)
+        raw.sendall(frame_request(FenceRequest(TableId(1))))
         assert raw.recv(4) == b""
     strict.wait_for("^connection-closed .*FenceRequest from 'etl'")
 
