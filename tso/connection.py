@@ -289,6 +289,11 @@ class Connection(asyncio.Protocol):
         return self._session.client
 
     @property
+    def asks_to_invalidate(self) -> bool:
+        """Say whether the client leaves it to the oracle to forbid what the oracle may commit."""
+        return self._session.asks_to_invalidate
+
+    @property
     def peer(self) -> str:
         """Where the client is, and what its certificate calls it."""
         name = self._session.name

@@ -5,13 +5,22 @@ way is written again whole, so every write here may be repeated.
 
 Where the store has guarded batches, a batch is one transaction: guarded by the lease record, each
 commit on condition that no invalidation stands.  Elsewhere, on HBase, the commit entries are one
-plain write, and what a condition would have said is read behind it: the lease record (not ours, and
-nothing is answered) and the invalidations of the same rows.  That is as good, because an
-invalidation is only planted where no commit is: once the entry is there, either an invalidation
-stands or none ever will, whoever plants them, be it Omid's own clients.  A few commits are written
-on condition, one by one, and with the read of the lease behind them they cost one round trip where
-the store may be asked ahead.  On HBase an entry is synced no harder than the cells that it commits:
-they live in other logs, and an entry on disk without its cells would protect nothing.
+plain write, and what a condition would have said is read behind it.  First of all the lease record:
+not ours, and nothing is answered.  An invalidation is only planted where no commit is, so that once
+the entry is there, either one stands or none ever will; and above our epoch only these plant one:
+
+- this oracle, which does not commit what it forbade;
+- clients that know of a later epoch or low watermark.  They were published by an instance which has
+  the lease or, if it is Omid's and knows no lease, moved the ceiling.  So where lease and ceiling
+  are still ours behind the write, there were no such clients before it;
+- Omid's clients of this very oracle, behind a fence or when they lost an answer.  Once one of them
+  came (`Batch.may_be_invalidated`), the invalidations of the rows that were written are read as
+  well, which takes longer than to write them.
+
+A few commits are written on condition, one by one, and with the read of the lease behind them they
+cost one round trip where the store may be asked ahead.  On HBase an entry is synced no harder than
+the cells that it commits: they live in other logs, and an entry on disk without its cells would
+protect nothing.
 
 One batch is written at a time.  On HBase a second one in flight would gain nothing that a larger
 batch does not: the gateway sends a batch to all region servers at once, and four writers for the
@@ -53,7 +62,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
-from omidpy.model import TIMESTAMP_STEP, Timestamp
+from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp
 from omidpy.storage.base import (
     ChecksBehind,
     Condition,
@@ -207,15 +216,19 @@ class StorePersistence:
 
     def _read_ceiling(self) -> Timestamp:
         """Remember the stored ceiling as it is, and return it; 0 if there is none."""
+        found = self._find_ceiling()
+        if found is None:
+            return Timestamp(0)
+        self._ceiling = found.value
+        # Written again at the version it has: Java's tables keep one version, ours keep all.
+        self._ceiling_version = found.version
+        return _ceiling_in(found)
+
+    def _find_ceiling(self) -> Cell | None:
         row = self._store.get(
             TIMESTAMP_TABLE, (TIMESTAMP_CEILING_ROW,), columns=(TIMESTAMP_CEILING,), max_versions=1
         )[0]
-        if not row:
-            return Timestamp(0)
-        self._ceiling = row[0].value
-        # Written again at the version it has: Java's tables keep one version, ours keep all.
-        self._ceiling_version = row[0].version
-        return decode_long(row[0].value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
+        return row[0] if row else None
 
     # -- batches -------------------------------------------------------------------------------
 
@@ -227,8 +240,8 @@ class StorePersistence:
             StorageUnavailable: anything may have been written; flush the batch again.
 
         Cost: 1 guarded write; or 1 round trip for a few commits and the lease; or 1 write of the
-        commits, then at once 1 get of the lease and, for more than one commit, 1 of their
-        invalidations.  1 write for each other kind of thing, and 1 get for the lookups.
+        commits, then at once 1 get of the lease and, for more than one commit, 1 of the ceiling or
+        of their invalidations.  1 write for each other kind of thing, and 1 get for the lookups.
         """
         entries: dict[int, CommitEntry] = {}
         if self._is_guarded:
@@ -323,7 +336,10 @@ class StorePersistence:
             if self._commit_table.invalidate(Timestamp(start_ts)):
                 entries[start_ts] = INVALID
         if len(batch.commits) > 1:
-            refused = self._check_with_invalidations(batch)
+            if batch.may_be_invalidated:
+                refused = self._check_with_invalidations(batch)
+            else:
+                self._check_with_ceiling()
         elif needs_check(batch):
             self._lease.check()
         return refused
@@ -368,6 +384,17 @@ class StorePersistence:
             COMMIT_TABLE, commit.mutation.row, INVALIDATION, None, commit.mutation
         )
         return frozenset() if was_applied else frozenset((start_ts,))
+
+    def _check_with_ceiling(self) -> None:
+        """Check the lease, and at the same time that no instance of Omid's began without it."""
+        reading = self._reader.submit(self._find_ceiling)
+        try:
+            self._lease.check()
+        finally:
+            wait((reading,))
+        found = reading.result()
+        if (found.value if found else None) != self._ceiling:
+            raise self._another_serves(found)
 
     def _check_with_invalidations(self, batch: Batch[Ticket]) -> frozenset[int]:
         """Check the lease, and read at the same time which commits an invalidation forbade."""
@@ -414,13 +441,17 @@ class StorePersistence:
     def _note_ceiling(self, ceiling: int, *, was_applied: bool) -> None:
         if not was_applied:
             # Ours, if the answer to an earlier attempt was lost; else another oracle is at work.
-            found = self._read_ceiling()
-            if found != ceiling:
-                raise LeaseLost(
-                    f"the timestamp ceiling of {self._store.url} is {found}, which this oracle did "
-                    "not write: another oracle serves the same store"
-                )
+            found = self._find_ceiling()
+            if found is None or _ceiling_in(found) != ceiling:
+                raise self._another_serves(found)
         self._ceiling = encode_long(ceiling)
+
+    def _another_serves(self, found: Cell | None) -> LeaseLost:
+        ceiling = _ceiling_in(found) if found else 0
+        return LeaseLost(
+            f"the timestamp ceiling of {self._store.url} is {ceiling}, which this oracle did not "
+            "write: another oracle serves the same store"
+        )
 
     # -- what Java reads -----------------------------------------------------------------------
 
@@ -443,6 +474,10 @@ class StorePersistence:
                 row[0].value if row else None,
                 RowMutation(LOW_WATERMARK_ROW, puts=(put,)),
             )
+
+
+def _ceiling_in(cell: Cell) -> Timestamp:
+    return decode_long(cell.value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
 
 
 class NoPersistence:

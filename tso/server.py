@@ -260,6 +260,8 @@ class OracleServer:
 
     def greet(self, connection: Connection) -> None:
         """Note who a connection belongs to: it shook hands."""
+        if not connection.asks_to_invalidate:
+            self._machine.has_omids_clients = True
         if connection.client:
             self._clients.setdefault(connection.client, set()).add(connection)
 

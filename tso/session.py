@@ -118,6 +118,18 @@ class Session:
         return self._phase is _Phase.OPEN
 
     @property
+    def asks_to_invalidate(self) -> bool:
+        """Say whether the client leaves it to the oracle to forbid what the oracle may commit.
+
+        Omid's do not: behind a fence, and when they lost an answer, they plant an invalidation
+        themselves.  Nor does a client of ours whose certificate keeps it from asking.
+        """
+        roles = self._roles
+        return bool(self._features & Feature.INVALIDATE) and (
+            roles is None or Role.INVALIDATION in roles
+        )
+
+    @property
     def buffered_bytes(self) -> int:
         """How much is kept of requests that are unfinished, or that were left behind."""
         return self._reader.buffered_bytes

@@ -29,6 +29,7 @@ from bench.processes import on_core
 from bench.run import print_results
 from bench.wire.load import Answers, Load, generate
 from bench.wire.oracles import Oracle, omids, ours
+from omidpy.wire.messages import Feature
 from tests.machines.hbase import HBase
 
 LOADS: Final = (Load(8, 64), Load(64, 16), Load(1, 1), Load(8, 64, commits=False))
@@ -88,6 +89,7 @@ def measure(
     warm_up_s: float,
     beside_omid: bool,
     hbase: HBase | None = None,
+    features: Feature = Feature.INVALIDATE,
 ) -> WireDocument:
     """Measure.
 
@@ -99,11 +101,13 @@ def measure(
         warm_up_s: How long each is asked before anything is measured.
         beside_omid: Whether to measure Omid's as well.
         hbase: What both persist to, in place of `store`; without system tables.
+        features: What the generator announces.
     """
     before = os.getloadavg()[0]
     machine = describe_machine(directory)
     server_core = max(os.sched_getaffinity(0))
     found: dict[tuple[str, str], list[Measured]] = {}
+    loads = [msgspec.structs.replace(load, features=features) for load in LOADS]
     with ExitStack() as resources:
         address = store if hbase is None else hbase.thrift2_url
         oracles = [resources.enter_context(ours(directory, store=address, core=server_core))]
@@ -111,9 +115,9 @@ def measure(
             oracles.append(resources.enter_context(omids(directory, core=server_core, hbase=hbase)))
         resources.enter_context(on_core(GENERATOR_CORE))
         for oracle in oracles:
-            generate(oracle.address, LOADS[0], seconds=warm_up_s, seed=0)
+            generate(oracle.address, loads[0], seconds=warm_up_s, seed=0)
         for number in range(1, rounds + 1):
-            for load in LOADS:
+            for load in loads:
                 for oracle in oracles:
                     measured = _measured(oracle, load, seconds=seconds, seed=number)
                     found.setdefault((oracle.name, load.name), []).append(measured)
@@ -191,6 +195,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--hbase", action="store_true", help="let both persist commits on an HBase of their own"
     )
+    parser.add_argument(
+        "--omids-clients", action="store_true", help="announce nothing, as Omid's clients do"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load in each round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results")
@@ -209,6 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warm_up_s=0.1 if options.quick else WARM_UP_S,
             beside_omid=not options.alone,
             hbase=hbase,
+            features=Feature.NONE if options.omids_clients else Feature.INVALIDATE,
         )
     console = Console()
     print_results(console, document)

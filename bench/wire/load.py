@@ -5,8 +5,8 @@ the next request as nine bytes that nobody reads; all requests of a round are on
 answers are fewer bytes than they would be if everything committed are they looked at one by one.
 
 A connection sends a round of begins, takes their answers, sends the commits and takes theirs; a
-transaction counts as ended when the last one of its round has its answer.  Our extensions are not
-announced, so that both oracles read and write the same bytes.
+transaction counts as ended when the last one of its round has its answer.  Of our extensions one at
+most is announced, which changes no byte of these: that invalidations are left to the oracle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ import msgspec
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.address import parse_address
 from omidpy.wire.frames import encode_request, frame_request
-from omidpy.wire.messages import CommitRequest, HandshakeRequest, TimestampRequest
+from omidpy.wire.messages import (
+    CommitRequest,
+    Feature,
+    HandshakeRequest,
+    PeerCapabilities,
+    TimestampRequest,
+)
 
 CELLS: Final = 10
 KEYS: Final = 10_000_000
@@ -56,6 +62,8 @@ class Load(msgspec.Struct, frozen=True):
     """Requests that each connection has under way."""
     commits: bool = True
     """False asks for timestamps alone."""
+    features: Feature = Feature.INVALIDATE
+    """What is announced; none is what Omid's clients announce."""
 
     @property
     def name(self) -> str:
@@ -126,7 +134,7 @@ class _Lane:
         self.found = Answers()
         self.socket = socket.create_connection(parse_address(address), timeout=_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(frame_request(HandshakeRequest()))
+        self.socket.sendall(frame_request(HandshakeRequest(PeerCapabilities(load.features))))
         self.socket.recv(4096)
         self._count = load.outstanding
         self._begins = _BEGIN * load.outstanding

@@ -127,12 +127,12 @@ class Running:
         self.port = port
         self.clients: list[Client] = []
 
-    async def connect(self, *, shakes_hands: bool = True) -> Client:
-        """Connect a client."""
+    async def connect(self, *, shakes_hands: bool = True, features: int = 7) -> Client:
+        """Connect a client; one without features is Omid's."""
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self.clients.append(client)
         if shakes_hands:
-            client.send(HandshakeRequest(PeerCapabilities(7)))
+            client.send(HandshakeRequest(PeerCapabilities(features)))
             await client.receive()
         return client
 
@@ -284,6 +284,27 @@ def test_a_batch_that_failed_is_repeated_until_the_store_takes_it() -> None:
         assert running.server.is_answering
         written = [batch.commits for batch in running.persistence.flushed if batch.commits]
         assert written == [[(50, 100)]]
+
+    run(test)
+
+
+def test_a_client_of_omids_may_invalidate_unseen_from_its_handshake_on() -> None:
+    """Every later batch says so, whose commits they are, and also when the client is gone."""
+
+    async def test(running: Running) -> None:
+        ours = await running.connect()
+
+        async def may_be_invalidated() -> bool:
+            ours.send(CommitRequest(await ours.begin(), (CellId(1),)))
+            assert await ours.receive()
+            return running.persistence.flushed[-1].may_be_invalidated
+
+        assert not await may_be_invalidated()
+        omids = await running.connect(features=0)
+        assert await may_be_invalidated()
+        omids.writer.close()
+        await until(lambda: len(running.server._connections) == 1)
+        assert await may_be_invalidated()
 
     run(test)
 

@@ -166,6 +166,8 @@ class Batch(Generic[Ticket]):
     """How many more answers `Frames` among them hold than there are `Frames`."""
     newest_ts: int = 0
     """The highest timestamp in `answers`: they may leave once the ceiling covers it."""
+    may_be_invalidated: bool = True
+    """Whether an invalidation that the oracle did not see may stand where a commit is written."""
 
     @property
     def answer_count(self) -> int:

@@ -125,6 +125,8 @@ class Machine(Generic[Ticket]):
         self.time: Final = OracleTime(now, last_sample=inherited.last_sample)
         self.vouched_until_s = inf
         """By the monotonic clock: until then nobody else answers.  The shell moves it on."""
+        self.has_omids_clients = False
+        """Whether a client ever came that may plant invalidations by itself.  The shell says so."""
         self._settings = settings
         self._metrics = metrics
         self.max_commit_cells: Final = settings.max_commit_cells
@@ -525,6 +527,7 @@ class Machine(Generic[Ticket]):
             self._early = Batch()
         self._add_housekeeping(batch)
         if batch.answers or batch.ceiling or batch.low_watermark or batch.sample:
+            batch.may_be_invalidated = self.has_omids_clients
             self._pending = Batch()
             self._flight = batch
             effects.append(Flush(batch))

@@ -545,6 +545,41 @@ def test_what_is_read_behind_a_batch_shows_how_long_its_rows_are() -> None:
     assert [len(row) for row in Watched.read_rows] == [1] * 9
 
 
+def batch_without_omid(count: int) -> Batch[str]:
+    """Return a batch for an oracle that has no clients of Omid's."""
+    return Batch(commits=commits_of(count), may_be_invalidated=False)
+
+
+def test_the_rows_of_a_batch_are_not_read_where_nobody_can_invalidate_them() -> None:
+    """Lease and ceiling say that no later epoch was published; two rows in place of hundreds."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    oracle.persistence.flush(batch_without_omid(9))
+    first, *reads = store.log
+    assert first == f"write {COMMIT_TABLE}"
+    assert sorted(reads) == [f"read {TIMESTAMP_CEILING_ROW!r}", f"read {LEASE_FACT!r}"]
+
+
+def test_an_instance_of_omids_that_knows_no_lease_ends_ours() -> None:
+    """Its clients know its epoch, and forbid what ours commits below it."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    oracle.persistence.flush(batch_without_omid(2))
+    store.after_commits = lambda: leave_ceiling(store, 10**12)
+    with pytest.raises(LeaseLost, match="is 1000000000000, which this oracle did not write"):
+        oracle.persistence.flush(batch_without_omid(2))
+
+
+def test_who_loses_the_lease_under_a_batch_without_omids_clients_answers_nothing() -> None:
+    """A successor's clients may invalidate from here on."""
+    store = PlainStore()
+    oracle = Oracle(store)
+    store.after_commits = lambda: steal(store)
+    with pytest.raises(LeaseLost, match="process 7 on h"):
+        oracle.persistence.flush(batch_without_omid(2))
+
+
 def bare(store: PlainStore) -> MemoryStore:
     """Return the same cells without the notes and hooks."""
     view = MemoryStore()

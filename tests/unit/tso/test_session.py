@@ -61,6 +61,27 @@ def test_whoever_announces_a_feature_is_told_everything() -> None:
     assert answer == HandshakeResponse(is_compatible=True, capabilities=expected)
 
 
+@pytest.mark.parametrize(
+    ("features", "roles", "asks"),
+    [
+        (Feature.NONE, None, False),
+        (Feature.BEGIN_EXTRAS | Feature.ABORT_DETAILS, None, False),
+        (Feature.INVALIDATE, None, True),
+        (ALL_FEATURES, ALL_ROLES, True),
+        (ALL_FEATURES, ALL_ROLES & ~Role.INVALIDATION, False),
+    ],
+)
+def test_who_can_ask_for_invalidations_plants_none(
+    features: Feature, roles: Role | None, *, asks: bool
+) -> None:
+    """All others go by the commit table, and change it: Omid's clients, and whoever may not ask."""
+    session = fresh()
+    if roles is not None:
+        session.identify("etl", roles)
+    session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(features)))))
+    assert session.asks_to_invalidate is asks
+
+
 def test_extensions_go_to_those_who_announced_them() -> None:
     """Java skips unknown fields, but its frames are limited to 8 KiB."""
     begun = TimestampResponse(Timestamp(100), Timestamp(50))
