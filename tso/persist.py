@@ -17,10 +17,10 @@ the entry is there, either one stands or none ever will; and above our epoch onl
   came (`Batch.may_be_invalidated`), the invalidations of the rows that were written are read as
   well, which takes longer than to write them.
 
-A few commits are written on condition, one by one, and with the read of the lease behind them they
-cost one round trip where the store may be asked ahead.  On HBase an entry is synced no harder than
-the cells that it commits: they live in other logs, and an entry on disk without its cells would
-protect nothing.
+A few commits are written on condition, one by one.  Where the store may be asked ahead, entries and
+what is read behind them cost one round trip, unless their rows are read as well.  On HBase an entry
+is synced no harder than the cells that it commits: they live in other logs, and an entry on disk
+without its cells would protect nothing.
 
 One batch is written at a time.  On HBase a second one in flight would gain nothing that a larger
 batch does not: the gateway sends a batch to all region servers at once, and four writers for the
@@ -88,6 +88,10 @@ The gateway does one after another, so that more of them are quicker as one call
 behind it.  Measured at a gateway under load, one by one and together: 0.4 and 0.55 ms for one
 entry, 0.67 and 0.98 ms for two, 0.83 and 1.04 ms for three; for four there is no difference.
 """
+
+
+MAX_PUT_AHEAD_COUNT: Final = 10_000
+"""Entries that are put at most without a wait for the answer: above, one may take its time."""
 
 
 class Persistence(Protocol):
@@ -345,7 +349,9 @@ class StorePersistence:
         return refused
 
     def _write_ahead(self, batch: Batch[Ticket]) -> frozenset[int] | None:
-        """Write a few entries and look at the lease, without a wait in between.
+        """Write entries and look at the lease, without a wait in between.
+
+        A few are written on condition; more of them where no condition is needed.
 
         Returns:
             The commits that an invalidation forbade; None if it was not done, or not surely, so
@@ -355,25 +361,32 @@ class StorePersistence:
             LeaseLost: the entries may be written, and nothing may be answered.
         """
         proof = self._lease.proof
-        if (
-            self._ahead is None
-            or proof is None
-            or batch.invalidations
-            or not 0 < len(batch.commits) <= MAX_AHEAD_COUNT
-        ):
+        if self._ahead is None or proof is None or batch.invalidations or not batch.commits:
             return None
-        changes = [commit_entry(start_ts, commit_ts) for start_ts, commit_ts in batch.commits]
+        are_few = len(batch.commits) <= MAX_AHEAD_COUNT
+        if not are_few and (batch.may_be_invalidated or len(batch.commits) > MAX_PUT_AHEAD_COUNT):
+            return None
         try:
-            applied, is_ours = self._ahead.write_then_check(changes, proof)
+            if are_few:
+                changes = [commit_entry(*commit) for commit in batch.commits]
+                applied, is_ours = self._ahead.write_then_check(changes, proof)
+                is_unmoved = True
+            else:
+                applied = []
+                is_ours, is_unmoved = self._ahead.put_then_check(
+                    commit_entries(batch.commits), [proof, self._unmoved]
+                )
         except StorageUnavailable as error:
             # A broken connection, or a region that moves: the calls for one thing wait and repeat.
             logger.info("a batch is written step by step: %s", error)
             return None
         if not is_ours:
             raise self._lease.lost()
+        if not is_unmoved:
+            raise self._another_serves(self._find_ceiling())
         return frozenset(
             start_ts
-            for (start_ts, _), was_applied in zip(batch.commits, applied, strict=True)
+            for (start_ts, _), was_applied in zip(batch.commits, applied, strict=False)
             if not was_applied
         )
 
@@ -418,13 +431,15 @@ class StorePersistence:
 
     # -- the ceiling ---------------------------------------------------------------------------
 
+    @property
+    def _unmoved(self) -> Condition:
+        """That the ceiling is what this oracle wrote."""
+        return Condition(TIMESTAMP_TABLE, TIMESTAMP_CEILING_ROW, TIMESTAMP_CEILING, self._ceiling)
+
     def _ceiling_mutation(self, ceiling: int) -> GuardedMutation:
         put = Put(*TIMESTAMP_CEILING, self._ceiling_version, encode_long(ceiling))
-        return GuardedMutation(
-            TIMESTAMP_TABLE,
-            RowMutation(TIMESTAMP_CEILING_ROW, puts=(put,)),
-            Condition(TIMESTAMP_TABLE, TIMESTAMP_CEILING_ROW, TIMESTAMP_CEILING, self._ceiling),
-        )
+        mutation = RowMutation(TIMESTAMP_CEILING_ROW, puts=(put,))
+        return GuardedMutation(TIMESTAMP_TABLE, mutation, self._unmoved)
 
     def _raise_ceiling(self, ceiling: int) -> None:
         mutation = self._ceiling_mutation(ceiling).mutation

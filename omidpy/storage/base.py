@@ -294,6 +294,24 @@ class ChecksBehind(Protocol):
         """
         ...
 
+    def put_then_check(self, entries: Entries, checks: Sequence[Condition]) -> list[bool]:
+        """Put many cells, and then look at some rows, in one round trip.
+
+        It is `write` and then a `get` for each look: in this order, each begun after the one before
+        has ended, and nothing atomic about the whole.
+
+        Args:
+            entries: The cells.  What column a row lacks is not looked at.
+            checks: What to look at behind them.
+
+        Returns:
+            Which of `checks` held.
+
+        Raises:
+            StorageUnavailable: any of it may have been done; it was tried once, and not for long.
+        """
+        ...
+
 
 class Store(Protocol):
     """Cells, tables and regions.  Safe to share among threads.

@@ -13,7 +13,13 @@ import omidpy
 from omidpy.base.cells import shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE, OMID_ENABLED
-from omidpy.errors import ConfigError, NotTransactional, StorageUnavailable, UsageError
+from omidpy.errors import (
+    ConfigError,
+    NoSuchFamily,
+    NotTransactional,
+    StorageUnavailable,
+    UsageError,
+)
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
@@ -27,6 +33,7 @@ from omidpy.storage import rules
 from omidpy.storage.base import (
     Condition,
     DeleteVersion,
+    Entries,
     GuardedMutation,
     LongRow,
     Portion,
@@ -37,6 +44,7 @@ from omidpy.storage.base import (
 from omidpy.storage.hbase import search
 from omidpy.storage.hbase.thrift2 import Thrift2Store, reads
 from omidpy.storage.hbase.thrift2 import store as thrift2
+from omidpy.storage.hbase.thrift2.store import WRITE_BATCH_ROWS
 from omidpy.testing.contract import in_threads
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import drop_tables, empty_hbase
@@ -104,6 +112,24 @@ def test_a_look_behind_changes_sees_them_every_time(store: Thrift2Store) -> None
         change = GuardedMutation("t", mutation, Condition("t", row, Column(b"cf", b"x"), None))
         look = Condition("t", row, column, value)
         assert store.write_then_check([change], look) == ([True], True)
+
+
+def test_looks_behind_many_puts_see_them_every_time(store: Thrift2Store) -> None:
+    """Also where the puts are more than one call; each look says for itself whether it holds."""
+    column, other = Column(b"cf", b"q"), Column(b"cf", b"x")
+    count = WRITE_BATCH_ROWS + 1
+    for number in range(1, 11):
+        value = b"%d" % number
+        cells = [(b"row %05d" % row, number, value) for row in range(count)]
+        looks = [Condition("t", cells[place][0], column, value) for place in (0, -1)]
+        absent = Condition("t", b"none", column, None)
+        broken = looks[0]._replace(expected=b"another")
+        held = store.put_then_check(Entries("t", column, other, cells), [*looks, absent, broken])
+        assert held == [True, True, True, False]
+    rows = store.get("t", [row for row, _, _ in cells])
+    assert {tuple(cell.version for cell in row) for row in rows} == {tuple(range(10, 0, -1))}
+    with pytest.raises(NoSuchFamily, match="'t' has no column family b'no'"):
+        store.put_then_check(Entries("t", Column(b"no", b"q"), other, cells), looks)
 
 
 def test_an_error_of_one_of_the_calls_ahead_is_that_of_the_whole(store: Thrift2Store) -> None:

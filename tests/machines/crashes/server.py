@@ -34,6 +34,7 @@ from omidpy.storage.base import (
     Row,
     RowMutation,
     Store,
+    singly,
 )
 from omidpy.testing.faults import kill
 from tests.machines.crashes.mortal import (
@@ -153,6 +154,13 @@ class AheadServerStore(ServerStore):
         parts = self._parts(changes, lambda part: lambda: deliver(self.store, part))
         whole = partial(self._ahead.write_then_check, changes, check)
         return self._death.perform("write ahead", whole, StorageUnavailable, parts)
+
+    def put_then_check(self, entries: Entries, checks: Sequence[Condition]) -> list[bool]:
+        """Put them and look, or as much as there is time for."""
+        puts = [GuardedMutation(entries.table, one.mutation) for one in singly([entries])]
+        parts = self._parts(puts, lambda part: lambda: deliver(self.store, part))
+        whole = partial(self._ahead.put_then_check, entries, checks)
+        return self._death.perform("put ahead", whole, StorageUnavailable, parts)
 
 
 def _say(kind: str, what: object) -> None:

@@ -305,8 +305,17 @@ class AheadStore(SimStore):
             assert condition is not None, "each has one"
             column, expected = condition.column, condition.expected
             applied.append(self.check_and_mutate(table, mutation.row, column, expected, mutation))
+        return applied, self._holds(check)
+
+    def put_then_check(self, entries: Entries, checks: Sequence[Condition]) -> list[bool]:
+        """Put cells, then look; see `ChecksBehind`."""
+        mutations = [one.mutation for one in singly([entries])]
+        self.write({entries.table: mutations})
+        return [self._holds(check) for check in checks]
+
+    def _holds(self, check: Condition) -> bool:
         found = self.get(check.table, (check.row,), columns=(check.column,), max_versions=1)[0]
-        return applied, (found[0].value if found else None) == check.expected
+        return (found[0].value if found else None) == check.expected
 
 
 class _Lock:

@@ -36,16 +36,23 @@ from omidpy.storage.base import (
     Capabilities,
     ChecksBehind,
     Condition,
+    Entries,
     GuardedMutation,
     Put,
     RowMutation,
+    singly,
 )
 from omidpy.storage.memory import MemoryStore
 from omidpy.wire.messages import TimestampResponse
 from tso.core.events import Batch, Deferred, Now, Recall
 from tso.core.settings import Inherited, Settings
 from tso.lease import Lease
-from tso.persist import MAX_AHEAD_COUNT, NoPersistence, StorePersistence
+from tso.persist import (
+    MAX_AHEAD_COUNT,
+    MAX_PUT_AHEAD_COUNT,
+    NoPersistence,
+    StorePersistence,
+)
 
 INCREMENTAL = Settings(timestamps="incremental")
 WORLD = Settings(timestamps="world")
@@ -105,8 +112,18 @@ class AheadStore(PlainStore):
             place = (table, mutation.row, condition.column, condition.expected)
             applied.append(self.check_and_mutate(*place, mutation))
         self.failure()
+        return applied, self._is_so(check)
+
+    def put_then_check(self, entries: Entries, checks: Sequence[Condition]) -> list[bool]:
+        """Do one thing after another."""
+        self.log.append("put ahead")
+        self.write({entries.table: [one.mutation for one in singly([entries])]})
+        self.failure()
+        return [self._is_so(check) for check in checks]
+
+    def _is_so(self, check: Condition) -> bool:
         (row,) = self.get(check.table, [check.row], columns=(check.column,), max_versions=1)
-        return applied, (row[0].value if row else None) == check.expected
+        return (row[0].value if row else None) == check.expected
 
 
 class Oracle:
@@ -561,23 +578,27 @@ def test_the_rows_of_a_batch_are_not_read_where_nobody_can_invalidate_them() -> 
     assert sorted(reads) == [f"read {TIMESTAMP_CEILING_ROW!r}", f"read {LEASE_FACT!r}"]
 
 
-def test_an_instance_of_omids_that_knows_no_lease_ends_ours() -> None:
+@pytest.mark.parametrize("kind", [PlainStore, AheadStore])
+def test_an_instance_of_omids_that_knows_no_lease_ends_ours(kind: type[PlainStore]) -> None:
     """Its clients know its epoch, and forbid what ours commits below it."""
-    store = PlainStore()
+    store = kind()
     oracle = Oracle(store)
-    oracle.persistence.flush(batch_without_omid(2))
+    oracle.persistence.flush(batch_without_omid(9))
     store.after_commits = lambda: leave_ceiling(store, 10**12)
     with pytest.raises(LeaseLost, match="is 1000000000000, which this oracle did not write"):
-        oracle.persistence.flush(batch_without_omid(2))
+        oracle.persistence.flush(batch_without_omid(9))
 
 
-def test_who_loses_the_lease_under_a_batch_without_omids_clients_answers_nothing() -> None:
+@pytest.mark.parametrize("kind", [PlainStore, AheadStore])
+def test_who_loses_the_lease_under_a_batch_without_omids_clients_answers_nothing(
+    kind: type[PlainStore],
+) -> None:
     """A successor's clients may invalidate from here on."""
-    store = PlainStore()
+    store = kind()
     oracle = Oracle(store)
     store.after_commits = lambda: steal(store)
     with pytest.raises(LeaseLost, match="process 7 on h"):
-        oracle.persistence.flush(batch_without_omid(2))
+        oracle.persistence.flush(batch_without_omid(9))
 
 
 def bare(store: PlainStore) -> MemoryStore:
@@ -626,6 +647,40 @@ def test_a_lease_that_was_lost_under_calls_ahead_answers_nothing(count: int) -> 
     with pytest.raises(LeaseLost, match="process 7 on h"):
         oracle.persistence.flush(Batch(commits=commits_of(count), low_watermark=50))
     assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 0
+
+
+@pytest.mark.parametrize("count", [MAX_AHEAD_COUNT + 1, MAX_PUT_AHEAD_COUNT])
+def test_entries_that_nobody_can_invalidate_go_ahead_of_the_looks_behind_them(count: int) -> None:
+    """However many, up to where HBase may take long: one round trip."""
+    store = AheadStore()
+    oracle = Oracle(store)
+    store.log.clear()
+    oracle.persistence.flush(batch_without_omid(count))
+    looks = [f"read {LEASE_FACT!r}", f"read {TIMESTAMP_CEILING_ROW!r}"]
+    assert store.log == ["put ahead", f"write {COMMIT_TABLE}", *looks]
+    assert CommitTable(store).read([Timestamp(100), Timestamp(100 * count)]) == {
+        100: 150,
+        100 * count: 100 * count + 50,
+    }
+    store.log.clear()
+    oracle.persistence.flush(batch_without_omid(MAX_PUT_AHEAD_COUNT + 1))
+    assert store.log[0] == f"write {COMMIT_TABLE}"
+
+
+def test_puts_ahead_that_failed_are_made_again() -> None:
+    """They may have been applied; the second attempt looks as well."""
+    store = AheadStore()
+    oracle = Oracle(store)
+
+    def fail() -> None:
+        raise StorageUnavailable("broken")
+
+    store.failure = fail
+    oracle.persistence.flush(batch_without_omid(9))
+    assert store.log.count(f"write {COMMIT_TABLE}") == 2
+    store.after_commits = lambda: steal(store)
+    with pytest.raises(LeaseLost):
+        oracle.persistence.flush(batch_without_omid(9))
 
 
 def test_calls_ahead_that_failed_are_made_again_one_by_one() -> None:

@@ -290,22 +290,53 @@ class Thrift2Store(Thrift2Reads):
             call = self._change_on(condition, mutation, durable=False)
             assert call is not None, "each change changes something"
             calls.append(call)
-        wanted = idl.TGet(row=check.row, columns=[idl.TColumn(*check.column)], maxVersions=1)
-        calls.append(("get", (check.table.encode(), wanted)))
+        *applied, is_held = self._call_ahead(changes[0].table, calls, [check])
+        return [bool(one) for one in applied], is_held
+
+    def put_then_check(self, entries: Entries, checks: Sequence[Condition]) -> list[bool]:
+        """Put many cells, and then look at some rows; see `ChecksBehind`.
+
+        Cost: 1 RPC for each `WRITE_BATCH_ROWS` cells and for each look, sent all at once.
+        """
+        table, (family, qualifier), _, cells = entries
+        self._checked(table, lambda known: rules.check_family(table, family, known))
+        name, durability = table.encode(), self._durability
+        puts = [
+            idl.TPut(row, [idl.TColumnValue(family, qualifier, value, version)], durability)
+            for row, version, value in cells
+        ]
+        calls: list[tuple[str, Sequence[Any]]] = [
+            ("putMultiple", (name, puts[first : first + WRITE_BATCH_ROWS]))
+            for first in range(0, len(puts), WRITE_BATCH_ROWS)
+        ]
+        return self._call_ahead(table, calls, checks)[len(calls) :]
+
+    def _call_ahead(
+        self, table: str, calls: list[tuple[str, Sequence[Any]]], checks: Sequence[Condition]
+    ) -> list[Any]:
+        """Make calls that change `table`, look behind them, and return what came of each."""
+        looks = []
+        for check in checks:
+            wanted = idl.TGet(row=check.row, columns=[idl.TColumn(*check.column)], maxVersions=1)
+            looks.append(("get", (check.table.encode(), wanted)))
         what, patience_s = "a change and a look behind it", min(SILENCE_S, self._address.timeout_s)
         self._check_open()
         try:
-            with self._pool.owned(table=changes[0].table, what=what, is_patient=False) as client:
-                *applied, found = client.call_ahead(calls, patience_s=patience_s)
+            with self._pool.owned(table=table, what=what, is_patient=False) as client:
+                answers = client.call_ahead([*calls, *looks], patience_s=patience_s)
         except Unanswered as error:
+            places = ", ".join(repr(check.table) for check in checks)
             raise StorageUnavailable(
-                f"{what}, in {changes[0].table!r} and {check.table!r}: no answer of {self.url} "
-                f"within {patience_s:g} s",
+                f"{what}, in {table!r} and {places}: no answer of {self.url} within "
+                f"{patience_s:g} s",
                 retryable=True,
             ) from error
-        cells = convert.row_of(found)
-        value = cells[0].value if cells else None
-        return [bool(one) for one in applied], value == check.expected
+        found = map(convert.row_of, answers[len(calls) :])
+        held = [
+            (cells[0].value if cells else None) == check.expected
+            for cells, check in zip(found, checks, strict=True)
+        ]
+        return [*answers[: len(calls)], *held]
 
     def _change_on(
         self, condition: Condition, mutation: RowMutation, *, durable: bool
