@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 from omidpy.committers import hadoop, publishing
 from omidpy.committers.protocol import Attempt, DelayedFile
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import NoBucket
 from omidpy.committers.uploads import Sender, UploadedFile
 from omidpy.committers.values import PendingFile, TaskId, TaskMessage
 
@@ -105,4 +107,5 @@ class MagicCommitter(S3Committer):
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
         """Take the job back; then abort what its magic folder still speaks of, and remove that."""
         super().abort_job(messages)
-        publishing.clear_magic(self.store, self.folder, self.job_id, keeps=())
+        with suppress(NoBucket):
+            publishing.clear_magic(self.store, self.folder, self.job_id, keeps=())

@@ -42,7 +42,7 @@ from omidpy.committers.protocol import (
     DelayedFile,
     checked_messages,
 )
-from omidpy.committers.store import Gone, ObjectStore
+from omidpy.committers.store import Gone, NoBucket, ObjectStore
 from omidpy.committers.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
@@ -232,6 +232,8 @@ class S3Committer(Committer):
         bucket, key = self.folder.bucket, self.folder.plan_key(self.job_id)
         try:
             plan, etag = publishing.load(self.store, f"s3://{bucket}/{key}", bucket, key)
+        except NoBucket:
+            return  # which whoever has failed was told
         except CommitterError as error:
             if not isinstance(error.__cause__, Gone):
                 raise

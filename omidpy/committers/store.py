@@ -44,6 +44,10 @@ class Occupied(CommitterError):
     """There is an object already where none must be, or another one than was expected."""
 
 
+class NoBucket(CommitterError):
+    """There is no such bucket, and so nothing in it."""
+
+
 class Refused(CommitterError):
     """The store does not take an argument of the request."""
 
@@ -492,7 +496,7 @@ def _translated(address: str, action: str) -> Iterator[None]:
                 f"{what}; a file is where a folder would have to be, or the other way round"
             ) from error
         if code == "NoSuchBucket":
-            raise CommitterError(f"{what}; make the bucket, or check its name") from error
+            raise NoBucket(f"{what}; make the bucket, or check its name") from error
         if code in {"NotImplemented", "501", "MethodNotAllowed"}:
             raise CommitterError(
                 f"{what}; committers need multipart uploads and conditional writes of the store"

@@ -36,7 +36,7 @@ from omidpy.committers.manifests import PublishedFile
 from omidpy.committers.places import SUCCESS, Folder, parse_folder
 from omidpy.committers.published import Publication, Published
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import Gone, ObjectStore, Occupied
+from omidpy.committers.store import Gone, NoBucket, ObjectStore, Occupied
 from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError, ConfigError, NoSuchTable, TableExists, UsageError
 
@@ -273,7 +273,11 @@ def discard(store: ObjectStore, place: Folder) -> int:
 
     Uploads go first, so that none becomes an object behind us.
     """
-    for upload in list(store.uploads(place)):
+    try:
+        uploads = list(store.uploads(place))
+    except NoBucket:
+        return 0  # which whoever has failed was told
+    for upload in uploads:
         store.abort_upload(place.bucket, upload.key, upload.upload_id)
     keys = [one.key for one in store.objects(place)]
     store.delete_many(place.bucket, keys)

@@ -673,11 +673,12 @@ def test_small_files_that_are_too_many_for_the_plan_are_uploaded(
     assert len(bucket.visible("out")) == 3
 
 
+@pytest.mark.parametrize("committer", ["omidpy", "directory", "partitioned", "magic"])
 def test_an_upload_that_is_gone_fails_the_job_and_leaves_nothing(
-    begin: Any, bucket: Bucket
+    begin: Any, bucket: Bucket, committer: str
 ) -> None:
     """A rule of the bucket, or an operator, aborted it."""
-    job = begin(inline_bytes=5).__enter__()
+    job = begin(committer=committer, inline_bytes=5).__enter__()
     for name, size in (("a", 1), ("b", 10), ("c", 20)):
         with job.task() as task, task.open(name) as file:
             file.write(b"x" * size)
