@@ -327,6 +327,7 @@ class OracleServer:
                 data,
                 session.client,
                 session.shows_watermark,
+                session.tells_why,
                 at_most,
             )
         except Exception as error:  # noqa: BLE001 - as in `_or_the_end`

@@ -93,6 +93,8 @@ class Session:
         """Whether `Machine.run` may look at the buffer: the client may begin and commit."""
         self.shows_watermark = False
         """Whether the client wants to know the low watermark."""
+        self.tells_why = False
+        """Whether the client wants to know why a commit is refused."""
         self.client = ANYBODY
         """Who the client says it is; 0 if it says nothing."""
         self._name: str | None = None
@@ -183,7 +185,7 @@ class Session:
         if isinstance(answer, CommitResponse):
             if answer.commit_ts is not None:
                 return commit_frame(answer.start_ts, answer.commit_ts)
-            if not self._features & Feature.ABORT_DETAILS:
+            if not self.tells_why:
                 answer = CommitResponse(answer.start_ts, None)
         return frame(encode_response(answer))
 
@@ -198,6 +200,7 @@ class Session:
         self.client = _owner(self._name, max(request.capabilities.client or ANYBODY, ANYBODY))
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
         self.shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
+        self.tells_why = bool(self._features & Feature.ABORT_DETAILS)
         ours = PeerCapabilities()
         if self._features:
             roles = None if self._roles is None else int(self._roles)

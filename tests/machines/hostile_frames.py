@@ -103,8 +103,9 @@ def decide_run(run: Any, data: bytes, at_most: int) -> list[object]:
     """Let a run decide what is ordinary in `data`, and what is left behind each hindrance."""
     found: list[object] = []
     for place in range(0, len(data), max(1, len(data) // 6)):
-        taken = run.take(data[place:], 7, at_most == 1, at_most)
-        found += [taken, run.request_count, run.commit_count, run.early_count, run.early_ts]
+        taken = run.take(data[place:], 7, at_most == 1, place % 2 == 0, at_most)
+        found += [taken, run.request_count, run.commit_count, run.refused_count]
+        found += [run.early_count, run.early_ts]
         found += [run.entries(), run.early_answers(), run.late_answers()]
     return found
 

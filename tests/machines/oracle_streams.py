@@ -103,6 +103,7 @@ class Oracle:
                     session.buffer,
                     client=session.client,
                     shows_watermark=session.shows_watermark,
+                    tells_why=session.tells_why,
                     at_most=at_most,
                 )
                 session.skip(taken_bytes)

@@ -36,7 +36,7 @@ ENGINE_GUARDS: Final = {
         "return not (self._invalidated and start_ts in self._invalidated)",
         "return True",
     ),
-    "a decision that is noted": ("        self._decisions.note(start_ts, commit_ts)\n", ""),
+    "a decision that is noted": ("        self._decisions.note(start_ts, decision)\n", ""),
     "too many cells": (
         "self._max_numbers:\n            return False\n        self._cells",
         "RUN_NUMBERS:\n            return False\n        self._cells",
@@ -49,7 +49,12 @@ ENGINE_GUARDS: Final = {
         "            else:\n                return False\n        return self._is_fresh",
         "        return self._is_fresh",
     ),
-    "a refusal": ("        if commit_ts < 0:\n            return False\n", ""),
+    "a refusal": ("= decision < 0\n", "= 0\n"),
+    "a refusal that is no commit": ("        if decision > 0:\n", "        if True:\n"),
+    "a refusal that is explained": (
+        "            if self._tells_why:\n                return False\n",
+        "",
+    ),
     "a request that is no commit": ("if self._data[first] != _COMMIT or position", "if position"),
     "a begin that is held": (
         "                length == _SHORTEST_FRAME - _FRAME_HEAD\n                and self",
@@ -63,8 +68,8 @@ ENGINE_GUARDS: Final = {
         "",
     ),
     "begins before the first commit": (
-        "            self._end_early()\n            self.early_ts",
-        "            self.early_ts",
+        "        elif not self.commit_count:\n            self._end_early()\n",
+        "",
     ),
     "the low watermark": ("        if self._shows_watermark:\n", "        if True:\n"),
 }
@@ -72,17 +77,21 @@ ENGINE_GUARDS: Final = {
 MACHINE_GUARDS: Final = {
     "an oracle that stops": ("        if self._is_stopping:\n            return 0, 0\n", ""),
     "begins leave before a commit": (
-        "            self._open_decisions()\n            self._pending.commits += run",
-        "            self._pending.commits += run",
+        "            self._open_decisions()\n            self._pending.commits.add_bytes",
+        "            self._pending.commits.add_bytes",
     ),
-    "the ceiling above begins": ("            self._issued(run.early_ts)\n", ""),
+    "the ceiling above begins": (
+        "                self._issued(run.early_ts)\n",
+        "                pass\n",
+    ),
+    "refusals need no ceiling": ("            if run.early_ts:\n", "            if True:\n"),
     "the ceiling above commits": ("            self._issued(self._engine.last_issued)\n", ""),
     "a commit that the table refused": (
         "                if result.refused:\n",
         "                if False:\n",
     ),
     "what the store makes durable": (
-        "            self._pending.commits += run.entries()\n",
+        "            self._pending.commits.add_bytes(run.entries())\n",
         "            run.entries()\n",
     ),
     "answers that wait": ("        pending.framed_count += count - 1\n", ""),

@@ -25,7 +25,8 @@ cdef Py_ssize_t _MAX_BYTES
 cdef int _FRAME_HEAD
 cdef int _SHORTEST_FRAME
 cdef int _ANSWER_HEAD
-cdef unsigned char _NOT_ABORTED
+cdef Py_ssize_t _ENTRY_BYTES
+cdef unsigned char _IS_ABORTED
 cdef unsigned char _ANSWERED_START
 cdef unsigned char _ANSWERED_COMMIT
 cdef unsigned char _WATERMARK_FIRST
@@ -167,6 +168,7 @@ cdef class Decisions:
 cdef class Run:
     cdef public Py_ssize_t request_count
     cdef public Py_ssize_t commit_count
+    cdef public Py_ssize_t refused_count
     cdef public Py_ssize_t early_count
     cdef public long long early_ts
     cdef Engine _engine
@@ -177,6 +179,7 @@ cdef class Run:
     cdef Py_ssize_t _cell_count
     cdef long long[::1] _tables
     cdef Py_ssize_t _table_count
+    cdef bytearray _entry_bytes
     cdef long long[::1] _entries
     cdef bytearray _answer_bytes
     cdef unsigned char[::1] _answers
@@ -184,11 +187,11 @@ cdef class Run:
     cdef Py_ssize_t _early_length
     cdef long long _client
     cdef bint _shows_watermark
+    cdef bint _tells_why
     cdef const unsigned char[::1] _data
     cdef unsigned long long _value
 
-    @cython.locals(place=Py_ssize_t)
-    cpdef list entries(self)
+    cpdef bytearray entries(self)
 
     @cython.locals(
         position=Py_ssize_t, first=Py_ssize_t, length=Py_ssize_t, place=Py_ssize_t,
@@ -214,10 +217,8 @@ cdef class Run:
     @cython.locals(owner=cython.longlong)
     cdef bint _is_fresh(self, long long start_ts) except -1
 
-    @cython.locals(
-        last_issued=cython.longlong, commit_ts=cython.longlong, body=Py_ssize_t, end=Py_ssize_t,
-    )
-    cdef bint _grant(self, long long start_ts) except -1
+    @cython.locals(decision=cython.longlong, body=Py_ssize_t, end=Py_ssize_t)
+    cdef bint _decide(self, long long start_ts) except -1
 
     @cython.locals(rest=cython.ulonglong)
     cdef Py_ssize_t _write(self, Py_ssize_t place, long long value) noexcept

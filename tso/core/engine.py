@@ -96,7 +96,8 @@ _FRAME_HEAD: Final = 4
 _SHORTEST_FRAME: Final = 6
 _ANSWER_HEAD: Final = 6
 _MAX_ANSWER_BYTES: Final = 32
-_NOT_ABORTED: Final = 1 << 3
+_ENTRY_BYTES: Final = 16
+_IS_ABORTED: Final = 1 << 3
 _ANSWERED_START: Final = 2 << 3
 _ANSWERED_COMMIT: Final = 3 << 3
 _WATERMARK_FIRST: Final = 0xC8
@@ -563,7 +564,7 @@ def timestamp_frame(start_ts: int, low_watermark: int | None) -> bytes:
 
 def commit_frame(start_ts: int, commit_ts: int) -> bytes:
     """Return the frame of a `CommitResponse` that says committed."""
-    body = bytearray((_NOT_ABORTED, 0, _ANSWERED_START))
+    body = bytearray((_IS_ABORTED, 0, _ANSWERED_START))
     _put(body, start_ts)
     body.append(_ANSWERED_COMMIT)
     _put(body, commit_ts)
@@ -677,10 +678,10 @@ class Decisions:
 class Run:
     """The ordinary requests that a client sent one after another, from bytes to bytes.
 
-    Ordinary are begins without a hold, and first commits that are granted, of transactions of which
-    everything is known: who began them, and that nothing was decided about them or forbidden.  What
-    is anything else, or not plainly readable, ends the run and leaves no trace; `machine.py` goes
-    on with it, and would have made the same of each request before it.
+    Ordinary are begins without a hold, and first commits of transactions of which everything is
+    known: who began them, and that nothing was decided about them or forbidden; but no refusal that
+    must be explained.  What is anything else, or not plainly readable, ends the run and leaves no
+    trace; `machine.py` goes on with it, and would have made the same of each request before it.
 
     Nothing here is an object for each request: that costs ten times what the decision does.
     """
@@ -704,11 +705,13 @@ class Run:
         self.request_count = 0
         """Requests that the last run decided, each with an answer."""
         self.commit_count = 0
-        """Commits among them."""
+        """Granted commits among them."""
+        self.refused_count = 0
+        """Refused commits among them."""
         self.early_count = 0
-        """Begins before the first commit."""
+        """Requests before the first commit that was granted."""
         self.early_ts = 0
-        """The timestamp of the last of those."""
+        """The timestamp of the last begin among those; 0 if there is none."""
         self._engine = engine
         self._decisions = decisions
         self._max_numbers = min(max_commit_cells, RUN_NUMBERS)
@@ -717,13 +720,15 @@ class Run:
         self._cell_count = 0
         self._tables = array("q", bytes(8 * RUN_NUMBERS))
         self._table_count = 0
-        self._entries = array("q", bytes(16 * MAX_RUN_REQUESTS))
+        self._entry_bytes = bytearray(_ENTRY_BYTES * MAX_RUN_REQUESTS)
+        self._entries = memoryview(self._entry_bytes).cast("q")
         self._answer_bytes = bytearray(_MAX_ANSWER_BYTES * MAX_RUN_REQUESTS)
         self._answers = self._answer_bytes
         self._length = 0
         self._early_length = 0
         self._client = 0
         self._shows_watermark = False
+        self._tells_why = False
         self._data: bytes | bytearray = b""
         self._value = 0
 
@@ -732,6 +737,7 @@ class Run:
         data: bytes | bytearray,
         client: int,
         shows_watermark: bool,  # noqa: FBT001 - a name costs time with each read
+        tells_why: bool,  # noqa: FBT001
         at_most: int,
     ) -> int:
         """Decide what is ordinary at the beginning of `data`; return how many bytes that was.
@@ -740,15 +746,18 @@ class Run:
             data: Frames, the last of which may be unfinished.
             client: Who sent them; 0 is anybody.
             shows_watermark: Whether the client is told the low watermark.
+            tells_why: Whether the client is told why a commit is refused, which ends the run.
             at_most: Requests; further ones are left, as are those beyond `MAX_RUN_REQUESTS` and
                 `MAX_RUN_BYTES`.
 
         Cost: O(bytes), no I/O.
         """
-        self.request_count = self.commit_count = self.early_count = self.early_ts = 0
+        self.request_count = self.commit_count = self.refused_count = 0
+        self.early_count = self.early_ts = 0
         self._length = self._early_length = 0
         self._client = client
         self._shows_watermark = shows_watermark
+        self._tells_why = tells_why
         self._data = data
         try:
             return self._take(len(data), min(at_most, MAX_RUN_REQUESTS))
@@ -756,19 +765,19 @@ class Run:
             # Whoever owns the bytes may cut them again.
             self._data = b""
 
-    def entries(self) -> list[tuple[int, int]]:
-        """Return (start_ts, commit_ts) of each commit of the last run."""
-        return [
-            (self._entries[2 * place], self._entries[2 * place + 1])
-            for place in range(self.commit_count)
-        ]
+    def entries(self) -> bytearray:
+        """Return start_ts and commit_ts of each granted commit of the last run.
+
+        They are numbers of eight bytes, as an `array("q")` has them.
+        """
+        return self._entry_bytes[: _ENTRY_BYTES * self.commit_count]
 
     def early_answers(self) -> bytes:
-        """Return the frames that answer what came before the first commit."""
+        """Return the frames that answer what came before the first granted commit."""
         return bytes(self._answer_bytes[: self._early_length])
 
     def late_answers(self) -> bytes:
-        """Return the frames that answer the first commit, and what came behind it."""
+        """Return the frames that answer the first granted commit, and what came behind it."""
         return bytes(self._answer_bytes[self._early_length : self._length])
 
     def _take(self, size: int, most: int) -> int:
@@ -800,13 +809,14 @@ class Run:
         return position
 
     def _end_early(self) -> None:
-        """Note that whatever was answered so far came before the first commit."""
+        """Note that whatever was answered so far came before the first granted commit."""
         self.early_count = self.request_count
         self._early_length = self._length
-        self.early_ts = self._engine.last_issued
 
     def _begin(self) -> None:
         start_ts = self._engine.begin(self._client)
+        if not self.commit_count:
+            self.early_ts = start_ts
         body = self._length + _ANSWER_HEAD
         self._answers[body] = _START
         end = self._write(body + 1, start_ts)
@@ -854,7 +864,7 @@ class Run:
                         return False
             else:
                 return False
-        return self._is_fresh(start_ts) and self._grant(start_ts)
+        return self._is_fresh(start_ts) and self._decide(start_ts)
 
     def _keep_cell(self) -> bool:
         """Note the number just read as a cell; False if there are too many."""
@@ -882,28 +892,30 @@ class Run:
         # What is barred has been forgotten, so that it was refused above.
         return not (self._invalidated and start_ts in self._invalidated)
 
-    def _grant(self, start_ts: int) -> bool:
-        """Commit what was read, if it may; False leaves no trace of it."""
-        last_issued = self._engine.last_issued
-        commit_ts = self._engine.decide(
+    def _decide(self, start_ts: int) -> bool:
+        """Decide what was read; False leaves no trace of it."""
+        decision = self._engine.decide(
             start_ts, self._cells, self._cell_count, self._tables, self._table_count
         )
-        if commit_ts < 0:
-            return False
-        if not self.commit_count:
+        if decision < 0:
+            if self._tells_why:
+                return False
+            self.refused_count += 1
+        elif not self.commit_count:
             self._end_early()
-            self.early_ts = last_issued
-        self._decisions.note(start_ts, commit_ts)
-        self._entries[2 * self.commit_count] = start_ts
-        self._entries[2 * self.commit_count + 1] = commit_ts
-        self.commit_count += 1
+        self._decisions.note(start_ts, decision)
         body = self._length + _ANSWER_HEAD
-        self._answers[body] = _NOT_ABORTED
-        self._answers[body + 1] = 0
+        self._answers[body] = _IS_ABORTED
+        self._answers[body + 1] = decision < 0
         self._answers[body + 2] = _ANSWERED_START
         end = self._write(body + 3, start_ts)
-        self._answers[end] = _ANSWERED_COMMIT
-        self._enclose(self._write(end + 1, commit_ts), _COMMIT)
+        if decision > 0:
+            self._entries[2 * self.commit_count] = start_ts
+            self._entries[2 * self.commit_count + 1] = decision
+            self.commit_count += 1
+            self._answers[end] = _ANSWERED_COMMIT
+            end = self._write(end + 1, decision)
+        self._enclose(end, _COMMIT)
         return True
 
     def _write(self, place: int, value: int) -> int:

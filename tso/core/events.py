@@ -6,10 +6,11 @@ them to `machine.py`, and carries out the effects in the order in which they com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from omidpy.base.ages import Sample
 from omidpy.base.commit_facts import CommitEntry
@@ -143,12 +144,56 @@ class Deferred(NamedTuple):
     """What is decided now if the table knows nothing of it."""
 
 
+class Commits(Sequence[tuple[int, int]]):
+    """Pairs of start_ts and commit_ts, of which each is made when it is looked at.
+
+    Runs bring them as bytes by the dozen, and a store that persists nothing never looks.
+    """
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        """Begin with some pairs."""
+        self._numbers = array("q", (number for pair in pairs for number in pair))
+
+    def add(self, start_ts: int, commit_ts: int) -> None:
+        """Add a pair."""
+        self._numbers.extend((start_ts, commit_ts))
+
+    def add_bytes(self, entries: bytes | bytearray) -> None:
+        """Add pairs as `Run.entries` returns them."""
+        self._numbers.frombytes(entries)
+
+    def __len__(self) -> int:
+        return len(self._numbers) // 2
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._numbers[::2], self._numbers[1::2], strict=True)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, int]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[tuple[int, int]]: ...
+
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | Sequence[tuple[int, int]]:
+        return list(self)[place]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, Commits) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
 @dataclass(slots=True)
 class Batch(Generic[Ticket]):
     """Decisions that become durable together, and the answers that wait for them."""
 
-    commits: list[tuple[int, int]] = field(default_factory=list)
-    """(start_ts, commit_ts) of each commit entry to write, unless an invalidation is there."""
+    commits: Commits = field(default_factory=Commits)
+    """start_ts and commit_ts of each commit entry to write, unless an invalidation is there."""
     invalidations: list[int] = field(default_factory=list)
     """start_ts of each transaction to invalidate, unless a commit is there."""
     lookups: list[int] = field(default_factory=list)

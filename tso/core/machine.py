@@ -153,7 +153,7 @@ class Machine(Generic[Ticket]):
         self.queue_length = 0
         """How many answers wait for a flush: what back-pressure looks at."""
         self._client = ANYBODY
-        self._run_begins = self._run_commits = 0
+        self._run_begins = self._run_commits = self._run_aborts = 0
         """What runs decided since it was last told."""
         self._forgotten_watermark = 0
         self._fences = UntilOld(count=MAX_FENCE_COUNT, count_of_one=MAX_FENCES_OF_ONE)
@@ -241,7 +241,7 @@ class Machine(Generic[Ticket]):
                 assert_never(event)
         if self._engine.low_watermark != self._forgotten_watermark:
             self._forget_what_is_old()
-        if self._run_begins or self._run_commits:
+        if self._run_begins or self._run_commits or self._run_aborts:
             self._count_runs()
         self._pump(effects)
         return effects
@@ -252,7 +252,9 @@ class Machine(Generic[Ticket]):
             self._metrics.count("tso.timestampAllocation", self._run_begins)
         if self._run_commits:
             self._metrics.count("tso.commits", self._run_commits)
-        self._run_begins = self._run_commits = 0
+        if self._run_aborts:
+            self._metrics.count("tso.aborts", self._run_aborts)
+        self._run_begins = self._run_commits = self._run_aborts = 0
 
     def run(
         self,
@@ -261,6 +263,7 @@ class Machine(Generic[Ticket]):
         data: bytes | bytearray,
         client: int,
         shows_watermark: bool,  # noqa: FBT001 - a name costs time with each read
+        tells_why: bool,  # noqa: FBT001
         at_most: int,
     ) -> tuple[int, int]:
         """Decide the ordinary requests at the beginning of what a client sent, in one go.
@@ -274,6 +277,7 @@ class Machine(Generic[Ticket]):
             data: Frames, the last of which may be unfinished.
             client: Who sent them; 0 where it told none.
             shows_watermark: Whether the client wants to know the low watermark.
+            tells_why: Whether the client wants to know why a commit is refused.
             at_most: Requests; further ones are left.
 
         Returns:
@@ -285,21 +289,22 @@ class Machine(Generic[Ticket]):
             self._set_time(now)
         self._hear(client)
         run = self._run
-        taken = run.take(data, client, shows_watermark, at_most)
+        taken = run.take(data, client, shows_watermark, tells_why, at_most)
         count = run.request_count
         if not count:
             return 0, 0
-        late_count = count - run.early_count
         if run.early_count:
-            self._issued(run.early_ts)
+            if run.early_ts:
+                self._issued(run.early_ts)
             self._answer_framed(ticket, run.early_answers(), run.early_count)
-        if late_count:
+        if run.commit_count:
             self._open_decisions()
-            self._pending.commits += run.entries()
+            self._pending.commits.add_bytes(run.entries())
             self._issued(self._engine.last_issued)
-            self._answer_framed(ticket, run.late_answers(), late_count)
+            self._answer_framed(ticket, run.late_answers(), count - run.early_count)
             self._run_commits += run.commit_count
-        self._run_begins += count - run.commit_count
+        self._run_aborts += run.refused_count
+        self._run_begins += count - run.commit_count - run.refused_count
         return taken, count
 
     def _hear(self, client: int) -> None:
@@ -427,7 +432,7 @@ class Machine(Generic[Ticket]):
             self._decisions.note(start_ts, verdict)
         if verdict > 0:
             self._open_decisions()
-            self._pending.commits.append((start_ts, verdict))
+            self._pending.commits.add(start_ts, verdict)
             self._answer(ticket, CommitResponse(start_ts, self._issued(verdict)))
             self._metrics.count("tso.commits")
             return

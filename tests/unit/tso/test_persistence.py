@@ -44,7 +44,7 @@ from omidpy.storage.base import (
 )
 from omidpy.storage.memory import MemoryStore
 from omidpy.wire.messages import TimestampResponse
-from tso.core.events import Batch, Deferred, Now, Recall
+from tso.core.events import Batch, Commits, Deferred, Now, Recall
 from tso.core.settings import Inherited, Settings
 from tso.lease import Lease
 from tso.persist import (
@@ -350,7 +350,7 @@ def test_a_batch_becomes_durable_whole(store: MemoryStore) -> None:
     oracle = Oracle(store)
     sample = Sample(7, 8, 9)
     batch: Batch[str] = Batch(
-        commits=[(100, 200), (150, 250)],
+        commits=Commits([(100, 200), (150, 250)]),
         invalidations=[300],
         lookups=[100, 400],
         ceiling=10**9,
@@ -371,7 +371,7 @@ def test_a_batch_becomes_durable_whole(store: MemoryStore) -> None:
 def test_a_batch_may_be_written_twice(store: MemoryStore) -> None:
     """Its first answer was lost; the second time everything is there already."""
     oracle = Oracle(store)
-    batch: Batch[str] = Batch(commits=[(100, 200)], invalidations=[300], ceiling=10**9)
+    batch: Batch[str] = Batch(commits=Commits([(100, 200)]), invalidations=[300], ceiling=10**9)
     first = oracle.persistence.flush(batch)
     # What a process believes whose write was applied while its answer was lost.
     oracle.persistence._ceiling = encode_long(123)
@@ -401,14 +401,14 @@ def test_an_entry_that_cannot_be_read_is_no_answer(store: MemoryStore) -> None:
     oracle = Oracle(store)
     put = Put(b"F", b"C", 100, b"\xff\xff")
     store.write({COMMIT_TABLE: [RowMutation(commit_row(100), [put])]})
-    oracle.persistence.flush(Batch(commits=[(150, 200)]))
+    oracle.persistence.flush(Batch(commits=Commits([(150, 200)])))
     assert oracle.persistence.flush(Batch(lookups=[100, 150])).entries == {100: None, 150: 200}
 
 
 def test_an_invalidation_that_comes_too_late_reports_the_commit(store: MemoryStore) -> None:
     """The entry decides, whoever wrote it."""
     oracle = Oracle(store)
-    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    oracle.persistence.flush(Batch(commits=Commits([(100, 200)])))
     assert oracle.persistence.flush(Batch(invalidations=[100])).entries == {100: 200}
 
 
@@ -417,7 +417,7 @@ def test_a_commit_is_not_written_where_an_invalidation_is() -> None:
     store = MemoryStore()
     oracle = Oracle(store)
     CommitTable(store).invalidate(Timestamp(100))
-    result = oracle.persistence.flush(Batch(commits=[(50, 150), (100, 200)]))
+    result = oracle.persistence.flush(Batch(commits=Commits([(50, 150), (100, 200)])))
     assert result.refused == {100}
     assert CommitTable(store).read([Timestamp(50), Timestamp(100)]) == {50: 150, 100: INVALID}
 
@@ -428,7 +428,7 @@ def test_a_lost_lease_writes_nothing_where_batches_are_guarded() -> None:
     oracle = Oracle(store)
     steal(store)
     with pytest.raises(LeaseLost, match="process 7 on h"):
-        oracle.persistence.flush(Batch(commits=[(100, 200)], ceiling=10**9))
+        oracle.persistence.flush(Batch(commits=Commits([(100, 200)]), ceiling=10**9))
     assert CommitTable(store).read([Timestamp(100)]) == {100: None}
 
 
@@ -439,7 +439,7 @@ def test_the_lease_is_read_after_the_commits_where_they_are_plain_writes(count: 
     oracle = Oracle(store)
     store.log.clear()
     commits = [(100, 200), (150, 250)][:count]
-    oracle.persistence.flush(Batch(commits=commits, low_watermark=50))
+    oracle.persistence.flush(Batch(commits=Commits(commits), low_watermark=50))
     first, second, third = (
         store.log.index(f"{'swap' if count == 1 else 'write'} {COMMIT_TABLE}"),
         store.log.index(f"read {LEASE_FACT!r}"),
@@ -449,7 +449,7 @@ def test_the_lease_is_read_after_the_commits_where_they_are_plain_writes(count: 
     store.after_commits = lambda: steal(store)
     more = [(300, 400), (350, 450)][:count]
     with pytest.raises(LeaseLost):
-        oracle.persistence.flush(Batch(commits=more, low_watermark=100))
+        oracle.persistence.flush(Batch(commits=Commits(more), low_watermark=100))
     assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
 
 
@@ -485,7 +485,7 @@ def test_a_lone_commit_costs_one_write_and_one_read_where_writes_are_plain() -> 
     store = PlainStore()
     oracle = Oracle(store)
     store.log.clear()
-    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    oracle.persistence.flush(Batch(commits=Commits([(100, 200)])))
     assert store.log == [f"swap {COMMIT_TABLE}", f"read {LEASE_FACT!r}"]
 
 
@@ -495,12 +495,12 @@ def test_a_renewal_that_is_due_takes_the_place_of_the_read() -> None:
     oracle = Oracle(store, clock=clock)
     clock.advance(2.5)
     store.log.clear()
-    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    oracle.persistence.flush(Batch(commits=Commits([(100, 200)])))
     assert store.log == [f"swap {COMMIT_TABLE}", "swap OMIDPY_COMPACTION"]
     clock.advance(2.5)
     steal(store)
     with pytest.raises(LeaseLost):
-        oracle.persistence.flush(Batch(commits=[(150, 250)]))
+        oracle.persistence.flush(Batch(commits=Commits([(150, 250)])))
 
 
 def test_a_batch_that_cannot_be_written_still_renews_the_lease() -> None:
@@ -516,7 +516,7 @@ def test_a_batch_that_cannot_be_written_still_renews_the_lease() -> None:
     for advance_s, is_renewed in ((4.9, False), (0.1, True)):
         clock.advance(advance_s)
         with pytest.raises(StorageUnavailable):
-            oracle.persistence.flush(Batch(commits=[(100, 200)]))
+            oracle.persistence.flush(Batch(commits=Commits([(100, 200)])))
         assert (ControlTable(store).read(LEASE_FACT) != before) is is_renewed
 
 
@@ -527,7 +527,7 @@ def test_an_invalidation_that_a_reader_planted_refuses_a_plain_write_too(
     """Omid's clients plant them below a fence or after a lost reply, unseen by the oracle (I8)."""
     oracle = Oracle(store)
     CommitTable(store).invalidate(Timestamp(100))
-    assert oracle.persistence.flush(Batch(commits=commits)).refused == {100}
+    assert oracle.persistence.flush(Batch(commits=Commits(commits))).refused == {100}
     assert CommitTable(store).read([Timestamp(100)]) == {100: INVALID}
 
 
@@ -539,7 +539,7 @@ def test_an_invalidation_comes_before_the_entry_or_not_at_all() -> None:
     store.after_commits = lambda: planted.extend(
         CommitTable(bare(store)).invalidate(Timestamp(start_ts)) for start_ts in (100, 150)
     )
-    result = oracle.persistence.flush(Batch(commits=[(100, 200), (150, 250)]))
+    result = oracle.persistence.flush(Batch(commits=Commits([(100, 200), (150, 250)])))
     assert planted == [False, False]
     assert result.refused == frozenset()
 
@@ -558,13 +558,13 @@ def test_what_is_read_behind_a_batch_shows_how_long_its_rows_are() -> None:
 
     oracle = Oracle(Watched())
     Watched.read_rows.clear()
-    oracle.persistence.flush(Batch(commits=commits_of(9)))
+    oracle.persistence.flush(Batch(commits=Commits(commits_of(9))))
     assert [len(row) for row in Watched.read_rows] == [1] * 9
 
 
 def batch_without_omid(count: int) -> Batch[str]:
     """Return a batch for an oracle that has no clients of Omid's."""
-    return Batch(commits=commits_of(count), may_be_invalidated=False)
+    return Batch(commits=Commits(commits_of(count)), may_be_invalidated=False)
 
 
 def test_the_rows_of_a_batch_are_not_read_where_nobody_can_invalidate_them() -> None:
@@ -624,7 +624,9 @@ def test_a_few_entries_and_the_look_at_the_lease_are_asked_for_at_once() -> None
     oracle = Oracle(store)
     for count in range(1, MAX_AHEAD_COUNT + 1):
         store.log.clear()
-        oracle.persistence.flush(Batch(commits=commits_of(count), low_watermark=count * 50))
+        oracle.persistence.flush(
+            Batch(commits=Commits(commits_of(count)), low_watermark=count * 50)
+        )
         assert store.log[:-2] == [
             "ahead",
             *[f"swap {COMMIT_TABLE}"] * count,
@@ -632,7 +634,7 @@ def test_a_few_entries_and_the_look_at_the_lease_are_asked_for_at_once() -> None
         ]
         assert store.log[-1] == "swap OMIDPY_COMPACTION", "the watermark comes last"
     store.log.clear()
-    oracle.persistence.flush(Batch(commits=commits_of(MAX_AHEAD_COUNT + 1)))
+    oracle.persistence.flush(Batch(commits=Commits(commits_of(MAX_AHEAD_COUNT + 1))))
     assert "ahead" not in store.log
     starts = [Timestamp(start_ts) for start_ts, _ in commits_of(MAX_AHEAD_COUNT + 1)]
     assert dict(CommitTable(store).read(starts)) == dict(commits_of(MAX_AHEAD_COUNT + 1))
@@ -645,7 +647,7 @@ def test_a_lease_that_was_lost_under_calls_ahead_answers_nothing(count: int) -> 
     oracle = Oracle(store)
     store.failure = lambda: steal(store)
     with pytest.raises(LeaseLost, match="process 7 on h"):
-        oracle.persistence.flush(Batch(commits=commits_of(count), low_watermark=50))
+        oracle.persistence.flush(Batch(commits=Commits(commits_of(count)), low_watermark=50))
     assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 0
 
 
@@ -694,7 +696,7 @@ def test_calls_ahead_that_failed_are_made_again_one_by_one() -> None:
     store.failure = fail
     CommitTable(store).invalidate(Timestamp(200))
     store.log.clear()
-    assert oracle.persistence.flush(Batch(commits=commits_of(2))).refused == {200}
+    assert oracle.persistence.flush(Batch(commits=Commits(commits_of(2)))).refused == {200}
     assert store.log.index("ahead") < store.log.index(f"write {COMMIT_TABLE}")
     assert CommitTable(store).read([Timestamp(100), Timestamp(200)]) == {100: 150, 200: INVALID}
 
@@ -711,7 +713,7 @@ def test_a_lease_that_was_lost_while_calls_ahead_failed_is_noticed(count: int) -
 
     store.failure = fail
     with pytest.raises(LeaseLost):
-        oracle.persistence.flush(Batch(commits=commits_of(count)))
+        oracle.persistence.flush(Batch(commits=Commits(commits_of(count))))
 
 
 def test_what_must_come_between_the_entries_and_the_look_is_written_step_by_step() -> None:
@@ -719,19 +721,19 @@ def test_what_must_come_between_the_entries_and_the_look_is_written_step_by_step
     store, clock = AheadStore(), ManualClock()
     oracle = Oracle(store, clock=clock)
     store.log.clear()
-    oracle.persistence.flush(Batch(commits=[(100, 200)], invalidations=[300]))
+    oracle.persistence.flush(Batch(commits=Commits([(100, 200)]), invalidations=[300]))
     assert store.log == [f"swap {COMMIT_TABLE}"] * 2 + [f"read {LEASE_FACT!r}"]
     store.log.clear()
     clock.advance(2.5)
-    oracle.persistence.flush(Batch(commits=[(150, 250)]))
+    oracle.persistence.flush(Batch(commits=Commits([(150, 250)])))
     assert store.log == [f"swap {COMMIT_TABLE}", "swap OMIDPY_COMPACTION"]
     store.log.clear()
-    oracle.persistence.flush(Batch(commits=[(400, 450)]))
+    oracle.persistence.flush(Batch(commits=Commits([(400, 450)])))
     assert store.log[0] == "ahead"
     oracle.lease.release()
     assert oracle.lease.proof is None
     with pytest.raises(LeaseLost):
-        oracle.persistence.flush(Batch(commits=[(500, 550)]))
+        oracle.persistence.flush(Batch(commits=Commits([(500, 550)])))
 
 
 def test_the_low_watermark_never_falls_where_it_is_written_by_itself() -> None:
@@ -799,9 +801,9 @@ def test_a_store_that_fails_is_the_shells_business(store: MemoryStore) -> None:
 
     setattr(store, name, fail)
     with pytest.raises(StorageUnavailable):
-        oracle.persistence.flush(Batch(commits=[(100, 200)]))
+        oracle.persistence.flush(Batch(commits=Commits([(100, 200)])))
     setattr(store, name, original)
-    oracle.persistence.flush(Batch(commits=[(100, 200)]))
+    oracle.persistence.flush(Batch(commits=Commits([(100, 200)])))
     assert CommitTable(store).read([Timestamp(100)]) == {100: 200}
 
 

@@ -34,7 +34,7 @@ def run(request: pytest.FixtureRequest) -> Any:
 
 def take(run: Any, data: bytes, *, at_most: int = 10**6) -> int:
     """Decide what is ordinary; return how many bytes that was."""
-    taken: int = run.take(data, 1, True, at_most)
+    taken: int = run.take(data, 1, True, True, at_most)
     return taken
 
 

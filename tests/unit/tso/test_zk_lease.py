@@ -19,7 +19,7 @@ from omidpy.wire.messages import TimestampResponse
 from tests.machines.fake_zookeeper import FakeEnsemble, FakeZooKeeper
 from tests.unit.tso.test_lease import LocklessStore
 from tests.unit.tso.test_persistence import PlainStore, steal
-from tso.core.events import Batch, Now
+from tso.core.events import Batch, Commits, Now
 from tso.core.settings import Settings
 from tso.lease import Lease
 from tso.persist import StorePersistence
@@ -355,11 +355,11 @@ def test_a_batch_behind_which_the_lease_is_gone_is_not_answered(
     now = Now(world.clock.wall_ms(), world.clock.monotonic_s())
     persistence.start(Settings(timestamps="incremental"), now, accept_clock=False)
     commits = [(100 + 50 * number, 10_000 + 50 * number) for number in range(count)]
-    persistence.flush(Batch(commits=commits))
+    persistence.flush(Batch(commits=Commits(commits)))
     world.ensemble.write(LEASE, THERE.encode())
     later = [(start_ts + 1000, commit_ts + 1000) for start_ts, commit_ts in commits]
     with pytest.raises(LeaseLost):
-        persistence.flush(Batch(commits=later))
+        persistence.flush(Batch(commits=Commits(later)))
     begun = TimestampResponse(Timestamp(50), Timestamp(0))
     with pytest.raises(LeaseLost):
         persistence.flush(Batch(answers=[("a", begun)]))
