@@ -166,7 +166,7 @@ class Link:
         try:
             deadline_s = within(self._send_lock, self._start, call, question, frame, timeout_s)
             self._wait(call, deadline_s, timeout_s)
-            within(self._lock, self._leave, call)
+            within(self._lock, self._finish, call)
         except BaseException:
             self._abandon(call)
             raise
@@ -279,7 +279,6 @@ class Link:
         if call.leads:
             while not call.is_settled:
                 self._read(deadline_s, timeout_s)
-            within(self._lock, self._pass_the_lead)
 
     def _is_over_for(self, call: _Call) -> bool:
         """Say whether `call` is settled; else let it lead, or follow."""
@@ -363,6 +362,12 @@ class Link:
         if not self._users:
             self._close()
         self._has_ended = True
+
+    def _finish(self, call: _Call) -> None:
+        """Pass on the lead, then take the thread out.  Holds `_lock`."""
+        if call.leads:
+            self._pass_the_lead()
+        self._leave(call)
 
     def _leave(self, call: _Call) -> None:
         """Take a thread out.  Holds `_lock`."""

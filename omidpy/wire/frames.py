@@ -97,6 +97,10 @@ _COMMIT_RESPONSE_ABORTED: Final = key(1, VARINT)
 _COMMIT_RESPONSE_START: Final = key(2, VARINT)
 _COMMIT_RESPONSE_COMMIT: Final = key(3, VARINT)
 _COMMIT_RESPONSE_CONFLICTS: Final = 1001
+_COMMIT_RESPONSE_ANY_CONFLICT: Final = {
+    key(_COMMIT_RESPONSE_CONFLICTS, BYTES),
+    key(_COMMIT_RESPONSE_CONFLICTS, VARINT),
+}
 _COMMIT_RESPONSE_REASON: Final = key(1002, VARINT)
 _FENCE_RESPONSE_TABLE: Final = key(1, VARINT)
 _FENCE_RESPONSE_FENCE: Final = key(2, VARINT)
@@ -371,9 +375,7 @@ def _decode_commit_response(body: bytes, values: _Fields) -> CommitResponse:
     else:
         commit_ts = Timestamp(_required(values, _COMMIT_RESPONSE_COMMIT, "a commit_ts"))
     conflicts: tuple[CellId, ...] = ()
-    if key(_COMMIT_RESPONSE_CONFLICTS, BYTES) in values or (
-        key(_COMMIT_RESPONSE_CONFLICTS, VARINT) in values
-    ):
+    if not _COMMIT_RESPONSE_ANY_CONFLICT.isdisjoint(values):
         conflicts = tuple(CellId(value) for value in _int64s(body, _COMMIT_RESPONSE_CONFLICTS))
     if len(conflicts) > MAX_CONFLICTS:
         raise RemoteProtocolError(

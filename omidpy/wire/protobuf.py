@@ -28,6 +28,7 @@ FIXED32: Final = 5
 
 _MAX_VARINT_BYTES: Final = 10
 _MAX_KEY: Final = 2**32 - 1
+_MAX_INT64: Final = 2**63 - 1
 _FIXED_SIZES: Final = {FIXED64: 8, FIXED32: 4}
 
 
@@ -76,14 +77,22 @@ def put_int64s(out: bytearray, number: int, values: Iterable[int], *, packed: bo
     Raises:
         LocalProtocolError: if a value does not fit into 64 bits.
     """
+    before = bytearray()
     if not packed:
-        for value in values:
-            put_int64(out, key(number, VARINT), value)
-        return
+        put_varint(before, key(number, VARINT))
     body = bytearray()
+    append = body.append
     for value in values:
-        put_varint(body, _unsigned(value))
-    if body:
+        body += before
+        # As in `put_varint`, whose calls would take half of a commit request's time.
+        rest = _unsigned(value) if value < 0 or value > _MAX_INT64 else value
+        while rest > 0x7F:
+            append(rest & 0x7F | 0x80)
+            rest >>= 7
+        append(rest)
+    if not packed:
+        out += body
+    elif body:
         put_bytes(out, key(number, BYTES), body)
 
 

@@ -216,8 +216,10 @@ def test_numbers_that_do_not_fit_are_never_sent() -> None:
     """To cut off high bits would ask about another cell."""
     with pytest.raises(LocalProtocolError, match="9223372036854775808 does not fit"):
         encode_request(FenceRequest(TableId(2**63)))
-    with pytest.raises(LocalProtocolError, match="does not fit"):
-        encode_request(CommitRequest(Timestamp(50), (CellId(-(2**63) - 1),)), packed=True)
+    for cell_id in (2**63, -(2**63) - 1):
+        for packed in (False, True):
+            with pytest.raises(LocalProtocolError, match="does not fit"):
+                encode_request(CommitRequest(Timestamp(50), (CellId(cell_id),)), packed=packed)
     with pytest.raises(LocalProtocolError, match="does not fit"):
         encode_request(HandshakeRequest(PeerCapabilities(features=-1)))
     with pytest.raises(LocalProtocolError, match="at most 64"):
