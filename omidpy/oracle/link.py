@@ -5,9 +5,9 @@ reading.  Of those who wait, one *leads*: it reads the socket and hands out answ
 others', and passes the lead on when it has its own.  A lone caller so pays for one send and one
 read, and for no switch of threads.
 
-It lacks reconnecting and repeating: a link that ended stays ended (`oracle/tcp.py` opens the next).
-A request without an answer in its time ends the whole link, because the answer might still come and
-be taken for another's.
+It lacks reconnecting and repeating: a link that ended stays ended, and `oracle/links.py` opens the
+next.  A request without an answer in its time ends the whole link, because the answer might still
+come and be taken for another's.
 
 Invariants:
 

@@ -1,8 +1,7 @@
 """The oracle on the other end of a TCP connection, ours or Omid's in Java, for blocking callers.
 
-Adds to `oracle/link.py` what survives a connection: where the oracle is, connecting and connecting
-again, which requests may be repeated, and whether the oracle belongs to our store.  It lacks any
-idea of transactions.
+Adds to `oracle/links.py`, which connects, the questions and asking them again: which requests may
+be repeated, and for how long.  It lacks any idea of transactions.
 
 What is repeated, and why that is right: `begin` gives a fresh timestamp each time, `fence` a later
 fence, `invalidate` the same verdict.  A commit is never sent twice by this module; only the caller
@@ -20,7 +19,6 @@ import itertools
 import math
 import os
 import random
-import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection
@@ -30,7 +28,7 @@ from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
 from omidpy.model import CellId, TableId, Timestamp
-from omidpy.oracle.address import Place, address_text, parse_address
+from omidpy.oracle.address import Place, parse_address
 from omidpy.oracle.base import (
     AbortReason,
     Begun,
@@ -39,9 +37,10 @@ from omidpy.oracle.base import (
     CommitVerdict,
     InvalidationVerdict,
 )
-from omidpy.oracle.link import Link, LinkDown, open_link
+from omidpy.oracle.link import Link, LinkDown
+from omidpy.oracle.links import Links
 from omidpy.oracle.network import SYSTEM_NETWORK, Network
-from omidpy.oracle.tls import ClientTls, Refused
+from omidpy.oracle.tls import ClientTls
 from omidpy.wire.connection import Answer, Question
 from omidpy.wire.messages import (
     ALL_ROLES,
@@ -65,9 +64,6 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 
 _BEGIN: Final = TimestampRequest()
-
-_PLAIN: Final = "is it the address of a tso-server?  One with TLS needs ?tls=true behind it"
-_SECURE: Final = "is it the address of a tso-server with --tls-cert?"
 
 
 class TcpOracle:
@@ -113,70 +109,62 @@ class TcpOracle:
         """
         if (address is None) == (resolve is None):
             raise ConfigError("give TcpOracle either an address or resolve=, and not both")
-        self._resolve: Callable[[], Place | tuple[str, int]] = (
-            _fixed(address) if resolve is None else resolve
-        )
-        self._expected_store_id = store_id
         self._request_timeout_s = request_timeout_s
-        self._connect_timeout_s = connect_timeout_s
         self._reconnect_budget_s = reconnect_budget_s
         self._packed = packed
-        self._tls = tls
         self._clock: Clock = SystemClock() if clock is None else clock
         self._network = network
-        self._link: Link | None = None
-        self._is_closed = False
-        self._where = address or "an address not found yet"
-        self._is_known = False
-        self._store_id: str | None = None
-        self._epoch = Timestamp(0)
-        self._max_transaction_age_s: float | None = None
-        self._can_invalidate = False
-        self._last_start_ts = Timestamp(0)
-        self._client = client or _drawn_client()
+        self._links = Links(
+            _fixed(address) if resolve is None else resolve,
+            where=address or "an address not found yet",
+            store_id=store_id,
+            connect_timeout_s=connect_timeout_s,
+            handshake_timeout_s=request_timeout_s,
+            client=client,
+            tls=tls,
+            clock=self._clock,
+            network=network,
+        )
         self._make_locks()
         _instances.add(self)
 
     def __repr__(self) -> str:
-        return f"<TcpOracle at {self._where}>"
+        return f"<TcpOracle at {self._links.where}>"
 
     def _make_locks(self) -> None:
-        self._connect_lock = threading.Lock()
         self._still_open = threading.Lock()
         """Held until `close`."""
         self._still_open.acquire()
         self._turns = tuple(threading.Lock() for _ in range(TURN_COUNT))
-        self._attempts = 0
-        self._failed_attempt: tuple[int, str] = (0, "")
 
     # -- what the oracle told ----------------------------------------------------------------------
 
     @property
     def store_id(self) -> str | None:
         """Id of the store the oracle serves; None before the first answer and from Java's."""
-        return self._store_id
+        return self._links.store_id
 
     @property
     def can_invalidate(self) -> bool:
         """Whether the oracle knows `invalidate`; connects to find out, if nothing has yet."""
-        if not self._is_known:
+        if not self._links.is_known:
             self.ping()
-        return self._can_invalidate
+        return self._links.can_invalidate
 
     @property
     def epoch(self) -> Timestamp:
         """The oracle's epoch as of the last connect; 0 before, and where nobody tells."""
-        return self._epoch
+        return self._links.epoch
 
     @property
     def max_transaction_age_s(self) -> float | None:
         """Age at which the oracle stops committing a transaction; None if it does not tell."""
-        return self._max_transaction_age_s
+        return self._links.max_transaction_age_s
 
     @property
     def client(self) -> int:
         """Who we are to the oracle: only the same client may commit what it began."""
-        return self._client
+        return self._links.client
 
     # -- the questions -----------------------------------------------------------------------------
 
@@ -187,7 +175,7 @@ class TcpOracle:
             OracleUnavailable: if nobody answers there; the message says how to start an oracle.
             ConfigError: if the oracle is of another kind, or serves another store.
         """
-        self._open_link()
+        self._links.open()
 
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Return a fresh start timestamp; see `Oracle.begin`."""
@@ -207,8 +195,8 @@ class TcpOracle:
             # snapshots of what its successor commits.
             link.kill("the oracle issued a timestamp below the published epoch")
             raise OracleUnavailable(
-                f"the oracle at {self._where} issued {answer.start_ts}, which is not above the "
-                f"published epoch {link.epoch}: it is not the one that was published"
+                f"the oracle at {self._links.where} issued {answer.start_ts}, which is not above "
+                f"the published epoch {link.epoch}: it is not the one that was published"
             )
         return Begun(answer.start_ts, link.epoch, answer.low_watermark or Timestamp(0))
 
@@ -272,13 +260,9 @@ class TcpOracle:
 
     def close(self) -> None:
         """Close the connection; requests in flight raise `OracleUnavailable`."""
-        self._is_closed = True
+        self._links.close()
         if self._still_open.locked():
             self._still_open.release()
-        # A thread that connects right now publishes its link first and looks after whether we are
-        # closed, so one of the two of us kills it.
-        if self._link is not None:
-            self._link.kill("this client was closed")
 
     # -- asking, and asking again ------------------------------------------------------------------
 
@@ -293,7 +277,7 @@ class TcpOracle:
         give_up_s: float | None = None
         for failure_count in itertools.count(1):
             try:
-                link = self._open_link()
+                link = self._links.open()
                 self._check_role(link, role)
                 answer = link.call(
                     question(link), timeout_s=self._request_timeout_s, packed=self._packed
@@ -304,7 +288,7 @@ class TcpOracle:
                 if down.was_sent and not is_repeatable:
                     raise error from down.cause
                 if down.was_sent and down.cause is not None:
-                    raise RemoteProtocolError(f"{self._where}: {down.cause}") from down.cause
+                    raise RemoteProtocolError(f"{self._links.where}: {down.cause}") from down.cause
             except OracleUnavailable as unavailable:
                 error = unavailable
             now_s = self._clock.monotonic_s()
@@ -313,7 +297,7 @@ class TcpOracle:
             # The first repetition comes at once: most often a restarted oracle is there already.
             longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failure_count, 10))
             pause_s = 0.0 if failure_count == 1 else random.uniform(0, longest_s)
-            if self._is_closed or now_s + pause_s >= give_up_s:
+            if self._links.is_closed or now_s + pause_s >= give_up_s:
                 raise error
             self._pause(pause_s)
         raise AssertionError("unreachable: the loop has no end")
@@ -336,146 +320,25 @@ class TcpOracle:
             return
         held = [one.name.lower() for one in roles if one.name]
         raise ConfigError(
-            f"the oracle at {self._where} gives this client's certificate the roles "
+            f"the oracle at {self._links.where} gives this client's certificate the roles "
             f"{', '.join(held) or 'none'}, and this needs {(role.name or '').lower()}: add it in "
             "the file of --tls-roles, or use another certificate"
         )
 
     def _unavailable(self, down: LinkDown, *, is_repeatable: bool) -> OracleUnavailable:
-        if self._is_closed:
-            message = f"this client of the oracle at {self._where} is closed"
+        if self._links.is_closed:
+            message = f"this client of the oracle at {self._links.where} is closed"
         else:
-            message = f"no answer from the oracle at {self._where}: {down.reason}"
-        is_retryable = (is_repeatable or not down.was_sent) and not self._is_closed
+            message = f"no answer from the oracle at {self._links.where}: {down.reason}"
+        is_retryable = (is_repeatable or not down.was_sent) and not self._links.is_closed
         return OracleUnavailable(message, retryable=is_retryable)
 
-    # -- connecting --------------------------------------------------------------------------------
-
-    def _open_link(self) -> Link:
-        """Return the link in use, or one attempt's new one."""
-        link = self._link
-        if link is not None and link.is_open and link.is_fit:
-            return link
-        return within(self._connect_lock, self._open_link_alone, self._attempts)
-
-    def _open_link_alone(self, seen_attempts: int) -> Link:
-        if self._link is not None and self._link.is_open and self._link.is_fit:
-            return self._link
-        failed_attempt, reason = self._failed_attempt
-        if failed_attempt > seen_attempts:
-            # Somebody tried and failed since we came, so we need not wait for the same again: a
-            # hundred threads would do it one after the other.
-            raise OracleUnavailable(reason)
-        self._attempts += 1
-        try:
-            link = self._connect()
-        except OracleUnavailable as error:
-            self._failed_attempt = (self._attempts, str(error))
-            raise
-        if self._is_closed:
-            link.kill("this client was closed")
-        return link
-
-    def _connect(self) -> Link:
-        """Open a link, known here from the moment at which it is open."""
-        if self._is_closed:
-            raise OracleUnavailable(
-                f"this client of the oracle at {self._where} is closed", retryable=False
-            )
-        if self._link is not None:
-            self._link.kill("nobody found out whether the oracle fits")  # unless it has ended
-            self._last_start_ts = max(self._last_start_ts, self._link.last_start_ts)
-            self._link.wait_gone(self._connect_timeout_s)
-        place = Place(*self._resolve())
-        address = (place.host, place.port)
-        self._where = address_text(address)
-        try:
-            self._link = link = open_link(
-                address,
-                connect_timeout_s=self._connect_timeout_s,
-                handshake_timeout_s=self._request_timeout_s,
-                after_ts=self._last_start_ts,
-                client=self._client,
-                tls=self._tls,
-                clock=self._clock,
-                network=self._network,
-            )
-        except Refused as error:
-            raise ConfigError(f"the oracle at {self._where}: {error}") from error
-        except OSError as error:
-            raise self._nobody_there(str(error)) from error
-        except LinkDown as down:
-            if isinstance(down.cause, ConfigError):
-                raise ConfigError(f"the oracle at {self._where}: {down.cause}") from down.cause
-            if down.cause is not None:
-                raise RemoteProtocolError(
-                    f"{self._where} does not speak the oracle's protocol ({down.cause}); "
-                    f"{_PLAIN if self._tls is None else _SECURE}"
-                ) from down.cause
-            raise self._nobody_there(f"during the handshake, {down.reason}") from down
-        try:
-            link.published_epoch = place.epoch
-            self._accept(link)
-            link.is_fit = True
-            return link
-        except BaseException:
-            link.kill("the oracle does not fit, or nobody found out")
-            raise
-
-    def _accept(self, link: Link) -> None:
-        """Check that this is our oracle, and keep what it told."""
-        if link.is_refused:
-            raise ConfigError(
-                f"the oracle at {self._where} declares this client incompatible; "
-                "use versions of client and oracle that belong together"
-            )
-        if link.is_low_latency:
-            raise ConfigError(
-                f"the oracle at {self._where} runs with lowLatency: true, where clients write the "
-                "commit table themselves; set lowLatency: false in its configuration"
-            )
-        told = link.capabilities
-        store_id = None if told.store_id is None else told.store_id.decode("utf-8", "replace")
-        expected = self._expected_store_id
-        if store_id is not None and expected is not None and store_id != expected:
-            raise ConfigError(
-                f"the oracle at {self._where} serves the store {store_id}, and this client uses "
-                f"the store {expected}; connect to that store's oracle, or start one with "
-                f"`tso-server --store URL --listen {self._where}`"
-            )
-        age_ms = told.max_transaction_age_ms
-        self._store_id = store_id
-        # Transactions that run now hold timestamps of this store's oracle and no other's.
-        self._expected_store_id = store_id or expected
-        self._epoch = link.epoch
-        self._max_transaction_age_s = None if age_ms is None else age_ms / 1000
-        self._can_invalidate = link.has_feature(Feature.INVALIDATE)
-        self._is_known = True
-
-    def _nobody_there(self, reason: str) -> OracleUnavailable:
-        return OracleUnavailable(
-            f"no oracle answers at {self._where}: {reason}; start one with "
-            f"`tso-server --store URL --listen {self._where}`, or correct the address"
-        )
-
     def _start_over_after_fork(self) -> None:
-        """Leave the connection to the parent; the locks may be held by threads that are not here.
-
-        The descriptor is closed without a shutdown, which would end the parent's conversation.
-        """
-        link, self._link = self._link, None
-        self._client = _drawn_client()
+        """Let go of what threads hold that are not here; the connection is the parent's."""
         self._make_locks()
-        if self._is_closed:
+        if self._links.is_closed:
             self._still_open.release()
-        if link is not None:
-            self._last_start_ts = max(self._last_start_ts, link.last_start_ts)
-            link.forget()
-
-
-def _drawn_client() -> int:
-    """Return who we are: a positive number that nobody guesses."""
-    return secrets.randbits(62) + 1
+        self._links.start_over_after_fork()
 
 
 def _abort_reason(number: int) -> AbortReason:

@@ -175,7 +175,7 @@ def test_an_epoch_that_was_published_counts_where_the_oracle_tells_none() -> Non
         )
         assert oracle.begin() == Begun(Timestamp(1000), Timestamp(700))
         assert oracle.epoch == 700
-        oracle._link.kill("the test goes on with ours")  # type: ignore[union-attr]  # it is open
+        oracle._links.current.kill("the test goes on with ours")  # type: ignore[union-attr]  # it is open
         assert oracle.begin().epoch == OURS.epoch == 100
         oracle.close()
 
@@ -479,8 +479,8 @@ def test_a_new_connection_is_opened_only_once_the_old_one_is_closed(
 
         oracle = TcpOracle(resolve=resolve, connect_timeout_s=PATIENCE_S)
         oracle.ping()
-        assert oracle._link is not None
-        old_links.append(oracle._link)
+        assert oracle._links.current is not None
+        old_links.append(oracle._links.current)
         monkeypatch.setattr(Link, "_read", slow)
         leader = pool.submit(oracle.commit, Timestamp(1000), CELLS, TABLES)
         assert is_led.wait(PATIENCE_S)
@@ -701,7 +701,7 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
 
         leader = threading.Thread(target=lead, name="leader")
         leader.start()
-        link = oracle._link
+        link = oracle._links.current
         assert link is not None
         until(lambda: link._has_leader)
         follower = pool.submit(oracle.commit, Timestamp(1050), CELLS, TABLES)
@@ -839,7 +839,7 @@ def test_many_threads_do_not_wait_for_the_same_failure_one_after_the_other(
 
     oracle = TcpOracle(resolve=resolve, reconnect_budget_s=0)
     lock = CountingLock()
-    monkeypatch.setattr(oracle, "_connect_lock", lock)
+    monkeypatch.setattr(oracle._links, "_lock", lock)
     with threads(count) as pool:
         futures = [pool.submit(oracle.ping) for _ in range(count)]
         until(lambda: len(lock.arrivals) == count)
@@ -930,7 +930,7 @@ def test_a_forked_child_opens_its_own_connection_and_leaves_the_parent_s_alone()
         assert oracle.begin().start_ts == 1000
         reading, writing = os.pipe()
         # Held by another thread at the fork, a lock stays locked in the child for ever.
-        with oracle._connect_lock:
+        with oracle._links._lock:
             child = os.fork()
             if child == 0:
                 signal.alarm(int(PATIENCE_S))

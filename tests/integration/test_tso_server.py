@@ -271,8 +271,8 @@ def test_a_transaction_belongs_to_the_client_that_began_it(server: ServerProcess
     start_ts = ours.begin().start_ts
     with pytest.raises(OracleUnavailable):
         stranger.commit(start_ts, [CellId(1)], [])
-    assert ours._link is not None
-    ours._link.kill("the connection breaks")
+    assert ours._links.current is not None
+    ours._links.current.kill("the connection breaks")
     assert isinstance(ours.commit(start_ts, [CellId(1)], []), CommitGranted)
     ours.close()
     stranger.close()
