@@ -54,7 +54,6 @@ def abort(
         (one.key, one.upload_id): plan.address
         for plan in plans_about(store, folder)
         for one in plan.files
-        if one.upload_id
     }
     planned |= {
         (one.file.key, one.file.upload_id): address
@@ -89,7 +88,7 @@ def plans_about(store: ObjectStore, folder: Folder) -> list[Plan]:
         CommitterError: One cannot be understood, so that nobody knows of what it speaks.
     """
     addresses = plan_addresses(store, folder)
-    parts = folder.prefix.rstrip("/").split("/") if folder.prefix else []
+    parts = folder.prefix.split("/")[:-1]
     for depth in range(len(parts)):
         above = "".join(f"{part}/" for part in parts[:depth])
         addresses += plan_addresses(store, Folder(folder.bucket, f"{above}{PLANS}"))

@@ -114,7 +114,10 @@ class Begin(Step):
                 if not error.plan:
                     raise
             found = _plan(store, nothing)
-        if found is not None and found.state == "committing":
+            if found is None:
+                # The plan was there first, and has ended since: that it did, the next look finds.
+                return self.again()
+        if found.state == "committing":
             witness = found.files[0].key if found.files else ""
             return Publish(self.destination, self.job_id, self.options, found.run, witness)
         return Abandon(self.destination, self.job_id, self.options)

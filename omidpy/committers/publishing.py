@@ -170,7 +170,7 @@ def resume(store: ObjectStore, plan: Plan, progress: Progress = unobserved) -> M
     Files of before are removed only where they are as the plan has seen them: since the driver
     died, others may have written.
     """
-    if plan.old and plan.state == "committing":
+    if plan.old:
         unchanged = set(_still_old(store, plan.folder, plan.old))
         plan = replace(plan, old=tuple(one for one in plan.old if one.key in unchanged))
     return publish(store, plan, Effort(time.monotonic()), progress, is_resumed=True)

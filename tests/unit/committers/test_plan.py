@@ -57,6 +57,7 @@ def test_a_plan_survives_being_written() -> None:
         (changed(files=[{"key": "a", "length": 1}]), "neither an upload nor bytes"),
         (changed(files=[{"key": "a", "length": 1, "data": "AAAA"}]), "3 bytes, not 1"),
         (changed(files=[{"key": "a", "length": 1, "data": "?"}]), "cannot be read"),
+        (changed(files=[{"key": "a", "length": 1, "data": "eA==?"}]), "cannot be read"),
         (changed(destination="s3://bucket/other"), "copied or moved"),
         (changed(job="job_00002"), "copied or moved"),
     ],

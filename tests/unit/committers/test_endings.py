@@ -1,0 +1,357 @@
+"""Plans that are finished and taken back, and the steps of their operations: the rare ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from omidpy.committers import leftovers, operation, publishing
+from omidpy.committers import plan as plans
+from omidpy.committers.choice import committer
+from omidpy.committers.operation import Begin, Driver, Operations, Publish, Withdraw
+from omidpy.committers.places import Folder
+from omidpy.committers.plan import OldFile, Plan
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore, StoreOptions, Upload
+from omidpy.committers.values import PendingFile, TaskId
+from omidpy.errors import CommitterError
+from omidpy.fate.client import Fate
+from omidpy.fate.step import Again, Done
+from omidpy.storage.memory import MemoryStore
+
+JOB: Final = "job_00001"
+OUT: Final = Folder("lake", "out/")
+A: Final = PendingFile("out/a", 1, data=b"a")
+B: Final = PendingFile("out/b", 1, data=b"b")
+PLAN: Final = Plan(JOB, "omidpy", OUT, (A, B), run="one")
+KEY: Final = OUT.plan_key(JOB)
+
+
+@pytest.fixture
+def store(moto_bucket: str) -> ObjectStore:
+    """Give a store that counts from nothing."""
+    del moto_bucket
+    return ObjectStore()
+
+
+@pytest.fixture
+def theirs(store: ObjectStore) -> ObjectStore:
+    """Give what another process sees and does."""
+    return ObjectStore(store.options)
+
+
+def keys(store: ObjectStore) -> list[str]:
+    """Return all that is there."""
+    return [one.key for one in store.objects(Folder("lake", ""))]
+
+
+def refuse(store: ObjectStore, key: str, before: Callable[[], object] = lambda: None) -> None:
+    """Let a store break down whenever a key is to be written."""
+
+    def answer(params: dict[str, Any], **_: Any) -> Any:
+        if not params["url_path"].endswith(key):
+            return None
+        from botocore.awsrequest import AWSResponse
+
+        before()
+        meta = {"HTTPStatusCode": 503}
+        error = {"Code": "ServiceUnavailable", "Message": "down"}
+        return AWSResponse("", 503, {}, None), {"Error": error, "ResponseMetadata": meta}
+
+    store.client.meta.events.register("before-call.s3.PutObject", answer)
+
+
+def write(store: ObjectStore, plan: Plan, **changes: Any) -> str:
+    """Write a plan as its driver does; return its tag."""
+    return publishing.begin(store, replace(plan, **changes))
+
+
+# -- finishing -------------------------------------------------------------------------------------
+
+
+def test_a_job_that_was_committed_is_not_published_again(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """Its driver died behind `_SUCCESS`; since then readers have seen it, and one file has gone."""
+    write(store, PLAN, old=(OldFile("out/old", "tag"),))
+    for one in PLAN.files:
+        theirs.put("lake", one.key, one.data or b"", job_id=JOB)
+    theirs.put("lake", "out/_SUCCESS", b"{}", job_id=JOB)
+    theirs.delete("lake", "out/a")
+    publishing.resume(store, publishing.load(store, PLAN.address, "lake", KEY)[0])
+    assert keys(store) == ["out/_SUCCESS", "out/b"]
+    assert theirs.get("lake", "out/_SUCCESS")[0] == b"{}"
+
+
+def test_what_can_never_be_is_said_before_what_may_pass(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """Of several failures one is named, and how many there were besides."""
+    theirs.put("lake", "out/b", b"theirs")
+    refuse(store, "/out/a")
+    write(store, PLAN)
+    with pytest.raises(
+        CommitterError, match=r"nothing of it is visible: s3://lake/out/b exists .*\(and 1 more\)$"
+    ):
+        publishing.publish(store, PLAN, publishing.Effort(0.0))
+    assert keys(store) == ["out/b"]
+
+
+def test_one_failure_is_one(store: ObjectStore, theirs: ObjectStore) -> None:
+    """And nothing is counted beside it."""
+    theirs.put("lake", "out/b", b"theirs")
+    write(store, PLAN)
+    with pytest.raises(CommitterError, match=r"out/b exists and is not of job job_00001$"):
+        publishing.publish(store, PLAN, publishing.Effort(0.0))
+
+
+def test_a_manifest_that_is_there_after_all_makes_a_job_committed(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """The store carried the request out, and then said that it had not."""
+    refuse(store, "_SUCCESS", lambda: theirs.put("lake", "out/_SUCCESS", b"{}", job_id=JOB))
+    write(store, PLAN)
+    with pytest.raises(
+        CommitterError, match=rf"was committed, but could not write .* resume {PLAN.address}"
+    ):
+        publishing.publish(store, PLAN, publishing.Effort(0.0))
+    assert keys(store) == ["out/_SUCCESS", KEY, "out/a", "out/b"]
+
+
+# -- taking back -----------------------------------------------------------------------------------
+
+
+def test_taking_back_asks_for_no_more_than_it_must(store: ObjectStore) -> None:
+    """Small files have no upload, and no folder lies beside a plan that speaks of none."""
+    etag = write(store, PLAN)
+    before = store.counts()
+    publishing.take_back(store, PLAN, etag)
+    sent = {name: count - before.get(name, 0) for name, count in store.counts().items()}
+    assert sent == {"HeadObject": 3, "PutObject": 1, "DeleteObject": 1}
+    assert keys(store) == []
+
+
+def test_uploads_alone_are_aborted_with_a_job(store: ObjectStore) -> None:
+    """A small file is in its message and nowhere else."""
+    made = committer("s3://lake/out", sweep="never", unique_names=False)
+    assert isinstance(made, S3Committer)
+    attempt = made.setup_task(TaskId(0))
+    with attempt.open("f") as file:
+        file.write(b"x")
+    made.abort_job([made.commit_task(attempt)])
+    assert made.store.counts() == {"GetObject": 1}
+
+
+def test_a_manifest_of_nobody_keeps_no_job_from_being_taken_back(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """It is not stamped, and so not ours, whatever it says."""
+    theirs.put("lake", "out/_SUCCESS", b"nonsense")
+    publishing.take_back(store, PLAN, write(store, PLAN))
+    assert keys(store) == ["out/_SUCCESS"]
+
+
+def test_what_is_being_rolled_back_is_rolled_back_whatever_came_late(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """It was decided once, and is written no second time."""
+    etag = write(store, PLAN, state="rolling back")
+    theirs.put("lake", "out/_SUCCESS", b"{}", job_id=JOB)
+    before = store.counts()["PutObject"]
+    publishing.take_back(store, replace(PLAN, state="rolling back"), etag)
+    assert store.counts()["PutObject"] == before
+    assert keys(store) == ["out/_SUCCESS"]
+
+
+def test_a_plan_that_has_gone_meanwhile_is_said_to_have_ended(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """Whoever resumed it was quicker."""
+    etag = write(store, PLAN)
+    theirs.delete("lake", KEY)
+    theirs.put("lake", "out/a", b"a", job_id=JOB)
+    with pytest.raises(CommitterError, match=r"there is no plan s3://.* finished or taken back"):
+        publishing.take_back(store, PLAN, etag)
+    assert keys(store) == ["out/a"]
+
+
+# -- what is left ----------------------------------------------------------------------------------
+
+
+def test_uploads_are_chosen_by_their_age_and_job() -> None:
+    """Equality is old enough, and each condition counts."""
+    found = [Upload(f"out/f-{job}", "u", at) for job in (JOB, "job_00002") for at in (1, 2, 3)]
+
+    def chosen(**by: Any) -> list[Upload]:
+        return leftovers.matching(iter(found), **by)
+
+    assert chosen(started_before_ms=2) == [found[0], found[1], found[3], found[4]]
+    assert chosen(job_id=JOB, started_before_ms=1) == [found[0]]
+    assert chosen(job_id=JOB) == found[:3]
+    assert chosen() == found
+
+
+def test_a_plan_that_ended_since_it_was_listed_speaks_of_nothing(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """Any other that cannot be read may speak of anything, and stops whoever aborts."""
+    write(store, PLAN)
+    upload_id = theirs.create_upload("lake", "out/f", JOB)
+    found = list(theirs.uploads(OUT))
+
+    def end(name: str) -> None:
+        if name == "GetObject":
+            theirs.delete("lake", KEY)
+
+    store.before_request = end
+    assert [one.upload_id for one in leftovers.abort(store, OUT, found).aborted] == [upload_id]
+    theirs.put("lake", KEY, b"{")
+    store.before_request = None
+    with pytest.raises(CommitterError, match="cannot be read as a plan"):
+        leftovers.abort(store, OUT, found)
+
+
+def test_a_plan_at_the_top_of_a_bucket_keeps_what_it_speaks_of(store: ObjectStore) -> None:
+    """Whoever aborts in a folder of it looks above, and whoever aborts in all of it looks below."""
+    upload_id = store.create_upload("lake", "out/f", JOB)
+    one = PendingFile("out/f", 1, upload_id=upload_id, etags=("aa",))
+    top = Plan(JOB, "omidpy", Folder("lake", ""), (one,))
+    publishing.begin(store, top)
+    for folder in (OUT, Folder("lake", "")):
+        done = leftovers.abort(store, folder, list(store.uploads(OUT)))
+        assert [address for _, address in done.planned] == [top.address]
+    assert len(list(store.uploads(OUT))) == 1
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+def begun(store: ObjectStore, submitted_ms: int = 0) -> Any:
+    """Run the first step of an operation whose driver is long overdue."""
+    step = Begin(OUT.url, JOB, StoreOptions(), submitted_ms)
+    return step.call(None, Driver(store))  # type: ignore[arg-type]  # which it does not look at
+
+
+def test_who_waits_for_a_dead_driver_has_the_last_word(store: ObjectStore) -> None:
+    """P5: from then on no plan of it can be written."""
+    begun(store)
+    assert publishing.load(store, PLAN.address, "lake", KEY)[0].state == "rolling back"
+    with pytest.raises(CommitterError, match="another driver has begun"):
+        publishing.begin(store, PLAN)
+
+
+def test_a_word_that_could_not_be_written_is_none(store: ObjectStore) -> None:
+    """P5: the driver may write its plan yet, and so the step is run again."""
+    refuse(store, KEY)
+    with pytest.raises(CommitterError, match="could not write the object"):
+        begun(store)
+
+
+def test_a_plan_that_came_first_is_carried_out(store: ObjectStore, theirs: ObjectStore) -> None:
+    """The driver wrote it between the look and the word; one of its files is the witness."""
+
+    def come(name: str) -> None:
+        if name == "PutObject" and KEY not in keys(theirs):
+            write(theirs, PLAN)
+
+    store.before_request = come
+    following = begun(store)
+    assert (following.run, following.witness) == ("one", "out/a")
+
+
+def test_a_plan_of_no_files_has_no_witness(store: ObjectStore, theirs: ObjectStore) -> None:
+    """And that its driver has written `_SUCCESS` does not end it: what it replaces is there yet."""
+    write(store, PLAN, files=())
+    theirs.put("lake", "out/_SUCCESS", b"{}", job_id=JOB)
+    following = begun(store)
+    assert isinstance(following, Publish)
+    assert following.witness == ""
+
+
+def test_a_plan_that_somebody_finishes_meanwhile_was_not_given_up(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """It came before the word, and was resumed by hand before the next look: look once more."""
+
+    def hurry(name: str) -> None:
+        if name == "PutObject" and not keys(theirs):
+            write(theirs, PLAN)
+        elif name == "GetObject" and store.counts()[name] == 3:
+            publishing.publish(theirs, PLAN, publishing.Effort(0.0))
+
+    store.before_request = hurry
+    again = begun(store)
+    assert isinstance(again, Again)
+    found = again.step.call(None, Driver(store))  # type: ignore[arg-type]  # which it does not look at
+    assert isinstance(found, Done)
+    assert found.result["outcome"] == operation.COMMITTED
+
+
+def test_a_plan_that_is_rolled_back_by_hand_is_withdrawn(store: ObjectStore) -> None:
+    """Nobody completes what others see aborted."""
+    write(store, PLAN, state="rolling back")
+    step = Publish(OUT.url, JOB, StoreOptions(), "one", "out/a", sender="another")
+    found = step.call(None, Driver(store))  # type: ignore[arg-type]  # which it does not look at
+    assert isinstance(found, Withdraw)
+    assert found.why == "somebody has rolled it back"
+    assert keys(store) == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("key", "job_id", "outcome"),
+    [
+        ("out/_SUCCESS", JOB, operation.COMMITTED),
+        ("out/a", JOB, operation.COMMITTED),
+        ("out/a", "job_00002", operation.ROLLED_BACK),
+        ("out/b", JOB, operation.ROLLED_BACK),
+    ],
+)
+def test_what_a_job_has_left_says_how_it_has_ended(
+    store: ObjectStore, key: str, job_id: str, outcome: str
+) -> None:
+    """One that leaves no `_SUCCESS` has left its files, of which one is the witness."""
+    store.put("lake", key, b"a", job_id=job_id)
+    assert operation.ended(store, PLAN, "out/a") == outcome
+
+
+def test_an_operation_is_known_by_the_plan_that_it_has_in_hand(store: ObjectStore) -> None:
+    """Those of other jobs say nothing, and nor does one that has ended."""
+    cells = MemoryStore()
+    operations = Operations(cells)
+    step = Begin(OUT.url, JOB, StoreOptions(), 0)
+    with operations.opened() as kept:
+        fate = Fate(Driver(store), kept)
+        handle = fate.submit(operation.KIND, step, key=(operation.KIND, PLAN.address))
+        found = operations.under_way(PLAN.address)
+        assert found is not None
+        assert found.id == handle.id
+        assert operations.under_way(PLAN.address.replace(JOB, "job_00002")) is None
+        while (one := handle.read()) is not None and not one.is_finished:
+            fate.run_pending()
+        assert operations.under_way(PLAN.address) is None
+
+
+def test_an_operation_that_is_run_elsewhere_reaches_the_same_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An endpoint that only this process has in its environment travels with it."""
+    reachable = operation._reachable
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert reachable(StoreOptions()).endpoint_url is None
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://any")
+    assert reachable(StoreOptions()).endpoint_url == "http://any"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3")
+    assert reachable(StoreOptions(region="r")) == StoreOptions("http://s3", "r")
+    assert reachable(StoreOptions("http://own")).endpoint_url == "http://own"
+
+
+def test_the_plan_of_another_version_is_no_word(store: ObjectStore) -> None:
+    """Nobody knows what it says, and so nobody goes on."""
+    store.put("lake", KEY, json.dumps({"format": plans.FORMAT, "version": 2}).encode())
+    with pytest.raises(CommitterError, match="finish it with the omidpy that began it"):
+        begun(store)
