@@ -138,10 +138,10 @@ class Connection(asyncio.Protocol):
         """Pass on what the client asks, as far as its turn goes."""
         if self._is_closing:
             return
-        if self._tls is not None:
-            self._receive_sealed(self._tls, data)
-        else:
+        if self._tls is None:
             self._receive(data)
+        else:
+            self._receive_sealed(self._tls, data)
 
     def _receive_sealed(self, tls: TlsStream, data: bytes) -> None:
         """Pass on what TLS says, or end a connection that speaks none or is not to be trusted."""

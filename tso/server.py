@@ -189,6 +189,8 @@ class OracleServer:
         self._turn = Now(0, 0.0)
         self._asker: Connection | None = None
         """Who asked last."""
+        self._several_ask = False
+        """Whether in this turn somebody else asked than before."""
         self._wakefulness = Wakefulness()
         self._may_look = (os.cpu_count() or 1) > 1
         self._is_looking = False
@@ -318,7 +320,8 @@ class OracleServer:
         if not self._is_releasing:
             self._release_soon()
         if connection is not self._asker:
-            self._hear_another(connection)
+            self._asker = connection
+            self._several_ask = True
         connection.asked_s = self._turn.monotonic_s
         try:
             taken_bytes, count = self._machine.run(
@@ -336,6 +339,7 @@ class OracleServer:
         self._decided_bytes += taken_bytes
         if self._decided_bytes >= MAX_DECIDED_BYTES:
             self._release()
+            self._turn = self._now()
         return taken_bytes, count
 
     def ask(self, connection: Connection, questions: list[Question]) -> None:
@@ -343,7 +347,8 @@ class OracleServer:
         if not self._is_releasing:
             self._release_soon()
         if connection is not self._asker:
-            self._hear_another(connection)
+            self._asker = connection
+            self._several_ask = True
         connection.asked_s = self._turn.monotonic_s
         asked = [(connection, question) for question in questions]
         self._tell(Asked(self._turn, asked, connection.client, goes_on=True))
@@ -360,13 +365,11 @@ class OracleServer:
     def _end_turn(self) -> None:
         self._is_releasing = False
         self._release()
+        if self._several_ask:
+            self._several_ask = False
+            self._wakefulness.forget()
         if self._wakefulness.begin(self._turn.monotonic_s) and self._may_look:
             self._look_soon()
-
-    def _hear_another(self, connection: Connection) -> None:
-        """Note that it is not one client alone that asks."""
-        self._asker = connection
-        self._wakefulness.forget()
 
     def _look_soon(self) -> None:
         """Keep the loop awake for another turn."""
@@ -385,8 +388,9 @@ class OracleServer:
 
     def _release(self) -> None:
         self._decided_bytes = 0
-        # What is decided in the rest of a turn that ended early, is decided now.
-        self._turn = self._now()
+        if self._lease is not None:
+            # What leaves unflushed, leaves only while nobody else can have the lease.
+            self._turn = self._now()
         self._tell(Asked(self._turn, ()))
         self._wake()
 
@@ -459,7 +463,7 @@ class OracleServer:
                 case Close():
                     effect.ticket.close(effect.reason)
                 case Flush():
-                    self._flush(effect.batch)
+                    self._flush(effect.batch, event.now)
                 case Stopped():
                     self.end(None)
                 case _:
@@ -491,11 +495,11 @@ class OracleServer:
 
     # -- flushing ------------------------------------------------------------------------------
 
-    def _flush(self, batch: Batch[Connection]) -> None:
+    def _flush(self, batch: Batch[Connection], now: Now | None = None) -> None:
         self._is_flushing = True
         self._metrics.observe("tso.batch.answers", batch.answer_count)
         if self._persistence.is_instant:
-            self._flushed(batch, (self._persistence.flush(batch), 0.0))
+            self._flushed(batch, (self._persistence.flush(batch), 0.0), now)
             return
         self._in_thread(
             lambda: _timed(lambda: self._persistence.flush(batch)),
@@ -504,8 +508,12 @@ class OracleServer:
 
     @_or_the_end
     def _flushed(
-        self, batch: Batch[Connection], outcome: tuple[FlushResult, float] | BaseException
+        self,
+        batch: Batch[Connection],
+        outcome: tuple[FlushResult, float] | BaseException,
+        now: Now | None = None,
     ) -> None:
+        """Go on behind a flush, whose time is `now` if it took none."""
         if isinstance(outcome, StorageUnavailable):
             self._repeat(batch, outcome)
             return
@@ -519,7 +527,7 @@ class OracleServer:
             log_event(logger, logging.INFO, "store-recovered")
         self._pause_s = FIRST_PAUSE_S
         self._metrics.observe("tso.flush.seconds", seconds)
-        self._tell(Flushed(self._now(), result))
+        self._tell(Flushed(now or self._now(), result))
         self._wake()
 
     def _wake(self) -> None:

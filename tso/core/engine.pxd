@@ -86,6 +86,7 @@ cdef class LatestMap:
     cdef void _rebuild_chains(self)
 
 
+@cython.final
 cdef class Engine:
     cdef public long long last_issued
     cdef public long long low_watermark
@@ -126,6 +127,7 @@ cdef class Engine:
     cpdef list conflicts(self, long long start_ts, cell_ids)
 
 
+@cython.final
 cdef class _Fields:
     cdef unsigned long long number
     cdef Py_ssize_t first
@@ -156,6 +158,7 @@ cpdef bytes timestamp_frame(long long start_ts, low_watermark)
 @cython.locals(body=bytearray)
 cpdef bytes commit_frame(long long start_ts, long long commit_ts)
 
+@cython.final
 cdef class Decisions:
     cdef public long long forgotten_start
     cdef LatestMap _decided
@@ -165,6 +168,7 @@ cdef class Decisions:
     cpdef note(self, long long start_ts, long long decision)
 
 
+@cython.final
 cdef class Run:
     cdef public Py_ssize_t request_count
     cdef public Py_ssize_t commit_count

@@ -220,7 +220,8 @@ class Machine(Generic[Ticket]):
     def handle(self, event: Event[Ticket]) -> list[Effect[Ticket]]:
         """Take one event and return what must be done, in order."""
         effects: list[Effect[Ticket]] = []
-        self._set_time(event.now)
+        if event.now is not self._now:
+            self._set_time(event.now)
         match event:
             case Asked():
                 self._hear(event.client)
