@@ -923,9 +923,31 @@ def test_closing_fails_what_is_in_flight_and_everything_after() -> None:
         assert server.connection_count == 1
 
 
+def test_a_client_closed_while_it_connects_hangs_up_and_asks_nothing() -> None:
+    """Nobody closes it again, and an oracle would keep the connection for ever."""
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands()
+        peer.wait_hangup()
+
+    with ScriptedOracle(script) as server:
+
+        def resolve() -> tuple[str, int]:
+            oracle.close()
+            return "127.0.0.1", server.port
+
+        oracle = TcpOracle(resolve=resolve, request_timeout_s=PATIENCE_S)
+        with pytest.raises(OracleUnavailable, match="is closed") as caught:
+            oracle.begin()
+        assert not caught.value.retryable
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_opens_its_own_connection_and_leaves_the_parent_s_alone() -> None:
-    """Two processes on one socket would read each other's answers."""
+    """Two processes on one socket would read each other's answers.
+
+    The child has a name of its own, too: what the parent began is the parent's to commit.
+    """
     with served(obliging(first_ts=1000), obliging(first_ts=70_000)) as (oracle, server):
         assert oracle.begin().start_ts == 1000
         reading, writing = os.pipe()
@@ -935,12 +957,51 @@ def test_a_forked_child_opens_its_own_connection_and_leaves_the_parent_s_alone()
             if child == 0:
                 signal.alarm(int(PATIENCE_S))
                 try:
-                    os.write(writing, str(oracle.begin().start_ts).encode())
+                    os.write(writing, b"%d %d" % (oracle.begin().start_ts, oracle.client))
                 finally:
                     os._exit(0)
         os.close(writing)
         with os.fdopen(reading, "rb") as answer:
-            assert answer.read() == b"70000"
+            start_ts, client = map(int, answer.read().split())
+        assert start_ts == 70_000
+        assert client != oracle.client
         assert os.waitpid(child, 0)[1] == 0
         assert oracle.begin().start_ts == 1050
         assert server.connection_count == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_spares_the_parent_s_commit_and_the_child_knows_its_timestamps() -> None:
+    """A shutdown by the child would put the commit in doubt; timestamps still never go back."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands()
+        peer.expect(TimestampRequest)
+        peer.say(TimestampResponse(Timestamp(1000)))
+        peer.expect(CommitRequest)
+        is_asked.set()
+        assert may_answer.wait(PATIENCE_S)
+        peer.say(CommitResponse(Timestamp(1000), Timestamp(1050)))
+        peer.wait_hangup()
+
+    with served(script, obliging(first_ts=500)) as (oracle, _), threads(1) as pool:
+        assert oracle.begin().start_ts == 1000
+        commit = pool.submit(oracle.commit, Timestamp(1000), CELLS, TABLES)
+        assert is_asked.wait(PATIENCE_S)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(int(PATIENCE_S))
+            try:
+                oracle.begin()
+            except RemoteProtocolError as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as answer:
+            assert b"handed out start_ts 500 after 1000" in answer.read()
+        assert os.waitpid(child, 0)[1] == 0
+        may_answer.set()
+        assert commit.result(PATIENCE_S) == CommitGranted(Timestamp(1050))
