@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
@@ -18,12 +19,13 @@ from omidpy.base.arguments import parse_column
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
 from omidpy.cli.export_common import managed, moment
 from omidpy.cli.fate_common import seconds
-from omidpy.cli.objects import Endpoint, PathStyle, Profile, Region
+from omidpy.cli.objects import with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.codec import Codec
 from omidpy.committers.places import is_object_store
 from omidpy.committers.snapshots import HOLD_S, Run
 from omidpy.committers.snapshots import export_snapshot as write_snapshot
+from omidpy.committers.store import ObjectStore
 from omidpy.errors import ConfigError, UsageError
 
 CODECS: Final[dict[str, Codec[Any]]] = {
@@ -32,7 +34,9 @@ CODECS: Final[dict[str, Codec[Any]]] = {
 }
 
 
+@with_objects
 def export_snapshot(
+    objects: ObjectStore,
     words: Annotated[
         list[str],
         typer.Argument(metavar="TABLE... PATH", help="Tables, and s3://BUCKET/FOLDER behind them."),
@@ -63,10 +67,6 @@ def export_snapshot(
         str | None,
         typer.Option(metavar="MASTER", help="Let tasks of Spark do it, such as local[4] or yarn."),
     ] = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    profile: Profile = None,
-    path_style: PathStyle = None,
     as_json: AsJson = False,
 ) -> None:
     """Write tables as they were at one moment to S3, as Parquet; all of it appears, or nothing."""
@@ -94,10 +94,7 @@ def export_snapshot(
             conflict=conflict,
             run=run,
             progress=report,
-            endpoint_url=endpoint_url,
-            region=region,
-            profile=profile,
-            path_style=path_style,
+            **asdict(objects.options),
         )
     if as_json:
         print_json(

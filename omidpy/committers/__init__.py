@@ -14,6 +14,7 @@ Importing this needs no extra; publishing to S3 needs `omidpy[s3]`.
 from __future__ import annotations
 
 from omidpy.committers.choice import CONFLICTS, NAMES, committer, job
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.jobs import Job, Task
 from omidpy.committers.protocol import (
     Attempt,
@@ -24,7 +25,7 @@ from omidpy.committers.protocol import (
     TaskFile,
 )
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from omidpy.base.sizes import EXAMPLES, size_bytes
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.file_output import FileOutputCommitter
 from omidpy.committers.filesystem import open_tree
 from omidpy.committers.jobs import Job
@@ -20,7 +21,7 @@ from omidpy.committers.places import is_object_store, parse_folder
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.staging import DirectoryCommitter, PartitionedCommitter
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.errors import UsageError
 
 if TYPE_CHECKING:

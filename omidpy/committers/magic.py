@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from omidpy.committers import hadoop, publishing
+from omidpy.committers import hadoop, remains
 from omidpy.committers.protocol import Attempt, DelayedFile
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import NoBucket
@@ -108,4 +108,4 @@ class MagicCommitter(S3Committer):
         """Take the job back; then abort what its magic folder still speaks of, and remove that."""
         super().abort_job(messages)
         with suppress(NoBucket):
-            publishing.clear_magic(self.store, self.folder, self.job_id, keeps=())
+            remains.clear(self.store, self.folder, self.job_id, keeps=())

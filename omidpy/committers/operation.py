@@ -26,7 +26,6 @@ Lacks what publishing is (`publishing.py`), and what runs operations (`omidpy/fa
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -34,10 +33,11 @@ from typing import Any, Final
 
 from omidpy.base.clock import SystemClock
 from omidpy.committers import lateness, publishing
+from omidpy.committers.client import StoreOptions, endpoint_of
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.plan import Plan
 from omidpy.committers.publishing import Effort
-from omidpy.committers.store import Gone, ObjectStore, StoreOptions
+from omidpy.committers.store import Gone, ObjectStore
 from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError, FateError, OperationFailed, UsageError
 from omidpy.fate.client import Fate, OperationHandle
@@ -63,7 +63,6 @@ COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled back"
 
 _WEATHER: Final = Retry(max=1_000_000, first_s=0.5, longest_s=30.0)
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 @dataclass(frozen=True)
@@ -384,5 +383,4 @@ def _is_store(one: object) -> bool:
 
 def _reachable(options: StoreOptions) -> StoreOptions:
     """Return options by which another process reaches the same store."""
-    named = (options.endpoint_url, *map(os.environ.get, _ENDPOINTS))
-    return replace(options, endpoint_url=next(filter(None, named), None))
+    return replace(options, endpoint_url=endpoint_of(options))

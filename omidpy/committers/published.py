@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from omidpy.committers.client import MISSING_EXTRA
 from omidpy.committers.manifests import PublishedFile
-from omidpy.committers.store import MISSING_EXTRA, Gone, ObjectStore
+from omidpy.committers.store import Gone, ObjectStore
 from omidpy.errors import CommitterError, ConfigError, UsageError
 
 if TYPE_CHECKING:

@@ -17,24 +17,21 @@ not, and its driver then finds uploads gone and takes back what is left.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from omidpy.committers import hadoop, lateness, success
+from omidpy.committers import hadoop, lateness, remains, success
 from omidpy.committers import plan as plans
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
 from omidpy.committers.values import Manifest, PendingFile
 from omidpy.errors import CommitterError
-
-_log: Final = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
@@ -231,24 +228,13 @@ def take_back(
     if not is_end:
         return
     if plan.is_magic:
-        clear_magic(store, plan.folder, plan.job_id, keeps=_uploads(plan))
+        remains.clear(store, plan.folder, plan.job_id, keeps=_uploads(plan))
     store.delete(bucket, plan.folder.plan_key(plan.job_id))
 
 
 def is_final(error: CommitterError) -> bool:
     """Say whether a plan that could not be finished never can be."""
     return isinstance(error.__cause__, _Foreign)
-
-
-def clear_magic(
-    store: ObjectStore, folder: Folder, job_id: str, *, keeps: Collection[tuple[str, str]]
-) -> None:
-    """Remove a job's magic folder, and abort what it speaks of but for `keeps`: keys and uploads.
-
-    Raises:
-        CommitterError: The store failed; what is left can be removed by another call.
-    """
-    store.delete_many(folder.bucket, _magic_keys(store, folder, job_id, keeps))
 
 
 def abort_files(store: ObjectStore, bucket: str, files: Sequence[PendingFile]) -> None:
@@ -362,7 +348,7 @@ def _remove_old(store: ObjectStore, plan: Plan) -> None:
     if plan.is_magic:
         # Our own driver knows of every set from its tasks.
         unread = hadoop.PENDING_SET if all(one.is_stamped for one in plan.files) else ""
-        keys += _magic_keys(store, plan.folder, plan.job_id, _uploads(plan), unread=unread)
+        keys += remains.removable(store, plan.folder, plan.job_id, _uploads(plan), unread=unread)
     if not keys:
         store.delete(bucket, key)
         return
@@ -376,41 +362,6 @@ def _remove_old(store: ObjectStore, plan: Plan) -> None:
 
 def _uploads(plan: Plan) -> frozenset[tuple[str, str]]:
     return frozenset((one.key, one.upload_id) for one in plan.files)
-
-
-def _magic_keys(
-    store: ObjectStore,
-    folder: Folder,
-    job_id: str,
-    keeps: Collection[tuple[str, str]],
-    *,
-    unread: str = "",
-) -> list[str]:
-    """Abort what files of a magic folder speak of, but for `keeps`; return the keys to remove.
-
-    A file that cannot be understood stays: what it speaks of would be lost from sight.
-    """
-    below = Folder(folder.bucket, folder.key(hadoop.magic_folder(job_id)))
-    keys = []
-    for key in [one.key for one in store.objects(below)]:
-        address = f"s3://{folder.bucket}/{key}"
-        commits: tuple[hadoop.Pending, ...] = ()
-        try:
-            if key.endswith(hadoop.PENDING):
-                commits = (hadoop.decode_pending(store.get(folder.bucket, key)[0], address),)
-            elif key.endswith(hadoop.PENDING_SET) and not unread:
-                commits = hadoop.decode_set(store.get(folder.bucket, key)[0], address).commits
-        except Gone:
-            continue
-        except hadoop.Unreadable as error:
-            _log.warning("left behind by job %s: %s", job_id, error)
-            continue
-        for one in commits:
-            is_below = one.bucket == folder.bucket and one.file.key.startswith(folder.prefix)
-            if is_below and (one.file.key, one.file.upload_id) not in keeps:
-                store.abort_upload(one.bucket, one.file.key, one.file.upload_id)
-        keys.append(key)
-    return keys
 
 
 def _is_published(store: ObjectStore, plan: Plan) -> bool:

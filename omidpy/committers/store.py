@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 from omidpy.base.within import within
+from omidpy.committers.client import MISSING_EXTRA, StoreOptions, new_client
 from omidpy.committers.places import Folder
 from omidpy.errors import CommitterError, ConfigError
 
@@ -30,10 +30,6 @@ MANY_KEYS: Final = 1000
 REQUEST_LIFE_S: Final = 1800.0
 """After so long a store refuses a request that was on its way: a signature holds for 15 minutes of
 the store's clock, and the signer's may be 15 minutes ahead."""
-
-MISSING_EXTRA: Final = (
-    "publishing to S3 needs boto3, which is not installed; run `pip install 'omidpy[s3]'`"
-)
 
 
 class Gone(CommitterError):
@@ -78,19 +74,6 @@ class Head:
     etag: str
     job_id: str
     """That its writer stamped it with; empty if none did."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """How a store is reached; what is None, boto3 finds out."""
-
-    endpoint_url: str | None = None
-    region: str | None = None
-    profile: str | None = None
-    path_style: bool | None = None
-    """None: where an endpoint is named, since few have a name for each bucket."""
-    threads: int = 32
-    """Requests at the same time, and connections that are kept."""
 
 
 class ObjectStore:
@@ -148,7 +131,7 @@ class ObjectStore:
 
     def _opened(self) -> Any:
         if self._client is None:
-            client = _new_client(self.options)
+            client = new_client(self.options)
             client.meta.events.register("before-send.s3", self._count)
             client.meta.events.register("needs-retry.s3.PutObject", self._note_answer)
             self._client = client
@@ -406,53 +389,6 @@ def _kept_copy(origin: str, options: StoreOptions) -> ObjectStore:
 
 
 _STAMP: Final = "omidpy-job"
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-
-
-@cache
-def _descriptions() -> Any:
-    """Return what reads boto3's descriptions of services, which takes longer than the rest."""
-    import botocore.loaders  # noqa: PLC0415 - an extra
-
-    return botocore.loaders.create_loader()
-
-
-def _new_client(options: StoreOptions) -> Any:
-    try:
-        import boto3  # noqa: PLC0415 - an extra
-        import botocore.session  # noqa: PLC0415 - see above
-        from botocore.config import Config  # noqa: PLC0415 - see above
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - see above
-    except ImportError as error:
-        raise ConfigError(MISSING_EXTRA) from error
-    path_style = options.path_style
-    if path_style is None:
-        # boto3 takes an endpoint of its environment, too.
-        named = (options.endpoint_url, *map(os.environ.get, _ENDPOINTS))
-        path_style = any(named)
-    try:
-        core = botocore.session.get_session()
-        core.register_component("data_loader", _descriptions())
-        session = boto3.session.Session(
-            botocore_session=core, profile_name=options.profile, region_name=options.region
-        )
-        region = session.region_name or ("us-east-1" if options.endpoint_url else None)
-        return session.client(
-            "s3",
-            endpoint_url=options.endpoint_url,
-            region_name=region,
-            config=Config(
-                max_pool_connections=options.threads,
-                retries={"mode": "standard", "total_max_attempts": 4},
-                s3={"addressing_style": "path" if path_style else "auto"},
-                # Newer checksums than a store knows make it refuse what it could have taken.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
-        )
-    except (BotoCoreError, ValueError) as error:
-        raise ConfigError(f"no client for S3 could be made: {error}") from error
-
 
 _MISSING_CODES: Final = frozenset({"NoSuchUpload", "NoSuchKey", "404", "NotFound"})
 _OCCUPIED_CODES: Final = frozenset(

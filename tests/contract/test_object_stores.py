@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.client import StoreOptions
+from omidpy.committers.store import ObjectStore
 from tests.machines.s3.server import S3Server
 from tests.machines.s3.store_contract import ObjectStoreContract
 

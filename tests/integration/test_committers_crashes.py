@@ -13,9 +13,10 @@ import pytest
 
 from omidpy import committers
 from omidpy.committers import adoption, leftovers, publishing
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.places import Folder, parse_object
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.looking import Bucket

@@ -12,9 +12,10 @@ import pytest
 from omidpy import committers
 from omidpy.cli import main
 from omidpy.committers import adoption, leftovers
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.hadoop import PENDING_SET
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.hadoop import Hadoop, HadoopJob
 from tests.machines.s3.crashing import Death, Died

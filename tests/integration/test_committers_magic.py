@@ -9,9 +9,10 @@ import pytest
 
 from omidpy import committers
 from omidpy.committers import adoption, hadoop, leftovers
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.magic import MagicCommitter
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError, UsageError
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server

@@ -15,9 +15,10 @@ import pytest
 from omidpy import committers
 from omidpy.committers import plan as plans
 from omidpy.committers import publishing
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, Refused, StoreOptions
+from omidpy.committers.store import ObjectStore, Refused
 from omidpy.committers.uploads import Sender
 from omidpy.committers.values import TaskId
 from omidpy.errors import CommitterError, ConfigError, UsageError

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from omidpy.committers import leftovers, publishing, success
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import TaskId
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server

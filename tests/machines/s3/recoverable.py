@@ -10,10 +10,11 @@ import pytest
 from omidpy import committers
 from omidpy.base.clock import ManualClock
 from omidpy.committers import operation, publishing
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.operation import Operations
 from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, Status

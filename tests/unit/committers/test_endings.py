@@ -12,11 +12,12 @@ import pytest
 from omidpy.committers import leftovers, operation, publishing
 from omidpy.committers import plan as plans
 from omidpy.committers.choice import committer
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.operation import Begin, Driver, Operations, Publish, Withdraw
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, StoreOptions, Upload
+from omidpy.committers.store import ObjectStore, Upload
 from omidpy.committers.values import PendingFile, TaskId
 from omidpy.errors import CommitterError
 from omidpy.fate.client import Fate

@@ -9,8 +9,9 @@ from concurrent.futures import Future
 import pytest
 
 from omidpy.committers import choice, store, success
+from omidpy.committers.client import StoreOptions
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, StoreOptions
+from omidpy.committers.store import ObjectStore
 from omidpy.committers.uploads import (
     LARGEST_PART_BYTES,
     MOST_PARTS,

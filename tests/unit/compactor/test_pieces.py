@@ -104,6 +104,26 @@ def test_pieces_are_short_and_come_to_the_row(read: str) -> None:
         )
 
 
+@pytest.mark.parametrize("read", READS)
+def test_pieces_are_bounded_in_bytes_too(read: str) -> None:
+    """A few cells may be as long as very many."""
+    store = MemoryStore()
+    world = World(store, low_watermark=1000)
+    world.table()
+    for number in range(20):
+        world.put(b"r", 100, b"x" * 1000, qualifier=b"c%02d" % number)
+    most = Portion(cells=10_000, size_bytes=3000)
+    parts = list(store.row_parts("t", b"r", WANTED, most=most))
+    assert max(sum(len(cell.value) for cell in cells) for cells in parts) <= 3000
+    assert sum(map(len, parts)) == 20
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PORTION", most)
+        found = [piece.cells for page in READS[read](world) for piece in page]
+    assert sum(map(len, found)) == 20
+    # The bound, the cell that passes it, and one whose shadow cell may follow.
+    assert max(sum(len(cell.value) for cell in cells) for cells in found) <= 3000 + 2 * 1000
+
+
 @pytest.mark.parametrize("is_repair", [False, True])
 def test_a_check_finds_and_mends_the_same_in_pieces(*, is_repair: bool) -> None:
     """Whatever is wrong in a long row."""
