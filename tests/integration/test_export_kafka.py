@@ -26,6 +26,7 @@ from tests.machines.sink_contract import (
     SinkContract,
     batch,
     from_json,
+    in_use,
     of_seqs,
 )
 
@@ -65,10 +66,8 @@ def topic(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Topic]:
     """Return an empty topic."""
     name = request.node.name[:200]
     kafka.make_topic(name)
-    place = Topic(kafka, name)
-    place.sink.open()
-    yield place
-    place.sink.close()
+    with in_use(Topic(kafka, name)) as place:
+        yield place
 
 
 class TestContract(SinkContract):

@@ -18,7 +18,7 @@ from tests.machines.export_processes import QUEUE, Work, run
 from tests.machines.export_queues import Scene
 from tests.machines.postgresql import Postgresql
 from tests.machines.processes import tso_server
-from tests.machines.sink_contract import NEWER, Newest, Place, SinkContract, batch
+from tests.machines.sink_contract import NEWER, Newest, Place, SinkContract, batch, in_use
 
 pytestmark = pytest.mark.integration
 
@@ -45,10 +45,8 @@ class Table(Place):
 @pytest.fixture
 def place(postgresql: Postgresql) -> Iterator[Table]:
     """Return an empty database."""
-    place = Table(postgresql)
-    place.sink.open()
-    yield place
-    place.sink.close()
+    with in_use(Table(postgresql)) as place:
+        yield place
 
 
 class TestContract(SinkContract):

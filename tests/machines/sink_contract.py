@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias, TypeVar
 
 from omidpy.recipes.export_queue import Batch, Entry, Exporter
 
@@ -50,6 +52,17 @@ class Place(ABC):
     def deliver(self, one: Batch) -> None:
         """Hand a batch to the sink."""
         self.sink.export(one)
+
+
+_Place = TypeVar("_Place", bound=Place)
+
+
+@contextmanager
+def in_use(place: _Place) -> Iterator[_Place]:
+    """Open the sink of a place, and close it afterwards."""
+    place.sink.open()
+    yield place
+    place.sink.close()
 
 
 class SinkContract:

@@ -39,6 +39,7 @@ from tests.machines.sink_contract import (
     SinkContract,
     batch,
     from_json,
+    in_use,
     of_seqs,
 )
 
@@ -161,10 +162,8 @@ class TestFiles(SinkContract):
 @pytest.fixture
 def sqlite_table(tmp_path: Path) -> Iterator[SqliteTable]:
     """Return a file."""
-    place = SqliteTable(tmp_path / "s.db")
-    place.sink.open()
-    yield place
-    place.sink.close()
+    with in_use(SqliteTable(tmp_path / "s.db")) as place:
+        yield place
 
 
 class TestSqlite(SinkContract):
