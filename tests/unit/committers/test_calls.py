@@ -1,0 +1,171 @@
+"""Jobs, tasks and publications called out of turn, on moto."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from omidpy import committers
+from omidpy.committers import transactional
+from omidpy.committers.client import StoreOptions
+from omidpy.committers.places import Folder
+from omidpy.committers.published import file_system
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore
+from omidpy.committers.transactional import Publisher
+from omidpy.errors import CommitterError, UsageError
+from omidpy.manager import TransactionManager
+from omidpy.storage.memory import MemoryStore
+from tests.machines.naive_oracle import NaiveOracle
+
+OUT: Final = Folder("lake", "out/")
+TABLE: Final = pa.table({"v": [1, 2, 3]})
+
+
+@pytest.fixture
+def store(moto_bucket: str) -> ObjectStore:
+    """Give what another process sees."""
+    del moto_bucket
+    return ObjectStore()
+
+
+def names(store: ObjectStore) -> list[str]:
+    """Return the beginnings of the names of all files."""
+    return [one.key.removeprefix("out/").partition("-")[0] for one in store.objects(OUT)]
+
+
+# -- jobs and tasks --------------------------------------------------------------------------------
+
+
+def test_who_commits_in_the_block_has_committed(store: ObjectStore) -> None:
+    """The end of the block then does nothing, also for a task."""
+    with committers.job(OUT.url) as job:
+        with job.task() as task:
+            task.open("f").close()
+            task.commit()
+        job.commit()
+    assert names(store) == ["_SUCCESS", "f"]
+
+
+def test_a_task_that_is_committed_is_not_aborted_any_more(store: ObjectStore) -> None:
+    """What its message names is the job's."""
+    with committers.job(OUT.url, inline_bytes=0) as job:
+        task = job.task()
+        task.open("f").close()
+        task.commit()
+        task.abort()
+    assert names(store) == ["_SUCCESS", "f"]
+
+
+def test_tables_of_a_task_are_one_file(store: ObjectStore) -> None:
+    """As many as they are."""
+    with committers.job(OUT.url) as job, job.task() as task:
+        for _ in range(3):
+            task.write(TABLE)
+    assert names(store) == ["_SUCCESS", "part"]
+    assert job.manifest is not None
+    assert job.manifest.rows == 9
+
+
+def test_a_job_that_was_committed_stays_when_it_is_aborted(store: ObjectStore) -> None:
+    """Its files were seen; nothing is asked, and another end does not come after the first."""
+    with committers.job(OUT.url) as job:
+        job.task(TABLE)
+    assert isinstance(job.committer, S3Committer)
+    before = job.committer.store.counts()
+    job.abort()
+    assert job.committer.store.counts() == before
+    assert names(store) == ["_SUCCESS", "part"]
+
+
+@pytest.mark.parametrize("number", [-1, 0])
+def test_the_number_of_a_task_is_new_and_from_0_up(store: ObjectStore, number: int) -> None:
+    """One that is committed is not tried again."""
+    with committers.job(OUT.url) as job:
+        job.task(TABLE)
+        with pytest.raises((CommitterError, UsageError), match=r"committed already|is negative"):
+            job.task(TABLE, number=number)
+    assert names(store) == ["_SUCCESS", "part"]
+
+
+# -- publications ----------------------------------------------------------------------------------
+
+
+class Foreign:
+    """A table of another library, which speaks Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """Give it."""
+        return TABLE.__arrow_c_stream__(requested_schema)
+
+
+def test_tables_of_other_libraries_become_arrows() -> None:
+    """What nobody knows stays as it is, and is refused by whoever writes it."""
+    assert transactional._table(Foreign()) == TABLE
+    assert transactional._table(TABLE.to_pandas()) == pa.Table.from_pandas(TABLE.to_pandas())
+    assert transactional._table("a path") == "a path"
+    assert transactional._table(TABLE) is TABLE
+    assert transactional._table(5) == 5
+
+
+@pytest.mark.parametrize("field", ["jobId", "omidpy"])
+def test_a_manifest_of_another_job_names_no_files(store: ObjectStore, field: str) -> None:
+    """What its tasks have uploaded would be lost, or another's be published."""
+    with committers.job(OUT.url, job_id="job_00001") as job:
+        job.task(TABLE)
+    assert [one.rows for one in transactional._uploaded(store, OUT, job.id)] == [3]
+    said = json.loads(store.get("lake", "out/_SUCCESS")[0])
+    del said[field]
+    store.put("lake", "out/_SUCCESS", json.dumps(said).encode())
+    with pytest.raises(CommitterError, match="is not of job job_00001, which was to write it"):
+        transactional._uploaded(store, OUT, job.id)
+
+
+@pytest.mark.parametrize(
+    "said", ["nonsense", {}, {"omidpy": 3}, {"omidpy": {}}, {"omidpy": {"snapshot_ts": "soon"}}]
+)
+def test_a_manifest_without_a_snapshot_tells_of_none(store: ObjectStore, said: object) -> None:
+    """It is of a job without a transaction, or nobody's; its tag is known."""
+    if isinstance(said, dict):
+        said = {"name": "x.SuccessData/1", **said}
+    etag, _ = store.put("lake", "out/_SUCCESS", json.dumps(said).encode())
+    assert transactional._told_until(store, OUT) == (etag, 0)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_who_tells_of_a_snapshot_looks_again_where_another_was_quicker(
+    store: ObjectStore, *, is_gone: bool
+) -> None:
+    """Its `_SUCCESS` was written, or removed, between the look and the writing."""
+    cells = MemoryStore()
+    publisher = Publisher(TransactionManager(cells, NaiveOracle(cells), post_commit="sync"))
+    store.put("lake", "out/_SUCCESS", b"")
+    ours = ObjectStore()
+
+    def hurry(name: str) -> None:
+        if name == "PutObject" and ours.counts()[name] == 1:
+            if is_gone:
+                store.delete("lake", "out/_SUCCESS")
+            else:
+                store.put("lake", "out/_SUCCESS", b"{}")
+
+    ours.before_request = hurry
+    assert publisher.tell(ours, OUT)
+    assert ours.counts()["PutObject"] == 2
+    assert transactional._told_until(store, OUT)[1] > 0
+
+
+def test_a_reader_without_credentials_leaves_them_to_arrow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has a chain of its own, and may read what is open to all."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    found = file_system(ObjectStore(StoreOptions("http://127.0.0.1:1", "us-east-1")))
+    assert found.type_name == "s3"
