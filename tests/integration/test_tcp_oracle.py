@@ -32,6 +32,7 @@ from omidpy.oracle.base import (
     InvalidationVerdict,
 )
 from omidpy.oracle.link import Link
+from omidpy.oracle.network import SystemNetwork
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.wire import frames
@@ -897,6 +898,21 @@ def test_the_oracle_found_after_a_reconnect_must_serve_the_same_store() -> None:
             oracle.begin()
 
 
+def test_an_oracle_that_does_not_fit_is_left_at_once() -> None:
+    """The connection would take one of the places of those who do belong there."""
+    is_left = threading.Event()
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands(PeerCapabilities(store_id=b"store-z"))
+        peer.wait_hangup()
+        is_left.set()
+
+    with served(script, store_id="store-a") as (oracle, _):
+        with pytest.raises(ConfigError, match="serves the store store-z"):
+            oracle.ping()
+        assert is_left.wait(PATIENCE_S)
+
+
 # -- the end, and the fork -------------------------------------------------------------------------
 
 
@@ -940,6 +956,29 @@ def test_a_client_closed_while_it_connects_hangs_up_and_asks_nothing() -> None:
         with pytest.raises(OracleUnavailable, match="is closed") as caught:
             oracle.begin()
         assert not caught.value.retryable
+
+
+class ClosedWhileItPauses(SystemNetwork):
+    """Closes a client that waits before it tries again."""
+
+    def __init__(self) -> None:
+        self.oracle: TcpOracle | None = None
+        self.goes_on: list[bool] = []
+
+    def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
+        """Note whether who pauses would go on."""
+        assert self.oracle is not None
+        self.oracle.close()
+        self.goes_on.append(not until_free.locked())
+
+
+def test_closing_wakes_who_waits_before_trying_again() -> None:
+    """A program that ends would else wait for nothing."""
+    network = ClosedWhileItPauses()
+    network.oracle = TcpOracle(resolve=nowhere, network=network)
+    with pytest.raises(OracleUnavailable, match="is closed"):
+        network.oracle.begin()
+    assert network.goes_on == [True]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
