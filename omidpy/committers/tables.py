@@ -179,7 +179,7 @@ def encodings_of(table: Any) -> tuple[list[str], dict[str, str]]:
     encodings: dict[str, str] = {}
     for name, path in _leaves(table.schema):
         kind = table.schema.field(name).type
-        if name != path or pa.types.is_boolean(kind):
+        if name != path:
             dictionary.append(path)  # of what is nested, nobody has counted the values
             continue
         distinct = pc.count_distinct(sample.column(name)).as_py() if sample.num_rows else 0

@@ -17,6 +17,7 @@ from omidpy.committers.published import file_system
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.transactional import Publisher
+from omidpy.committers.uploads import Allowance, Sender, UploadedFile
 from omidpy.errors import CommitterError, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
@@ -90,6 +91,86 @@ def test_the_number_of_a_task_is_new_and_from_0_up(store: ObjectStore, number: i
         with pytest.raises((CommitterError, UsageError), match=r"committed already|is negative"):
             job.task(TABLE, number=number)
     assert names(store) == ["_SUCCESS", "part"]
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def file_of(store: ObjectStore, bucket: str = "lake", left: int = 15) -> UploadedFile:
+    """Begin a file whose parts are shorter than what may stay in hand."""
+    return UploadedFile(
+        Sender(store),
+        bucket=bucket,
+        key="out/f",
+        job_id="job_00001",
+        first_part_bytes=10,
+        inline_bytes=12,
+        allowance=Allowance(left),
+    )
+
+
+def test_an_upload_begins_where_a_file_cannot_stay_in_hand(store: ObjectStore) -> None:
+    """While its task goes on writing, and not before; at its end it is one or the other."""
+    small, part, large = (file_of(store) for _ in range(3))
+    small.write(b"x" * 9)
+    part.write(b"x" * 12)
+    part.close()
+    assert (part.pending().data, len(part.pending().etags)) == (None, 2)
+    large.write(b"x" * 13)
+    large.close()
+    assert len(large.pending().etags) == 2
+    small.close()
+    assert (small.pending().data, small.pending().upload_id) == (b"x" * 9, "")
+    assert store.counts() == {"CreateMultipartUpload": 2, "UploadPart": 4}
+
+
+def test_a_file_that_is_too_long_to_stay_in_hand_is_begun_before_its_first_part(
+    store: ObjectStore,
+) -> None:
+    """The request is under way while the part fills."""
+    file = UploadedFile(
+        Sender(store),
+        bucket="lake",
+        key="out/f",
+        job_id="job_00001",
+        first_part_bytes=100,
+        inline_bytes=12,
+        allowance=Allowance(0),
+    )
+    file.write(b"x" * 12)
+    assert store._background is None
+    file.write(b"x")
+    store.background.shutdown()
+    assert store.counts() == {"CreateMultipartUpload": 1}
+
+
+def test_a_file_ends_once(store: ObjectStore) -> None:
+    """A second end changes nothing, and one behind its abort sends nothing."""
+    file = file_of(store)
+    file.write(b"x" * 9)
+    for _ in range(2):
+        file.close()
+    assert file.pending().data == b"x" * 9
+    given_up = file_of(store, left=0)
+    given_up.write(b"x")
+    given_up.abort()
+    given_up.close()
+    store.background.shutdown()
+    assert store.counts() == {}
+    closed = file_of(store)
+    closed.close()
+    closed.abort()
+    for one in (given_up, closed):
+        with pytest.raises(CommitterError, match="was not closed"):
+            one.pending()
+
+
+def test_what_could_not_be_begun_is_not_aborted(store: ObjectStore) -> None:
+    """Whoever writes was told; the abort of the task goes on with its other files."""
+    file = file_of(store, "nowhere")
+    file.write(b"x" * 13)
+    file.abort()
+    assert store.counts() == {"CreateMultipartUpload": 1}
 
 
 # -- publications ----------------------------------------------------------------------------------
