@@ -337,7 +337,9 @@ class OracleServer:
             self.end(_broken_by(error))
             return 0, 0
         self._decided_bytes += taken_bytes
-        if self._decided_bytes >= MAX_DECIDED_BYTES:
+        if self._is_looking:
+            self._end_turn()
+        elif self._decided_bytes >= MAX_DECIDED_BYTES:
             self._release()
             self._turn = self._now()
         return taken_bytes, count
@@ -352,15 +354,21 @@ class OracleServer:
         connection.asked_s = self._turn.monotonic_s
         asked = [(connection, question) for question in questions]
         self._tell(Asked(self._turn, asked, connection.client, goes_on=True))
+        if self._is_looking:
+            self._end_turn()
 
     def _release_soon(self) -> None:
-        """Let what is decided in this turn of the loop become durable, and leave, together."""
+        """Let what is decided in this turn of the loop become durable, and leave, together.
+
+        While the loop looks for what one client asks next, there is nothing to wait for.
+        """
         self._is_releasing = True
         answered_s = self._turn.monotonic_s
         self._turn = self._now()
         self._wakefulness.came(self._turn.monotonic_s - answered_s)
         self._decided_bytes = 0
-        self.loop.call_soon(self._end_turn)
+        if not self._is_looking:
+            self.loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         self._is_releasing = False

@@ -223,6 +223,25 @@ def test_the_loop_looks_for_what_a_lone_client_asks_next_and_not_for_long() -> N
 
 
 @pytest.mark.usefixtures("processors")
+@pytest.mark.parametrize("question", [TimestampRequest(), FenceRequest(TableId(1))])
+def test_a_client_that_is_looked_for_is_answered_at_once(question: Any) -> None:
+    """Others' requests might come in the same turn, so otherwise its end is waited for."""
+
+    async def main(running: Running) -> None:
+        client = await running.connect()
+        (connection,) = running.server._connections
+        connection.data_received(frame_request(question))
+        assert running.server._is_releasing
+        assert await client.receive()
+        await wake(running.server, client)
+        connection.data_received(frame_request(question))
+        assert not running.server._is_releasing
+        assert await client.receive()
+
+    run(main)
+
+
+@pytest.mark.usefixtures("processors")
 def test_the_loop_sleeps_while_a_batch_is_flushed() -> None:
     """The thread that writes it needs its turn."""
 
