@@ -320,8 +320,18 @@ class _Service:
     async def _serve(
         self, persistence: Persistence, store: Store | None, lease: AnyLease | None
     ) -> int:
+        # The address is taken before anything is written; it is free again if that fails.
+        with contextlib.closing(await self._bind()) as listening:
+            return await self._serve_at(listening, persistence, store, lease)
+
+    async def _serve_at(
+        self,
+        listening: socket.socket,
+        persistence: Persistence,
+        store: Store | None,
+        lease: AnyLease | None,
+    ) -> int:
         loop = asyncio.get_running_loop()
-        listening = await self._bind()
         address: Address = listening.getsockname()[:2]
         now = Now(self._clock.wall_ms(), self._clock.monotonic_s(), self._clock.boot)
         settings = Settings(

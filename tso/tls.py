@@ -104,12 +104,21 @@ def _read_roles(path: str) -> dict[str, Role]:
         raise ConfigError(f"--tls-roles {path!r} is no readable TOML: {error}") from error
     roles: dict[str, Role] = {}
     for name, names in found.items():
-        if not isinstance(names, list) or not all(one in _ROLES for one in map(str, names)):
+        if not isinstance(names, list) or not all(
+            isinstance(one, str) and one in _ROLES for one in names
+        ):
             raise ConfigError(
-                f"--tls-roles {path!r}: {name[:80]!r} is given {str(names)[:80]!r}, which is no "
+                f"--tls-roles {path!r}: {name[:80]!r} is given {_shown(names)}, which is no "
                 f'list of {", ".join(_ROLES)}; write for instance etl = ["transactions"]'
             )
         roles[name] = Role.NONE
         for one in names:
             roles[name] |= _ROLES[one]
     return roles
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(str(value)[:80])
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of too many digits"

@@ -26,7 +26,7 @@ from omidpy.facts.leadership import LEASE_FACT
 from omidpy.model import TIMESTAMP_STEP, CellId, TableId, Timestamp
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.wire.frames import decode_response, frame_request
+from omidpy.wire.frames import FrameReader, decode_response, frame_request
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -523,12 +523,22 @@ def test_answers_that_leave_together_are_joined_at_once(monkeypatch: pytest.Monk
     """A flush may release 32,000 of them to one client."""
     encode = Session.encode
     monkeypatch.setattr(Session, "encode", lambda self, answer: Whole(encode(self, answer)))
+    written: list[bytes] = []
+    write = Connection.write
+
+    def note(connection: Connection, frames: bytes) -> None:
+        written.append(frames)
+        write(connection, frames)
+
+    monkeypatch.setattr(Connection, "write", note)
 
     async def test(running: Running) -> None:
         client = await running.connect()
         client.send(*[TimestampRequest(hold_ms=1)] * 3)
+        written.clear()
         answers = [await client.receive() for _ in range(3)]
         assert [getattr(answer, "start_ts", None) for answer in answers] == [50, 100, 150]
+        assert len(written) == 1
 
     run(test)
 
@@ -793,6 +803,60 @@ def test_a_stop_answers_what_was_asked_before_it() -> None:
         assert await client.receive() == CommitResponse(start_ts, Timestamp(100))
         assert await client.receive() is None
         assert running.persistence.flushed[-1].ceiling == 100
+
+    run(test)
+
+
+@asynccontextmanager
+async def _reading_little(running: Running) -> AsyncIterator[tuple[socket.socket, int]]:
+    """Connect somebody whose answers wait in the server; say how many requests that took."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        await loop.sock_connect(slow, ("127.0.0.1", running.port))
+        await loop.sock_sendall(slow, frame_request(HandshakeRequest(PeerCapabilities(7))))
+        await until(lambda: bool(running.server._connections))
+        (connection,) = running.server._connections
+        count = 0
+        while not connection.unsent_bytes:
+            await loop.sock_sendall(slow, frame_request(TimestampRequest()) * 1000)
+            count += 1000
+            begun = TIMESTAMP_STEP * count
+            await until(lambda begun=begun: running.machine.last_issued == begun)  # type: ignore[misc]  # a bound default
+        yield slow, count
+
+
+def test_answers_that_nobody_reads_do_not_put_off_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor would kill what does not end, with all that it could still have done."""
+    monkeypatch.setattr(server_module, "DRAIN_S", 0.05)
+
+    async def test(running: Running) -> None:
+        async with _reading_little(running), asyncio.timeout(LONGEST_S):
+            running.server.stop()
+            await running.server.ended()
+            await running.server.close()
+            await until(lambda: not running.server._connections)
+
+    run(test)
+
+
+def test_answers_that_are_read_slowly_leave_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were decided, and whoever asked would have to find out what became of it."""
+    monkeypatch.setattr(server_module, "DRAIN_S", LONGEST_S)
+
+    async def test(running: Running) -> None:
+        async with _reading_little(running) as (slow, count):
+            running.server.stop()
+            await running.server.ended()
+            closing = asyncio.create_task(running.server.close())
+            await until(lambda: all(one._is_closing for one in running.server._connections))
+            found = bytearray()
+            while data := await asyncio.get_running_loop().sock_recv(slow, 2**16):
+                found += data
+            frames = FrameReader(max_frame_bytes=2**16).feed(bytes(found))
+            assert len(frames) == 1 + count
+            await closing
 
     run(test)
 

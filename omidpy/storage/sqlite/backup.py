@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 from omidpy.errors import ConfigError, StorageError
 from omidpy.storage.sqlite.cells import in_one_view
 from omidpy.storage.sqlite.file import (
+    SQLITE_ERRORS,
     Database,
     check_format,
     check_schema,
@@ -88,7 +89,7 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
         ) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             return _copy(connection, target=target, progress=progress)
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         raise translated(error, str(path)) from error
 
 
@@ -152,7 +153,7 @@ def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> C
             )
             target.execute("COMMIT")
             (verdict,) = target.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         raise translated(error, path) from error
     if verdict != "ok":
         raise StorageError(f"the copy of the store is damaged ({verdict}), and so is the store")

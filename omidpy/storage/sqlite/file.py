@@ -55,9 +55,15 @@ class StaleTable(Exception):
     """A remembered `cells_<id>` is gone: its table was dropped, perhaps by another process."""
 
 
-def translated(error: sqlite3.Error, path: str) -> Exception:
-    """Return what to raise for an error of SQLite, in words that name the remedy."""
+SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the library raises, also where a damaged file's text, or SQLite's about it, is no UTF-8."""
+
+
+def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> Exception:
+    """Return what to raise for one of `SQLITE_ERRORS`, in words that name the remedy."""
     text = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return StorageError(f"{path} is damaged ({text}); restore it from a backup")
     if text.startswith("no such table: cells_"):
         return StaleTable(text)
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
@@ -217,7 +223,7 @@ class Database:
             return handle.run(work)
         except BaseException as error:
             handle.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, SQLITE_ERRORS):
                 raise translated(error, self.path) from error
             raise
 

@@ -27,7 +27,10 @@ def test_addresses_are_read_with_or_without_a_port(address: str, place: tuple[st
 
 @pytest.mark.parametrize(
     "address",
-    ["", ":", ":24758", "host:", "host:x", "host:0", "host:65536", "host:-1", "::1", "[]:1", "h:²"],
+    [
+        *("", ":", ":24758", "host:", "host:x", "host:0", "host:65536", "host:-1", "::1", "[]:1"),
+        *("h:²", "a\0b:1", "h:" + "9" * 5000),
+    ],
 )
 def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
     """A typing error is found when the client is made, not when the first begin times out."""

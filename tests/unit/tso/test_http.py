@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from tso import http
-from tso.http import MAX_PAGE_COUNT, MAX_SILENT_COUNT, HttpEndpoint, PrometheusMetrics
+from tso.http import (
+    MAX_PAGE_COUNT,
+    MAX_REQUEST_BYTES,
+    MAX_SILENT_COUNT,
+    HttpEndpoint,
+    PrometheusMetrics,
+)
 
 
 async def _ask(port: int, path: str) -> bytes:
@@ -68,5 +75,26 @@ def test_health_waits_for_no_page_of_metrics(monkeypatch: pytest.MonkeyPatch) ->
         assert (await _ask(port, "/metrics")).startswith(b"HTTP/1.1 503 ")
         assert (await _ask(port, "/healthz")).endswith(b"ok\n")
         await _leave(endpoint, deaf)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("request_", "timeout_s"), [(b"G" * 2 * MAX_REQUEST_BYTES, 1000.0), (b"GET ", 0.05)]
+)
+def test_what_is_no_short_request_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, request_: bytes, timeout_s: float
+) -> None:
+    """Neither one that is too long, nor one that never ends."""
+    monkeypatch.setattr(http, "REQUEST_TIMEOUT_S", timeout_s)
+
+    async def main() -> None:
+        endpoint = HttpEndpoint(PrometheusMetrics(), lambda: True)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request_)
+        with contextlib.suppress(ConnectionResetError):  # more was sent than was read
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        await _leave(endpoint, [writer])
 
     asyncio.run(main())

@@ -62,11 +62,13 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
         flood.start()
         flood.join(30)
         is_stuck = flood.is_alive()
+        waiting_count = handler._lines.qsize()
         for _ in range(log.MAX_WAITING_LINES):
             assert reader.readline() == f"{line}\n"
         flood.join(30)
         handler.flush()
     assert not is_stuck
+    assert waiting_count == log.MAX_WAITING_LINES
 
 
 def test_lines_are_limited_in_rate_and_the_lost_ones_counted() -> None:

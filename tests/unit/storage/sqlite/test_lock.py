@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from omidpy.errors import StorageUnavailable
-from omidpy.storage.sqlite.lock import FairLock, FileLock, WriteLock, _Place, process_state
+from omidpy.storage.sqlite.lock import (
+    FairLock,
+    FileLock,
+    WriteLock,
+    _Place,
+    open_lock_file,
+    process_state,
+)
 from omidpy.testing.contract import in_threads
 
 DEADLINE_S = 30.0
@@ -229,6 +237,23 @@ def test_a_lock_that_was_waited_for_is_given_back_however_its_work_ends(path: st
     thread.join(DEADLINE_S)
     assert errors
     holder.run(nothing)
+
+
+@pytest.mark.parametrize(("store_mode", "mode"), [(None, 0o600), (0o664, 0o664), (0o755, 0o644)])
+def test_a_lock_file_is_for_those_who_may_use_the_store(
+    tmp_path: Path, store_mode: int | None, mode: int
+) -> None:
+    """Before there is a store it is for its owner alone."""
+    store, path = tmp_path / "store.db", tmp_path / "store.db-lock"
+    if store_mode is not None:
+        store.touch()
+        store.chmod(store_mode)
+    old = os.umask(0)
+    try:
+        os.close(open_lock_file(str(path)))
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_a_lock_file_removed_between_opening_and_locking_is_made_again(
