@@ -13,6 +13,7 @@ PAGES: Final = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
 )
 INVARIANTS: Final = ROOT / "docs" / "explanation" / "invariants.md"
+BOUNDS: Final = ROOT / "docs" / "explanation" / "bounds.md"
 
 FOLDERS: Final = ("omidpy", "tso", "compactor", "bench", "tests", "docs")
 SOURCES: Final = sorted(
@@ -105,6 +106,19 @@ def test_the_files_and_tests_that_invariants_name_exist() -> None:
             elif not name:
                 name = file
             assert not name or name in known, f"{name}: {line}"
+
+
+def test_the_guards_that_the_page_of_bounds_names_exist() -> None:
+    """Whoever takes one away must not find it told of."""
+    rows = re.findall(r"^\| .* \| (`.*) \| (.*) \|$", BOUNDS.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) > 30
+    for guards, tests in rows:
+        assert "`test_" in tests, guards
+        for guard in guards.split("; "):
+            file, *names_ = re.findall(r"`([^`]+)`", guard)
+            assert names_, guard
+            text = (ROOT / file).read_text("utf-8")
+            assert [name for name in names_ if name not in text] == [], file
 
 
 def test_the_tests_that_pages_name_exist() -> None:
