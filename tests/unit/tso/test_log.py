@@ -68,7 +68,7 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
         flood.join(30)
         handler.flush()
     assert not is_stuck
-    assert waiting_count == log.MAX_WAITING_LINES
+    assert 0 < waiting_count <= log.MAX_WAITING_LINES
 
 
 def test_lines_are_limited_in_rate_and_the_lost_ones_counted() -> None:
