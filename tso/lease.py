@@ -315,7 +315,11 @@ class Lease:
         # Found different: unless the answer to our own first attempt was lost, it is another's.
         if not is_written and self._control.read(LEASE_FACT) != encoded:
             return False
-        self._raw, self._record, self._renewed_s = encoded, record, now_s
+        self._raw, self._record = encoded, record
+        # A standby counts from when the record changed, which an earlier attempt did whose answer
+        # was lost: such a record is no younger than what we knew before, and due at once.
+        if is_written:
+            self._renewed_s = now_s
         return True
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from omidpy.base.clock import ManualClock
-from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable
+from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.facts.leadership import lease_address, read_lease
 from omidpy.storage.base import Capabilities
@@ -49,6 +50,17 @@ def lockless() -> MemoryStore:
 def lease(store: MemoryStore, clock: ManualClock, holder: str = "a") -> Lease:
     """Return a claim with a period of ten seconds."""
     return Lease(store, holder=holder, clock=clock, purpose=f"oracle {holder}")
+
+
+def lose_the_next_answer(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the store do the next conditional write, and not say so."""
+
+    def write_and_fail(*args: Any, **options: Any) -> bool:
+        monkeypatch.undo()
+        store.check_and_mutate(*args, **options)
+        raise StorageUnavailable("the answer was lost")
+
+    monkeypatch.setattr(store, "check_and_mutate", write_and_fail)
 
 
 # -- with locks ------------------------------------------------------------------------------------
@@ -120,6 +132,43 @@ def test_a_renewal_is_not_written_before_it_is_due(
     clock.advance(2.4)
     held.renew_if_due()
     assert read_lease(lockless) == before
+
+
+def test_a_renewal_whose_answer_was_lost_is_as_old_as_it_was(
+    lockless: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby counts from when the record changed, not from when its holder learnt of it."""
+    first, second = lease(lockless, clock), lease(lockless, clock, "b")
+    first.try_acquire()
+    clock.advance(3)
+    lose_the_next_answer(lockless, monkeypatch)
+    with pytest.raises(StorageUnavailable):
+        first.renew_if_due()
+    assert second.try_acquire() is not None
+    clock.advance(6)
+    first.renew_if_due()
+    clock.advance(4.1)
+    assert first.vouched_until_s < clock.monotonic_s()
+    assert second.try_acquire() is None
+
+
+def test_a_renewal_whose_answer_was_lost_is_done_again(
+    lockless: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is still due, so that the next one finds it and the one after it renews."""
+    first, second = lease(lockless, clock), lease(lockless, clock, "b")
+    first.try_acquire()
+    clock.advance(3)
+    lose_the_next_answer(lockless, monkeypatch)
+    with pytest.raises(StorageUnavailable):
+        first.renew_if_due()
+    for _ in range(2):
+        clock.advance(3)
+        assert second.try_acquire() is not None
+        first.renew_if_due()
+    clock.advance(9)
+    assert first.vouched_until_s > clock.monotonic_s()
+    assert second.try_acquire() is not None
 
 
 def test_whoever_finds_its_record_replaced_has_lost(
