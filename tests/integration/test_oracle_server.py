@@ -603,6 +603,44 @@ def test_a_request_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyP
     run(test)
 
 
+def test_a_request_that_comes_in_drops_is_not_waited_for_either() -> None:
+    """Its time runs from the first byte, not from the last one that came."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        (connection,) = running.server._connections
+        client.writer.write(struct.pack(">I", 100))
+        await until(lambda: connection.buffered_bytes == 4)
+        begun_s = running.server.loop.time()
+        await asyncio.sleep(0.2)
+        client.writer.write(b"1")
+        await until(lambda: connection.buffered_bytes == 5)
+        connection.check_time(begun_s + connection_module.REQUEST_TIMEOUT_S + 0.01)
+        assert await client.receive() is None
+
+    run(test)
+
+
+def test_each_request_has_its_own_time() -> None:
+    """A busy client's socket always ends somewhere within a request."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        (connection,) = running.server._connections
+        begin = frame_request(TimestampRequest())
+        begun_s = running.server.loop.time()
+        client.writer.write(begin[:3])
+        await until(lambda: connection.buffered_bytes == 3)
+        await asyncio.sleep(0.2)
+        client.writer.write(begin[3:] + begin[:4])
+        assert isinstance(await client.receive(), TimestampResponse)
+        connection.check_time(begun_s + connection_module.REQUEST_TIMEOUT_S + 0.1)
+        client.writer.write(begin[4:])
+        assert isinstance(await client.receive(), TimestampResponse)
+
+    run(test)
+
+
 def test_a_request_of_a_client_that_is_not_read_from_is_not_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

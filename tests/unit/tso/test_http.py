@@ -79,6 +79,20 @@ def test_health_waits_for_no_page_of_metrics(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(main())
 
 
+def test_a_page_that_was_read_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scraper comes every few seconds, for months."""
+    monkeypatch.setattr(http, "MAX_PAGE_COUNT", 1)
+
+    async def main() -> None:
+        endpoint = HttpEndpoint(PrometheusMetrics(), lambda: True)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        for _ in range(3):
+            assert (await _ask(port, "/metrics")).startswith(b"HTTP/1.1 200 ")
+        await _leave(endpoint, [])
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("request_", "timeout_s"), [(b"G" * 2 * MAX_REQUEST_BYTES, 1000.0), (b"GET ", 0.05)]
 )
