@@ -5,6 +5,7 @@ has nothing to do.  Rates are transactions for each second of a processor that t
 which other work on the machine changes little, and by the clock.
 
 With `--hbase` both persist commits on one HBase, which both wait for: then rates are by the clock.
+With `--sqlite` ours persists them on a file, alone, and is asked by more at once as well.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ AIMS: Final = {LOADS[0].name: 10, LOADS[1].name: 7, LOADS[3].name: 12}
 
 DURABLE_AIMS: Final = {LOADS[0].name: 1, LOADS[1].name: 1}
 """The same where both have a commit table on the same HBase; 3 in sight."""
+
+DURABLE_LOADS: Final = (*LOADS[:3], Load(8, 256))
+"""What an oracle on a file is asked; the last one keeps it busy while it waits for the disk."""
 
 WARM_UP_S: Final = 20.0
 GENERATOR_CORE: Final = 0
@@ -90,6 +94,7 @@ def measure(
     beside_omid: bool,
     hbase: HBase | None = None,
     features: Feature = Feature.INVALIDATE,
+    loads: Sequence[Load] = LOADS,
 ) -> WireDocument:
     """Measure.
 
@@ -102,12 +107,13 @@ def measure(
         beside_omid: Whether to measure Omid's as well.
         hbase: What both persist to, in place of `store`; without system tables.
         features: What the generator announces.
+        loads: What each is asked.
     """
     before = os.getloadavg()[0]
     machine = describe_machine(directory)
     server_core = max(os.sched_getaffinity(0))
     found: dict[tuple[str, str], list[Measured]] = {}
-    loads = [msgspec.structs.replace(load, features=features) for load in LOADS]
+    loads = [msgspec.structs.replace(load, features=features) for load in loads]
     with ExitStack() as resources:
         address = store if hbase is None else hbase.thrift2_url
         oracles = [resources.enter_context(ours(directory, store=address, core=server_core))]
@@ -196,6 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--hbase", action="store_true", help="let both persist commits on an HBase of their own"
     )
     parser.add_argument(
+        "--sqlite", action="store_true", help="let ours persist commits on a file, alone"
+    )
+    parser.add_argument(
         "--omids-clients", action="store_true", help="announce nothing, as Omid's clients do"
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load in each round")
@@ -210,13 +219,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             hbase = resources.enter_context(started)
         document = measure(
             directory,
-            store=options.store,
+            store=f"sqlite:///{directory}/store.db" if options.sqlite else options.store,
             seconds=0.1 if options.quick else options.seconds,
             rounds=1 if options.quick else options.rounds,
             warm_up_s=0.1 if options.quick else WARM_UP_S,
-            beside_omid=not options.alone,
+            beside_omid=not (options.alone or options.sqlite),
             hbase=hbase,
             features=Feature.NONE if options.omids_clients else Feature.INVALIDATE,
+            loads=DURABLE_LOADS if options.sqlite else LOADS,
         )
     console = Console()
     print_results(console, document)
@@ -224,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for ratio in document.ratios:
         table.add_row(ratio.load, f"{ratio.found:.2f}", "" if ratio.aim is None else f"{ratio.aim}")
     console.print(table)
-    kind = "wire-hbase" if options.hbase else "wire"
+    kind = "wire-hbase" if options.hbase else "wire-sqlite" if options.sqlite else "wire"
     path = options.output / f"{document.date}-{document.commit}-{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")

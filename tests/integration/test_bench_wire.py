@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bench.processes import tso_server
-from bench.wire.__main__ import LOADS, WireDocument, main
+from bench.wire.__main__ import DURABLE_LOADS, LOADS, WireDocument, main
 from bench.wire.load import Load, generate
 
 
@@ -27,12 +27,13 @@ def test_aborts_are_counted_among_answers(tmp_path: Path) -> None:
     ("beside_omid", "more"),
     [
         (False, ()),
+        (False, ("--sqlite",)),
         pytest.param(True, (), marks=[pytest.mark.nightly, pytest.mark.java]),
         pytest.param(
             True, ("--hbase",), marks=[pytest.mark.nightly, pytest.mark.java, pytest.mark.hbase]
         ),
     ],
-    ids=["alone", "beside Omid's", "both on HBase"],
+    ids=["alone", "on a file", "beside Omid's", "both on HBase"],
 )
 def test_every_load_is_measured(
     tmp_path: Path, *, beside_omid: bool, more: tuple[str, ...]
@@ -43,7 +44,8 @@ def test_every_load_is_measured(
     (path,) = tmp_path.glob("*-wire*.json")
     document = msgspec.json.decode(path.read_bytes(), type=WireDocument)
     oracles = ["tso-server", "Omid's"][: 1 + beside_omid]
-    expected = {(load.name, oracle) for load in LOADS for oracle in oracles}
+    loads = DURABLE_LOADS if "--sqlite" in more else LOADS
+    expected = {(load.name, oracle) for load in loads for oracle in oracles}
     assert {(one.load, one.oracle) for one in document.measured} == expected
     assert all(one.per_processor_s and one.p50_ms for one in document.measured)
     assert len(document.ratios) == (len(LOADS) if beside_omid else 0)
