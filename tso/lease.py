@@ -33,7 +33,7 @@ import msgspec
 
 from omidpy.base.clock import Clock
 from omidpy.base.tables import CONTROL_TABLE, VALUE
-from omidpy.errors import LeaseLost, StorageUnavailable
+from omidpy.errors import CorruptCell, LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LeaseRecord
 from omidpy.storage.base import Condition, ProcessLock, Store
@@ -185,6 +185,9 @@ class Lease:
         Returns:
             None if it is ours now, else who holds it, for a message.
 
+        Raises:
+            CorruptCell: the record is not what the store compares with: its file is damaged.
+
         Cost: 1 get, and 1 durable write if it is free.
         """
         # The lock first: with it nobody else is alive who holds the record, whatever it says.
@@ -204,9 +207,16 @@ class Lease:
         record = msgspec.structs.replace(self._record, sequence=sequence + 1)
         # Only over the very bytes that stood still: a holder that renewed between our reading and
         # this line has changed them, and keeps its lease.
-        if not self._replace(raw, record):
-            return "another instance, which was faster"
-        return None
+        if self._replace(raw, record):
+            return None
+        # No record comes back once it was replaced, and none is ever deleted.
+        if self._control.read(LEASE_FACT) == raw:
+            raise CorruptCell(
+                f"the lease record of {self._store.url} is one thing whenever it is read, and "
+                "another whenever it is to be replaced: the store is damaged; restore it from a "
+                "backup"
+            )
+        return "another instance, which was faster"
 
     def publish(self, *, address: str, epoch: int) -> None:
         """Say where we answer and since when.

@@ -20,7 +20,7 @@ import pytest
 import omidpy
 from omidpy.base.printable import printable
 from omidpy.cli import main
-from omidpy.errors import ConfigError, OmidError
+from omidpy.errors import ConfigError, CorruptCell, OmidError
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite.backup import copy_backup
 from tso import cli, embedded
@@ -109,7 +109,7 @@ async def serve(url: str) -> int:
     """Let `tso-server` start on a store, and stop; return its exit code."""
     service = _Service(load_config(["--store", url, "--listen", "127.0.0.1:0"], {}))
     running = asyncio.ensure_future(service.run())
-    # Where no lease can be written it stands by for as long as nobody stops it.
+    # Where no batch can be written it goes on trying for as long as nobody stops it.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2):
             while not running.done() and service._server is None:  # noqa: ASYNC110  it has no event
@@ -129,6 +129,17 @@ def test_a_damaged_file_gets_an_error_of_ours(
     monkeypatch.setattr(embedded, "_LONGEST_CLOSE_S", 0.1)
     damage(path, statement)
     use(f"sqlite:///{path}")
+
+
+def test_a_lease_that_cannot_be_taken_is_no_other_oracles(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The oracle stood by for ever, for one that was faster."""
+    damage(path, DAMAGES["every version is text"])
+    assert asyncio.run(serve(f"sqlite:///{path}")) == 1
+    assert "the store is damaged" in caplog.text
+    with pytest.raises(CorruptCell, match="restore it from a backup"):
+        omidpy.connect(f"sqlite:///{path}")
 
 
 @pytest.mark.parametrize("seed", range(8))
