@@ -543,6 +543,42 @@ def test_answers_that_leave_together_are_joined_at_once(monkeypatch: pytest.Monk
     run(test)
 
 
+def test_the_first_answers_of_a_long_turn_do_not_wait_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn of the loop may bring requests of thousands of clients."""
+    monkeypatch.setattr(server_module, "MAX_DECIDED_BYTES", 100)
+
+    async def test(running: Running) -> None:
+        clients = [await running.connect() for _ in range(2)]
+        begins = frame_request(TimestampRequest()) * 10
+        waiting = []
+        for connection in list(running.server._connections):
+            connection.data_received(begins)
+            waiting.append(running.machine.queue_length)
+        assert waiting == [10, 0]
+        for client in clients:
+            for _ in range(10):
+                assert isinstance(await client.receive(), TimestampResponse)
+
+    run(test)
+
+
+def test_the_kernel_keeps_little_of_what_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep megabytes for each client, which no count of ours sees."""
+    monkeypatch.setattr(connection_module, "KERNEL_BUFFER_BYTES", 10_000)
+
+    async def test(running: Running) -> None:
+        await running.connect()
+        (connection,) = running.server._connections
+        assert connection._transport is not None
+        raw = connection._transport.get_extra_info("socket")
+        # Linux says twice what was asked for: its own notes count too.
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (10_000, 20_000)
+
+    run(test)
+
+
 def test_connections_beyond_the_limit_are_refused() -> None:
     """The others go on."""
 
@@ -585,6 +621,20 @@ def test_unfinished_requests_are_bounded_together(monkeypatch: pytest.MonkeyPatc
             20_000,
             30_000,
         ]
+
+    run(test)
+
+
+def test_whoever_leaves_keeps_nothing() -> None:
+    """What the dead began would count against the living for ever."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect()
+        client.writer.write(struct.pack(">I", 100))
+        await until(lambda: running.server.buffered_bytes == 4)
+        client.writer.close()
+        await until(lambda: not running.server._connections)
+        assert running.server.buffered_bytes == 0
 
     run(test)
 
@@ -655,10 +705,15 @@ def test_a_request_of_a_client_that_is_not_read_from_is_not_late(
         client.writer.write(frame_request(CommitRequest(start_ts, (CellId(1),))) + begin[:3])
         await until(lambda: running.machine.queue_length == 1)
         (connection,) = running.server._connections
-        connection.check_time(running.server.loop.time() + 1000)
+        paused_s = running.server.loop.time()
+        connection.check_time(paused_s + 1000)
+        await asyncio.sleep(0.2)
         running.persistence.gate.set()
-        client.writer.write(begin[3:])
         assert isinstance(await client.receive(), CommitResponse)
+        await until(lambda: not connection._is_paused)
+        # From here on the client can send, and has as long as everybody.
+        connection.check_time(paused_s + connection_module.REQUEST_TIMEOUT_S + 0.1)
+        client.writer.write(begin[3:])
         assert isinstance(await client.receive(), TimestampResponse)
 
     run(test)
