@@ -40,6 +40,7 @@ from tso.core.engine import is_compiled, map_bytes
 from tso.core.events import Now
 from tso.core.machine import Machine
 from tso.core.settings import Settings
+from tso.flushing import Worker
 from tso.http import HttpEndpoint, PrometheusMetrics
 from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
 from tso.log import announce, configure_logging, flush_logging, log_event
@@ -358,7 +359,7 @@ class _Service:
             ),
             clock=self._clock,
             metrics=self._metrics,
-            executor=self._executor,
+            worker=Worker(loop, self._executor),
             connection_count=self._connection_count,
             tls=self._tls,
         )

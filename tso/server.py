@@ -21,10 +21,7 @@ import functools
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any, Final, TypeVar, assert_never, cast
 
 from omidpy.base.clock import Clock
@@ -36,7 +33,6 @@ from tso.connection import Connection
 from tso.core.events import (
     Answer,
     Asked,
-    Batch,
     Close,
     Event,
     Flush,
@@ -53,6 +49,7 @@ from tso.core.events import (
 )
 from tso.core.heavy import HeavyTurns
 from tso.core.machine import Machine
+from tso.flushing import AnyWorker, Flusher
 from tso.lease import AnyLease
 from tso.log import log_event
 from tso.persist import Persistence
@@ -100,10 +97,6 @@ LOADS_S: Final = 60.0
 MAX_QUEUE_LENGTH: Final = 32_768
 """Answers that wait for a flush; above it no socket is read from until half of them left."""
 
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 1.0
-"""Between repetitions of a batch that the store did not take."""
-
 DRAIN_S: Final = 2.0
 """How long the last answers may take to leave their sockets."""
 
@@ -146,7 +139,7 @@ class OracleServer:
         capabilities: PeerCapabilities,
         clock: Clock,
         metrics: Metrics,
-        executor: ThreadPoolExecutor,
+        worker: AnyWorker,
         connection_count: int = MAX_CONNECTION_COUNT,
         tls: ServerTls | None = None,
     ) -> None:
@@ -159,8 +152,7 @@ class OracleServer:
             capabilities: What clients that announce any feature are told.
             clock: What time it is.
             metrics: Where counters go.
-            executor: Its one thread is the only one that uses `persistence` and `lease`.  The
-                server has it to itself from the first batch until `close`.
+            worker: The only one that uses `persistence` and `lease`, until `close`.
             connection_count: Clients at most; each takes a file descriptor.
             tls: How connections are made secure; None leaves them open.
         """
@@ -170,11 +162,10 @@ class OracleServer:
         self.tls = tls
         self.buffered_bytes = 0
         self._machine = machine
-        self._persistence = persistence
         self._lease = lease
         self._clock = clock
         self._metrics = metrics
-        self._executor = executor
+        self._worker = worker
         self._connection_count = connection_count
         self._connections: set[Connection] = set()
         self._clients: dict[int, set[Connection]] = {}
@@ -196,13 +187,11 @@ class OracleServer:
         self._is_looking = False
         self._is_releasing = False
         self._decided_bytes = 0
-        self._is_flushing = False
-        self._is_failing = False
         self._told_about_clock = False
         self._told_about_hold = 0
-        self._pause_s = FIRST_PAUSE_S
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._has_thread = False
+        self._flusher: Flusher[Connection] = Flusher(
+            persistence, worker, loop=self.loop, metrics=metrics, then=self._flushed
+        )
         self._ended: asyncio.Future[None] = self.loop.create_future()
 
     # -- life ----------------------------------------------------------------------------------
@@ -234,7 +223,7 @@ class OracleServer:
 
     async def close(self) -> None:
         """Give the thread back, let the last answers leave, then close every connection."""
-        self._jobs.put(None)
+        self._worker.close()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
@@ -248,7 +237,7 @@ class OracleServer:
     @property
     def is_answering(self) -> bool:
         """Say whether requests are served."""
-        return not self._ended.done() and not self._is_failing
+        return not self._ended.done() and not self._flusher.is_failing
 
     # -- connections ---------------------------------------------------------------------------
 
@@ -381,7 +370,7 @@ class OracleServer:
 
     def _look_soon(self) -> None:
         """Keep the loop awake for another turn."""
-        if not self._is_looking and not self._is_flushing:
+        if not self._is_looking and not self._flusher.is_busy:
             self._is_looking = True
             self.loop.call_soon(self._look)
 
@@ -471,7 +460,7 @@ class OracleServer:
                 case Close():
                     effect.ticket.close(effect.reason)
                 case Flush():
-                    self._flush(effect.batch, event.now)
+                    self._flusher.flush(effect.batch, event.now)
                 case Stopped():
                     self.end(None)
                 case _:
@@ -503,39 +492,13 @@ class OracleServer:
 
     # -- flushing ------------------------------------------------------------------------------
 
-    def _flush(self, batch: Batch[Connection], now: Now | None = None) -> None:
-        self._is_flushing = True
-        self._metrics.observe("tso.batch.answers", batch.answer_count)
-        if self._persistence.is_instant:
-            self._flushed(batch, (self._persistence.flush(batch), 0.0), now)
-            return
-        self._in_thread(
-            lambda: _timed(lambda: self._persistence.flush(batch)),
-            lambda outcome: self._flushed(batch, outcome),
-        )
-
     @_or_the_end
-    def _flushed(
-        self,
-        batch: Batch[Connection],
-        outcome: tuple[FlushResult, float] | BaseException,
-        now: Now | None = None,
-    ) -> None:
+    def _flushed(self, outcome: FlushResult | BaseException, now: Now | None) -> None:
         """Go on behind a flush, whose time is `now` if it took none."""
-        if isinstance(outcome, StorageUnavailable):
-            self._repeat(batch, outcome)
-            return
-        self._is_flushing = False
         if isinstance(outcome, BaseException):
             self.end(outcome)
             return
-        result, seconds = outcome
-        if self._is_failing:
-            self._is_failing = False
-            log_event(logger, logging.INFO, "store-recovered")
-        self._pause_s = FIRST_PAUSE_S
-        self._metrics.observe("tso.flush.seconds", seconds)
-        self._tell(Flushed(now or self._now(), result))
+        self._tell(Flushed(now or self._now(), outcome))
         self._wake()
 
     def _wake(self) -> None:
@@ -544,40 +507,6 @@ class OracleServer:
             paused, self._paused = self._paused, []
             for connection in paused:
                 self.wait_for_turn(connection)
-
-    def _repeat(self, batch: Batch[Connection], error: StorageUnavailable) -> None:
-        """Flush a batch again: it may have been written, so nothing else can be done with it."""
-        if not self._is_failing:
-            self._is_failing = True
-            log_event(logger, logging.ERROR, "store-failed", error=error)
-        self._metrics.count("tso.flush.failures")
-        self.loop.call_later(self._pause_s, self._flush, batch)
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-
-    def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Run `work` in the thread, then pass its result, or its exception, to `then`.
-
-        Every commit waits for the way there and back.  So it has no future of the loop, which would
-        cost another turn of it, and is no task of the executor's either, but of one that lasts.
-        """
-
-        def run() -> None:
-            try:
-                outcome = work()
-            except BaseException as error:  # noqa: BLE001  `then` ends the server with it
-                outcome = error
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-                self.loop.call_soon_threadsafe(then, outcome)
-
-        if not self._has_thread:
-            self._has_thread = True
-            self._executor.submit(self._work)
-        self._jobs.put(run)
-
-    def _work(self) -> None:
-        """Do one thing after another until the server closes."""
-        while (job := self._jobs.get()) is not None:
-            job()
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -596,8 +525,8 @@ class OracleServer:
         self._metrics.gauge("tso.maxTimestamp", self._machine.last_issued)
         self._metrics.gauge("tso.lowWatermark", self._machine.low_watermark)
         self._tell_who_holds()
-        if self._lease is not None and self._lease.needs_renewal and not self._is_flushing:
-            self._in_thread(self._lease.renew_if_due, self._renewed)
+        if self._lease is not None and self._lease.needs_renewal and not self._flusher.is_busy:
+            self._worker.hand_over(self._lease.renew_if_due, self._renewed)
         self.loop.call_later(self._machine.tick_period_s(now), self._tick)
 
     def _tell_who_holds(self) -> None:
@@ -627,9 +556,3 @@ class OracleServer:
             log_event(logger, logging.WARNING, "lease-not-renewed", error=outcome)
         elif isinstance(outcome, BaseException):
             self.end(outcome)
-
-
-def _timed(work: Callable[[], FlushResult]) -> tuple[FlushResult, float]:
-    """Do the work and measure it."""
-    start_s = time.perf_counter()
-    return work(), time.perf_counter() - start_s

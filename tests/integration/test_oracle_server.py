@@ -49,6 +49,7 @@ from tso.core.events import Batch, FlushResult, Now, Question
 from tso.core.heavy import MAX_WAIT_S
 from tso.core.machine import Machine
 from tso.core.settings import Settings
+from tso.flushing import Worker
 from tso.lease import AnyLease
 from tso.persist import NoPersistence
 from tso.server import ASKS_S, MAX_TURN_WORK, OracleServer
@@ -118,6 +119,7 @@ class Running:
         persistence: ScriptedPersistence,
         clock: ManualClock,
         port: int,
+        executor: ThreadPoolExecutor,
     ) -> None:
         """Know the server's parts."""
         self.server = server
@@ -125,6 +127,7 @@ class Running:
         self.machine = server._machine
         self.persistence = persistence
         self.port = port
+        self.executor = executor
         self.clients: list[Client] = []
 
     async def connect(self, *, shakes_hands: bool = True, features: int = 7) -> Client:
@@ -152,11 +155,11 @@ async def running() -> AsyncIterator[Running]:
             capabilities=PeerCapabilities(epoch=Timestamp(0)),
             clock=clock,
             metrics=NO_METRICS,
-            executor=executor,
+            worker=Worker(asyncio.get_running_loop(), executor),
         )
         bound = socket.create_server(("127.0.0.1", 0))
         await server.listen(bound)
-        found = Running(server, persistence, clock, bound.getsockname()[1])
+        found = Running(server, persistence, clock, bound.getsockname()[1], executor)
         try:
             yield found
         finally:
@@ -251,7 +254,7 @@ def test_the_loop_sleeps_while_a_batch_is_flushed() -> None:
         start_ts = await client.begin()
         running.persistence.gate.clear()
         client.send(CommitRequest(start_ts, (CellId(1),)))
-        await until(lambda: running.machine.queue_length == 1 and running.server._is_flushing)
+        await until(lambda: running.machine.queue_length == 1 and running.server._flusher.is_busy)
         await until(lambda: not running.server._is_looking)
         running.persistence.gate.set()
         assert await client.receive()
@@ -373,7 +376,7 @@ def test_a_server_that_closed_leaves_its_thread_to_others() -> None:
         await running.server.ended()
         await running.server.close()
         loop = asyncio.get_running_loop()
-        in_thread = loop.run_in_executor(running.server._executor, threading.get_ident)
+        in_thread = loop.run_in_executor(running.executor, threading.get_ident)
         assert await asyncio.wait_for(in_thread, LONGEST_S) != threading.get_ident()
 
     run(test)

@@ -114,15 +114,6 @@ class Inline(Executor):
         return future
 
 
-class SimServer(OracleServer):
-    """The server, whose second thread is a program."""
-
-    hand_over: Callable[[Callable[[], Any], Callable[[Any], None]], None]
-
-    def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self.hand_over(work, then)
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What an instance is put into."""
@@ -147,7 +138,7 @@ class Instance:
         self._around = around
         self._on_end = on_end
         self._loop = Loop(around.world, process)
-        self._server: SimServer | None = None
+        self._server: OracleServer | None = None
         self._jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._transports: list[Transport] = []
         self._program: Program = process.start(self._run)
@@ -194,7 +185,7 @@ class Instance:
         machine: Machine[Connection] = around.parts.machine(around.settings, inherited, now)
         asyncio._set_running_loop(cast("asyncio.AbstractEventLoop", self._loop))
         try:
-            self._server = server = SimServer(
+            self._server = server = OracleServer(
                 machine,
                 persistence,
                 lease=lease,
@@ -205,18 +196,17 @@ class Instance:
                 ),
                 clock=clock,
                 metrics=NO_METRICS,
-                executor=cast("Any", None),
+                worker=self,
             )
         finally:
             asyncio._set_running_loop(None)
-        server.hand_over = self._hand_over
         lease.publish(address=f"{self.process.name}:{PORT}", epoch=inherited.epoch)
         around.world.note(f"{self.name} answers from {inherited.epoch}")
         around.world.counts["oracles that answered"] += 1
         self._listen(server)
         self._work(server)
 
-    def _listen(self, server: SimServer) -> None:
+    def _listen(self, server: OracleServer) -> None:
         listening = server.listen(cast("Any", _Listening()))
         try:
             listening.send(None)
@@ -226,7 +216,7 @@ class Instance:
             return
         raise AssertionError("nothing in it waits")
 
-    def _work(self, server: SimServer) -> None:
+    def _work(self, server: OracleServer) -> None:
         """Do the jobs of the server until its end, and raise what ended it."""
         ended = server._ended
         while not ended.done() or self._jobs:
@@ -245,9 +235,13 @@ class Instance:
             connection.close()
         ended.result()
 
-    def _hand_over(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    def hand_over(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Do something for the server when the program gets to it."""
         self._jobs.append((work, then))
         self._program.wake()
+
+    def close(self) -> None:
+        """Have nothing to give back: the program ends with its server."""
 
     # -- what others do to it --------------------------------------------------------------------
 
