@@ -129,6 +129,15 @@ def test_holds_of_a_client_that_left_end_like_its_other_transactions() -> None:
     assert age.target(elapsed_ms=5000) == 10_000
 
 
+def test_a_hold_does_not_grow_because_its_client_leaves() -> None:
+    """It ends when it was agreed to end, if that is sooner."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    assert age.hold(500, elapsed_ms=0, hold_ms=5000, client="gone")
+    age.leave("gone", elapsed_ms=4900)
+    assert age.target(elapsed_ms=4999) == 450
+    assert age.target(elapsed_ms=5000) == 10_000
+
+
 def test_the_transaction_that_keeps_the_watermark_back_is_named() -> None:
     """The oldest that has a hold, once all others of its age have none, for as long as it does."""
     age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)

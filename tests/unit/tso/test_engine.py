@@ -252,3 +252,12 @@ def test_a_table_takes_one_place_however_often_it_is_fenced(engine: ModuleType) 
     assert decider.commit(newest - 50, [], [7]) == engine.ABORT_LOW_WATERMARK
     begun = decider.issue()
     assert decider.commit(begun, [], [7, 8, 9]) > begun
+
+
+def test_what_is_no_timestamp_belongs_to_nobody_however_old_it_is(engine: ModuleType) -> None:
+    """Where it is forgotten who began what, only what can have begun is everybody's."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=4, begin_memory=2)
+    for client in (7, 8, 9, 10):
+        decider.begin(client)
+    assert [decider.owner(start_ts) for start_ts in (50, 100, 150, 200, 250)] == [-1, -1, 9, 10, 0]
+    assert [decider.owner(start_ts) for start_ts in (-50, 0, 1, 75, 101)] == [0] * 5
