@@ -88,3 +88,16 @@ def test_lines_are_limited_in_rate_and_the_lost_ones_counted() -> None:
     assert lost.startswith("log-lines-lost time=")
     assert lost.endswith(" level=warning count=7")
     assert last == ["number 0", "number 1"]
+
+
+def test_silence_saves_no_more_than_a_burst() -> None:
+    """An oracle that said nothing for a month may not say a month's worth at once."""
+    clock, written = ManualClock(), io.StringIO()
+    handler = log.PatientHandler(written, clock=clock.monotonic_s)
+    logger = logging.Logger("tso")  # noqa: LOG001 - one of its own
+    logger.addHandler(handler)
+    clock.advance(30 * 86_400)
+    for _ in range(log.MAX_BURST_LINES + 7):
+        logger.warning("again")
+    handler.flush()
+    assert written.getvalue().count("again") == log.MAX_BURST_LINES
