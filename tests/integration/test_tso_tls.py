@@ -8,20 +8,28 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 import omidpy
 from omidpy.errors import ConfigError, OmidError, OracleUnavailable, RemoteProtocolError
-from omidpy.model import CellId, TableId
+from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import CommitGranted
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.oracle.tls import ClientTls
 from omidpy.wire.frames import frame_request
-from omidpy.wire.messages import FenceRequest, HandshakeRequest, PeerCapabilities
+from omidpy.wire.messages import (
+    CommitRequest,
+    FenceRequest,
+    HandshakeRequest,
+    InvalidateRequest,
+    PeerCapabilities,
+    Request,
+    TimestampRequest,
+)
 from tests.machines.processes import ServerProcess, tso_server
 from tests.machines.tls import Authority
 
@@ -76,6 +84,25 @@ def oracle_of(
     cert = None if name is None else str(authority.issue(name))
     tls = ClientTls(ca=str(authority.ca), cert=cert)
     return TcpOracle(server.address, reconnect_budget_s=0, client=client, tls=tls)
+
+
+def client_context(authority: Authority, name: str) -> ssl.SSLContext:
+    """Return what a connection with the certificate of `name` is made with."""
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    context.load_cert_chain(authority.issue(name))
+    return context
+
+
+@contextmanager
+def raw_connection(
+    server: ServerProcess, context: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> Iterator[ssl.SSLSocket]:
+    """Connect without a client of ours."""
+    with (
+        socket.create_connection(parse_address(server.address), timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as raw,
+    ):
+        yield raw
 
 
 def begin(server: ServerProcess, authority: Authority) -> None:
@@ -206,21 +233,44 @@ def test_each_name_has_its_roles(strict: ServerProcess, authority: Authority) ->
             other.begin()
 
 
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        ("etl", FenceRequest(TableId(1))),
+        ("etl", InvalidateRequest(Timestamp(50))),
+        ("somebody", FenceRequest(TableId(1))),
+        ("somebody", TimestampRequest()),
+        ("somebody", TimestampRequest(hold_ms=1)),
+        ("somebody", CommitRequest(Timestamp(50), (CellId(1),))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_a_client_that_asks_all_the_same_is_hung_up_on(
-    strict: ServerProcess, authority: Authority
+    strict: ServerProcess, authority: Authority, name: str, request_: Request
 ) -> None:
     """Whatever it says of itself; the log names it."""
-    context = ssl.create_default_context(cafile=str(authority.ca))
-    context.load_cert_chain(authority.issue("etl"))
-    with (
-        socket.create_connection(parse_address(strict.address), timeout=30) as plain,
-        context.wrap_socket(plain, server_hostname="127.0.0.1") as raw,
-    ):
+    with raw_connection(strict, client_context(authority, name)) as raw:
         raw.sendall(frame_request(HandshakeRequest(PeerCapabilities(7))))
         assert raw.recv(4096)
-        raw.sendall(frame_request(FenceRequest(TableId(1))))
+        raw.sendall(frame_request(request_))
         assert raw.recv(4) == b""
-    strict.wait_for("^connection-closed .*FenceRequest from 'etl'")
+    strict.wait_for(f"^connection-closed .*{type(request_).__name__} from '{name}'")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_nothing_is_resumed(
+    strict: ServerProcess, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    """Else whose certificate is trusted no more would be believed for as long as a session."""
+    context = client_context(authority, "etl")
+    context.minimum_version = context.maximum_version = version
+    session: ssl.SSLSession | None = None
+    for _ in range(2):
+        with raw_connection(strict, context, session) as raw:
+            raw.sendall(frame_request(HandshakeRequest(PeerCapabilities(7))))
+            assert raw.recv(4096)
+            assert not raw.session_reused
+            session = raw.session
 
 
 def test_what_one_name_began_no_other_commits(strict: ServerProcess, authority: Authority) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
 
 from omidpy.errors import ConfigError
 from omidpy.wire.messages import ALL_ROLES, Role
-from tso.tls import _read_roles
+from tests.machines.tls import Authority
+from tso.tls import ServerTls, TlsSettings, _read_roles
 
 
 def test_each_name_has_the_roles_of_its_line(tmp_path: Path) -> None:
@@ -20,6 +22,21 @@ def test_each_name_has_the_roles_of_its_line(tmp_path: Path) -> None:
         "ops": ALL_ROLES,
         "*": Role.NONE,
     }
+
+
+def test_a_name_without_a_line_may_ask_nothing(tmp_path: Path) -> None:
+    """Nor may whoever has no name."""
+    authority, file = Authority(tmp_path), tmp_path / "roles.toml"
+    file.write_text('etl = ["transactions"]\n')
+    tls = ServerTls(
+        TlsSettings(
+            cert=str(authority.issue("server")), client_ca=str(authority.ca), roles=str(file)
+        )
+    )
+    assert tls.roles("etl") is Role.TRANSACTIONS
+    assert tls.roles("other") is Role.NONE
+    assert tls.roles(None) is Role.NONE
+    assert tls.context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize(
