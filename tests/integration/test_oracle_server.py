@@ -494,6 +494,31 @@ def test_a_turn_is_measured_by_what_its_requests_take(monkeypatch: pytest.Monkey
     run(test)
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 3])
+def test_a_turn_is_measured_by_the_length_of_ordinary_requests_too(kept_bytes: int) -> None:
+    """Whether they are served as they come, or behind what was kept of one."""
+
+    async def test(running: Running) -> None:
+        client = await running.connect(features=0)
+        (connection,) = running.server._connections
+        starts = [await client.begin() for _ in range(100)]
+        running.persistence.gate.clear()
+        commits = [
+            frame_request(CommitRequest(start_ts, tuple(map(CellId, range(1000)))))
+            for start_ts in starts
+        ]
+        data = b"".join(commits)
+        connection.data_received(data[:kept_bytes])
+        connection.data_received(data[kept_bytes:])
+        most = MAX_TURN_WORK * BYTES_OF_WORK // len(commits[0]) + 1
+        assert 0 < running.machine.queue_length <= most < len(commits)
+        running.persistence.gate.set()
+        for _ in commits:
+            assert isinstance(await client.receive(), CommitResponse)
+
+    run(test)
+
+
 def test_many_that_flood_share_a_turn() -> None:
     """However many they are, whoever asks little is served within a few milliseconds."""
 

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from omidpy.wire.messages import (
 )
 from tests.machines.processes import ServerProcess, tso_server
 from tests.machines.tls import Authority
+from tso.connection import HANDSHAKE_TIMEOUT_S
 
 pytestmark = pytest.mark.integration
 
@@ -157,6 +158,26 @@ def test_a_connection_that_the_oracle_ended_is_noticed_before_a_commit(
         with pytest.raises(OracleUnavailable, match="closed the idle connection") as caught:
             oracle.commit(start_ts, [CellId(1)], [])
         assert caught.value.retryable
+
+
+def test_a_client_that_says_goodbye_is_let_go(server: ServerProcess, authority: Authority) -> None:
+    """Else its connection counted until its machine closed the socket too."""
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with socket.create_connection(parse_address(server.address), timeout=30) as plain:
+        while True:
+            with suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+                break
+            plain.sendall(outgoing.read())
+            incoming.write(plain.recv(2**16))
+        with suppress(ssl.SSLWantReadError):
+            tls.unwrap()
+        plain.sendall(outgoing.read())
+        plain.settimeout(HANDSHAKE_TIMEOUT_S / 2)  # past which it is let go for its silence
+        while plain.recv(2**16):
+            pass
 
 
 # -- who is let in ---------------------------------------------------------------------------------
