@@ -168,8 +168,10 @@ class StorePersistence:
                 omid_ceiling,
                 TIMESTAMP_TABLE,
             )
-        stored = max(self._read_ceiling(), omid_ceiling)
+        # The low watermark first: a predecessor that does not know yet that it is none raises its
+        # ceiling ahead of it, so that a ceiling which is read behind it lies above.
         low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
+        stored = max(self._read_ceiling(), omid_ceiling)
         if not stored and (not low_watermark or self._initial_timestamp is not None):
             stored = self._initial_ceiling(settings, now, accept_clock=accept_clock)
         if low_watermark > stored:

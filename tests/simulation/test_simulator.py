@@ -14,7 +14,18 @@ import pytest
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.world import SimClock, World
 
-RECORDED: Final = (6, 71, 160, 532, 1_000_749, 1_000_873, 4_001_678, 5_003_114)
+RECORDED: Final = (
+    6,
+    71,
+    160,
+    532,
+    1_000_749,
+    1_000_873,
+    4_001_678,
+    5_002_344,
+    5_003_114,
+    5_003_732,
+)
 """Seeds that once found something, be it in the simulator itself."""
 
 NEW_COUNT: Final = 200

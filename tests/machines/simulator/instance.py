@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from omidpy.base.metrics import NO_METRICS
-from omidpy.errors import OmidError, StorageUnavailable
+from omidpy.errors import ConfigError, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Timestamp
 from omidpy.wire.messages import PeerCapabilities
@@ -155,6 +155,8 @@ class Instance:
             create_system_tables(store)
             self._acquire(lease)
             self._serve(store, lease)
+        except ConfigError as error:
+            around.store.watch.found(f"{self.name} wants an operator: {error}")
         except OmidError as error:
             around.world.note(f"{self.name} ends: {type(error).__name__}")
             around.world.counts[f"oracles ended by {type(error).__name__}"] += 1

@@ -281,6 +281,26 @@ def test_lost_timestamps_are_refused(store: MemoryStore) -> None:
         Oracle(store)
 
 
+def test_a_predecessor_that_still_writes_loses_no_timestamps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It raised ceiling and low watermark between our reads, and its successor asked for help."""
+    store = PlainStore()
+    leave_ceiling(store, 5000)
+    read = store.get
+
+    def write_behind_the_first_read(table: str, rows: Sequence[bytes], **options: Any) -> Any:
+        found = read(table, rows, **options)
+        if rows[0] in (TIMESTAMP_CEILING_ROW, LOW_WATERMARK_FACT):
+            monkeypatch.undo()
+            leave_ceiling(store, 10_000, version=1_800_000_000_000)
+            ControlTable(store).raise_number(LOW_WATERMARK_FACT, 9950)
+        return found
+
+    monkeypatch.setattr(store, "get", write_behind_the_first_read)
+    assert Oracle(store).inherited.epoch == 10_000
+
+
 @pytest.mark.parametrize(("lead_ms", "is_refused"), [(30 * DAY_MS, False), (30 * DAY_MS + 1, True)])
 def test_a_clock_a_month_ahead_is_refused(
     store: MemoryStore, lead_ms: int, *, is_refused: bool
