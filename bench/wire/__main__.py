@@ -230,10 +230,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     console = Console()
     print_results(console, document)
-    table = Table("load", "ours over Omid's", "aim")
-    for ratio in document.ratios:
-        table.add_row(ratio.load, f"{ratio.found:.2f}", "" if ratio.aim is None else f"{ratio.aim}")
-    console.print(table)
+    if document.ratios:
+        table = Table("load", "ours over Omid's", "aim")
+        for ratio in document.ratios:
+            aim = "" if ratio.aim is None else f"{ratio.aim}"
+            table.add_row(ratio.load, f"{ratio.found:.2f}", aim)
+        console.print(table)
     kind = "wire-hbase" if options.hbase else "wire-sqlite" if options.sqlite else "wire"
     path = options.output / f"{document.date}-{document.commit}-{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
