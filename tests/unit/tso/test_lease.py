@@ -52,8 +52,13 @@ def lease(store: MemoryStore, clock: ManualClock, holder: str = "a") -> Lease:
     return Lease(store, holder=holder, clock=clock, purpose=f"oracle {holder}")
 
 
-def lose_the_next_answer(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the store do the next conditional write, and not say so."""
+def renewed_without_answer(
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Lease, Lease]:
+    """Return a lease of three seconds whose renewal got no answer just now, and a standby's."""
+    held, standby = lease(store, clock), lease(store, clock, "b")
+    held.try_acquire()
+    clock.advance(3)
 
     def write_and_fail(*args: Any, **options: Any) -> bool:
         monkeypatch.undo()
@@ -61,6 +66,9 @@ def lose_the_next_answer(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) ->
         raise StorageUnavailable("the answer was lost")
 
     monkeypatch.setattr(store, "check_and_mutate", write_and_fail)
+    with pytest.raises(StorageUnavailable):
+        held.renew_if_due()
+    return held, standby
 
 
 # -- with locks ------------------------------------------------------------------------------------
@@ -138,12 +146,7 @@ def test_a_renewal_whose_answer_was_lost_is_as_old_as_it_was(
     lockless: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A standby counts from when the record changed, not from when its holder learnt of it."""
-    first, second = lease(lockless, clock), lease(lockless, clock, "b")
-    first.try_acquire()
-    clock.advance(3)
-    lose_the_next_answer(lockless, monkeypatch)
-    with pytest.raises(StorageUnavailable):
-        first.renew_if_due()
+    first, second = renewed_without_answer(lockless, clock, monkeypatch)
     assert second.try_acquire() is not None
     clock.advance(6)
     first.renew_if_due()
@@ -156,12 +159,7 @@ def test_a_renewal_whose_answer_was_lost_is_done_again(
     lockless: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is still due, so that the next one finds it and the one after it renews."""
-    first, second = lease(lockless, clock), lease(lockless, clock, "b")
-    first.try_acquire()
-    clock.advance(3)
-    lose_the_next_answer(lockless, monkeypatch)
-    with pytest.raises(StorageUnavailable):
-        first.renew_if_due()
+    first, second = renewed_without_answer(lockless, clock, monkeypatch)
     for _ in range(2):
         clock.advance(3)
         assert second.try_acquire() is not None
