@@ -1,6 +1,8 @@
 """The product with a part broken on purpose: the simulator must find each, by name.
 
-Each has a seed at which it is found, at which the product as it is has nothing to be found.
+Each has a seed at which it was found, at which the product as it is has nothing to be found. Any
+change of what is asked in which order gives seeds another meaning: a mutant that is not found at
+its own is looked for at the others.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from tests.machines.simulator.simulation import simulate
 
 
 class Sight(NamedTuple):
-    """Where a mutant is found, and what is found there."""
+    """Where a mutant was found, and what is found there."""
 
     seed: int
     finding: str
@@ -23,25 +25,25 @@ class Sight(NamedTuple):
 SEEN: Final = {
     "no conflict check": Sight(0, "lost update"),
     "early reply": Sight(0, "I2"),
-    "begin overtakes a commit": Sight(0, "I2"),
-    "forgotten epoch": Sight(0, "lost update"),
-    "lost fence": Sight(9, "fence"),
+    "begin overtakes a commit": Sight(3, "I2"),
+    "forgotten epoch": Sight(8, "lost update"),
+    "lost fence": Sight(12, "fence"),
     "commit decided twice": Sight(0, "I8"),
-    "retry answered abort": Sight(30, "I8"),
+    "retry answered abort": Sight(0, "I8"),
     "invalidation ignored": Sight(6, "I9"),
-    "silent eviction": Sight(32, "lost update"),
-    "clock followed back": Sight(2, "I1"),
-    "issued above the ceiling": Sight(11, "I1"),
+    "silent eviction": Sight(2, "lost update"),
+    "clock followed back": Sight(4, "I1"),
+    "issued above the ceiling": Sight(620, "I1"),
     "reused ceiling": Sight(0, "I1"),
-    "watermark before durability": Sight(35, "I4"),
-    "torn batch accepted": Sight(0, "I2"),
-    "zombie that answers": Sight(21, "stale snapshot"),
-    "lease vouched for ever": Sight(21, "stale snapshot"),
-    "impatient standby": Sight(93, "I1"),
-    "silence taken for abort": Sight(6, "I9"),
-    "silence taken for not sent": Sight(6, "I9"),
+    "watermark before durability": Sight(31, "I4"),
+    "torn batch accepted": Sight(7, "I2"),
+    "zombie that answers": Sight(95, "stale snapshot"),
+    "lease vouched for ever": Sight(225, "stale snapshot"),
+    "impatient standby": Sight(25, "I1"),
+    "silence taken for abort": Sight(0, "I9"),
+    "silence taken for not sent": Sight(0, "I9"),
     "undecided left alone": Sight(937, "lost append"),
-    "entry removed first": Sight(0, "I8"),
+    "entry removed first": Sight(8, "I8"),
 }
 
 MOST_SEEDS: Final = 1000
@@ -56,16 +58,19 @@ def test_every_mutant_is_listed() -> None:
 @pytest.mark.parametrize("name", SEEN)
 def test_a_mutant_is_found_by_its_name(name: str) -> None:
     """And nothing is found in the product where it is."""
-    seed, finding = SEEN[name]
-    found = {one.partition(":")[0] for one in simulate(seed, MUTANTS[name]).findings}
-    assert finding in found
-    assert simulate(seed).findings == ()
+    known, finding = SEEN[name]
+    for seed in (known, *range(MOST_SEEDS)):
+        found = {one.partition(":")[0] for one in simulate(seed, MUTANTS[name]).findings}
+        if finding in found:
+            assert simulate(seed).findings == ()
+            return
+    pytest.fail(f"{name} was not found in {MOST_SEEDS} seeds")
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", SEEN)
-def test_a_mutant_is_found_within_some_seeds(name: str) -> None:
-    """Seeds that are known may lose their meaning with any change; chance does not."""
+def test_a_mutant_is_found_without_a_known_seed(name: str) -> None:
+    """However seeds change their meaning: by whatever it breaks first, within as many."""
     for seed in range(MOST_SEEDS):
         if simulate(seed, MUTANTS[name]).findings:
             return
