@@ -146,8 +146,8 @@ class ObjectStoreContract:
         assert store.head(bucket, "out/f") is None
 
     def test_uploads_are_listed_by_folder_and_page(self, store: ObjectStore, bucket: str) -> None:
-        """`out` says nothing of `out10`; two uploads of one key are two."""
-        keys = ["out/a", "out/b", "out/b", "out/c/d", "out/e"]
+        """`out` says nothing of `out10`; two uploads of one key are two, each listed once."""
+        keys = ["out/a", "out/b", "out/b", "out/c/d", "out/e", "out/e1", "out/f"]
         expected = sorted((key, begun(store, bucket, key)[0]) for key in keys)
         begun(store, bucket, "out10/f")
         begun(store, bucket, "ou")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -13,13 +14,22 @@ from omidpy.committers import leftovers, operation, publishing
 from omidpy.committers import plan as plans
 from omidpy.committers.choice import committer
 from omidpy.committers.client import StoreOptions
-from omidpy.committers.operation import Begin, Driver, Operations, Publish, Withdraw
+from omidpy.committers.operation import (
+    Abandon,
+    Begin,
+    Driver,
+    Operations,
+    Publish,
+    Sweep,
+    Withdraw,
+)
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore, Upload
 from omidpy.committers.values import PendingFile, TaskId
 from omidpy.errors import CommitterError
+from omidpy.fate.admin import Admin, Outcome
 from omidpy.fate.client import Fate
 from omidpy.fate.step import Again, Done
 from omidpy.storage.memory import MemoryStore
@@ -237,6 +247,11 @@ def begun(store: ObjectStore, submitted_ms: int = 0) -> Any:
     return step.call(None, Driver(store))  # type: ignore[arg-type]  # which it does not look at
 
 
+def called(step: Any, store: ObjectStore) -> Any:
+    """Call a step that reports how far it is to nobody."""
+    return step.call(SimpleNamespace(progress=lambda _: None), Driver(store))
+
+
 def test_who_waits_for_a_dead_driver_has_the_last_word(store: ObjectStore) -> None:
     """P5: from then on no plan of it can be written."""
     begun(store)
@@ -300,6 +315,51 @@ def test_a_plan_that_is_rolled_back_by_hand_is_withdrawn(store: ObjectStore) -> 
     assert isinstance(found, Withdraw)
     assert found.why == "somebody has rolled it back"
     assert keys(store) == [KEY]
+
+
+def test_a_plan_that_cannot_be_carried_out_just_now_is_not_withdrawn(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """A store that is down comes back; only a file that can never be completed ends a job."""
+    write(store, PLAN)
+    refuse(store, "/out/a")
+    step = Publish(OUT.url, JOB, StoreOptions(), "one", "out/a", sender=store.id)
+    with pytest.raises(CommitterError, match="cannot be finished: could not write the object"):
+        called(step, store)
+    assert publishing.load(store, PLAN.address, "lake", KEY)[0].state == "committing"
+    theirs.put("lake", "out/a", b"theirs")
+    found = called(step, theirs)
+    assert isinstance(found, Withdraw)
+    assert found.why == f"s3://lake/out/a exists and is not of job {JOB}"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Begin(OUT.url, JOB, StoreOptions(), 0),
+        Publish(OUT.url, JOB, StoreOptions(), "one", "out/a"),
+        Withdraw(OUT.url, JOB, StoreOptions(), "one", "", is_late=False),
+        Sweep(OUT.url, JOB, StoreOptions(), "one", "", 0),
+        Abandon(OUT.url, JOB, StoreOptions()),
+    ],
+)
+def test_an_operation_that_has_begun_is_not_failed_by_hand(store: ObjectStore, first: Any) -> None:
+    """P5: it would end wherever it is, and nobody would finish the job or take it back."""
+
+    def break_down(**_: Any) -> None:
+        raise CommitterError("down")
+
+    for name in ("GetObject", "ListMultipartUploads"):
+        store.client.meta.events.register(f"before-call.s3.{name}", break_down)
+    with Operations(MemoryStore()).opened() as kept:
+        fate = Fate(Driver(store), kept)
+        handle = fate.submit(operation.KIND, first)
+        fate.run_pending()
+        told = Admin(kept).fail(handle.id)
+        assert (told.outcome, "past its pivot" in told.text) == (Outcome.REFUSED, True)
+        found = handle.read()
+    assert found is not None
+    assert not found.is_finished
 
 
 @pytest.mark.parametrize(
