@@ -95,7 +95,7 @@ class Job:
             self._state = "aborted"
         try:
             self.manifest = self.committer.commit_job(self._messages)
-        except Exception as error:
+        except BaseException as error:
             self._abort_after(error)
             raise
         self._state = "committed"
@@ -143,7 +143,8 @@ class Job:
             self.committer.abort_job(self._messages)
             self.committer.cleanup_job()
         except CommitterError as failure:
-            _log.warning("job %s failed (%s), and so did its abort: %s", self.id, error, failure)
+            why = _named(error)
+            _log.warning("job %s failed (%s), and so did its abort: %s", self.id, why, failure)
 
     def _check_running(self, action: str) -> None:
         if self._state != "running":
@@ -240,4 +241,10 @@ class Task:
         try:
             self._job.committer.abort_task(self._attempt)
         except CommitterError as failure:
-            _log.warning("a task failed (%s), and so did its abort: %s", error, failure)
+            why = _named(error)
+            _log.warning("a task failed (%s), and so did its abort: %s", why, failure)
+
+
+def _named(error: BaseException) -> str:
+    """Say what an error says of itself; an interrupt says nothing."""
+    return str(error) or type(error).__name__

@@ -64,14 +64,7 @@ class World:
         if death is not None:
             death.watch(job.committer.store)
         with job:
-            for at, size in enumerate((3, 10, 4, 20)):
-                lost = job.task(number=at)
-                if at == 1:
-                    with lost.open("lost") as file:
-                        file.write(b"l" * 30)
-                    lost = job.task(number=at)
-                with lost as task, task.open(f"f{at}") as file:
-                    file.write(b"%d" % at * size)
+            write(job)
         return job.committer.store.request_count
 
     def recover(self, action: str) -> None:
@@ -122,6 +115,18 @@ class World:
         self.bucket.client.abort_multipart_upload(
             Bucket=self.bucket.name, Key=f"{self.folder}10/f", UploadId=self.neighbour
         )
+
+
+def write(job: committers.Job) -> None:
+    """Let four tasks write a file each."""
+    for at, size in enumerate((3, 10, 4, 20)):
+        lost = job.task(number=at)
+        if at == 1:
+            with lost.open("lost") as file:
+                file.write(b"l" * 30)
+            lost = job.task(number=at)
+        with lost as task, task.open(f"f{at}") as file:
+            file.write(b"%d" % at * size)
 
 
 def die_everywhere(
