@@ -431,8 +431,9 @@ class RangePass:
     def _remember(self, page: Sequence[FoundRow], plans: Sequence[RowPlan], tally: _Tally) -> None:
         """Note which rows may have something to drop later, and from which horizon on."""
         if not self.scope.sees_whole_rows:
+            # By the oldest version: newer ones may be garbage, which this very pass drops.
             for cells in page:
-                tally.settled = min(tally.settled, base(max(cell[3] for cell in cells)))
+                tally.settled = min(tally.settled, base(min(cell[3] for cell in cells)))
             return
         for plan in plans:
             if plan.later is not None:

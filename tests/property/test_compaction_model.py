@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omidpy.base.cells import is_tombstone
@@ -185,6 +185,24 @@ STAGES: Final = st.lists(
 """For each run: L, the horizon allowed, whether it reads all, and whether it is rehearsed."""
 
 
+def one_cell(start_ts: int, commit_ts: int | None) -> Transaction:
+    """Write one column, which the client does not heal."""
+    written = (Write(b"", b"x", 0, is_healed=False),)
+    return Transaction(
+        start_ts,
+        commit_ts,
+        is_invalidated=False,
+        is_autocommitted=False,
+        keeps_entry=False,
+        writes=written,
+    )
+
+
+# What the second run remembers of the row must not be the version of the garbage that it drops.
+@example(
+    [one_cell(50, 100), one_cell(250, 400), one_cell(300, None)],
+    [(50, 50, False, False), (450, 50, False, False), (50, 450, False, False)],
+)
 @given(histories(), STAGES)
 def test_runs_over_spans_come_to_what_runs_come_to_that_read_all(
     transactions: list[Transaction], stages: list[tuple[int, int, bool, bool]]
