@@ -106,3 +106,36 @@ def test_an_interrupted_job_is_whole_or_absent(
             places.interrupt(lambda: world.go(is_explicit=is_explicit), number, Interrupt())  # noqa: B023 - now
         ends.add(world.check_as_it_is(places.where))
     assert ends == {"nothing", "all"}
+
+
+# Python tells of an interrupt in `__del__`, and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("conflict", ["append", "replace"])
+def test_an_interrupted_job_on_a_disk_is_whole_or_absent(
+    tmp_path: Path, conflict: str, every: int
+) -> None:
+    """Version 1, which renames file by file, and takes back what it has renamed."""
+    places = Interrupter((Path(committers.__file__).parent,))
+    folders = (tmp_path / str(number) for number in itertools.count())
+
+    def run(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "old").touch()
+        with committers.job(f"file://{folder}", committer="file", conflict=conflict) as job:
+            write(job)
+
+    run(next(folders))  # what the first one fills are caches
+    numbers = places.places(lambda: run(next(folders)))
+    assert len(numbers) > 500
+    ends = set()
+    for number in numbers[::every]:
+        folder = next(folders)
+        with suppress(Interrupt):
+            places.interrupt(lambda: run(folder), number, Interrupt())  # noqa: B023 - now
+        files = len(list(folder.glob("f*")))
+        assert files in {0, 4}, places.where
+        assert (folder / "_SUCCESS").exists() == (files == 4), places.where
+        assert files == 4 or (folder / "old").exists(), places.where
+        ends.add(files)
+    assert ends == {0, 4}
