@@ -66,8 +66,8 @@ class Judge(Protocol):
 class Passed(NamedTuple):
     """What is to be remembered of a long row."""
 
-    newest: int | None
-    """Its newest version; None: the row was gone."""
+    oldest: int | None
+    """Its oldest version, of those that were read; None: the row was gone."""
     later: Later | None
     """Whether something may go at a higher horizon."""
 
@@ -82,14 +82,15 @@ def pass_long_row(judge: Judge, row: bytes, most: Portion) -> Passed:
 
     Cost: what its parts take to read, once, and their writes; on disk, the size of the row.
     """
-    newest: int | None = None
+    oldest: int | None = None
     with closing(Spool(row, most)) as spool:
         for cells in judge.parts(row):
             spool.add(cells)
-            newest = max(newest or 0, *(cell.version for cell in cells))
+            least = min(cell.version for cell in cells)
+            oldest = least if oldest is None else min(oldest, least)
         work = LongRowWork(judge, spool)
         work.heal()
-        return Passed(newest, work.collect())
+        return Passed(oldest, work.collect())
 
 
 class _Told(NamedTuple):

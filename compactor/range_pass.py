@@ -234,10 +234,10 @@ class RangePass:
 
     def pass_long_row(self, row: bytes) -> None:
         """Do part by part to a row what is done to others at once."""
-        newest, later = pass_long_row(self, row, PORTION)
-        if newest is not None:
-            # Its newest version stands for it where nothing more is looked at.
-            cell = Cell(row, b"", b"", newest, b"")
+        oldest, later = pass_long_row(self, row, PORTION)
+        if oldest is not None:
+            # One version stands for it where nothing more is looked at.
+            cell = Cell(row, b"", b"", oldest, b"")
             plan = RowPlan(row, (), (), (), (), (), (), {}, later=later)
             self._remember([[cell]], [plan], self._tally)
 
