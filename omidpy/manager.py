@@ -260,7 +260,7 @@ class TransactionManager:
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     return function(*owner, ambient[-1], *rest, **kwargs)
                 result = None
-                for attempt in self.attempts(budget_s=retry_budget_s):
+                for attempt in self._attempts(retry_budget_s, is_kept=True):
                     result = None  # stays, if the function ends by Rollback
                     with attempt as tx:
                         result = function(*owner, tx, *rest, **kwargs)
@@ -279,10 +279,21 @@ class TransactionManager:
 
         The loop ends when a try commits; it raises the last error once `budget_s` seconds have
         passed, and any error that is not retryable at once.
+
+        A refusal is raised at once, too, where the loop does not certainly go on behind the block:
+        if that is left by `return`, `break` or `yield`, or followed by one of them, or no block of
+        a plain `for` loop.  Use after the loop what the block computed.
         """
+        return self._attempts(budget_s, is_kept=False)
+
+    def _attempts(self, budget_s: float, *, is_kept: bool) -> Attempts:
         self._check_usable()
         return Attempts(
-            self.begin, self.session.clock, budget_s, on_retry=self.session.tally.retried
+            self.begin,
+            self.session.clock,
+            budget_s,
+            on_retry=self.session.tally.retried,
+            is_kept=is_kept,
         )
 
     def outcome(self, what: Transaction | CommitOutcomeUnknown | bytes | int) -> Outcome:

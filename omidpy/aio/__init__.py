@@ -18,8 +18,8 @@ cancelled commit may have committed.  A block that is cancelled is rolled back.
 from __future__ import annotations
 
 from omidpy.aio.manager import TransactionManager, connect
+from omidpy.aio.retry import Attempt
 from omidpy.aio.transaction import (
-    Attempt,
     Batch,
     HeldSnapshot,
     Savepoint,

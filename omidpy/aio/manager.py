@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy import manager
 from omidpy.aio.lanes import Opening, Threads, awaited, opening
-from omidpy.aio.transaction import Attempt, HeldSnapshot, Transaction, Worker
+from omidpy.aio.retry import Attempts
+from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
-from omidpy.errors import CommitOutcomeUnknown, OmidError
+from omidpy.errors import CommitOutcomeUnknown
 from omidpy.model import Outcome, TransactionStatus
 from omidpy.storage.hbase.from_happybase import Connection, Pool
 from omidpy.tx import retry
@@ -77,9 +78,7 @@ class TransactionManager:
 
     _outcome = awaited(manager.TransactionManager.outcome)
 
-    async def attempts(
-        self, *, budget_s: float = manager.DEFAULT_RETRY_BUDGET_S
-    ) -> AsyncIterator[Attempt]:
+    def attempts(self, *, budget_s: float = manager.DEFAULT_RETRY_BUDGET_S) -> Attempts:
         """Iterate over tries of one transaction.
 
             async for attempt in tm.attempts(budget_s=5):
@@ -88,20 +87,12 @@ class TransactionManager:
 
         It ends and raises as the blocking `attempts` does.
         """
-        backoff = retry.Backoff(
-            self.blocking.session.clock, budget_s, on_retry=self.blocking.session.tally.retried
-        )
-        while True:
-            try:
-                tx = await self.begin()
-            except OmidError as error:
-                await asyncio.sleep(backoff.pause_s(error))
-                continue
-            attempt = Attempt(tx, backoff)
-            yield attempt
-            if attempt.error is None:
-                return
-            await asyncio.sleep(backoff.pause_s(attempt.error))
+        return self._attempts(budget_s, is_kept=False)
+
+    def _attempts(self, budget_s: float, *, is_kept: bool) -> Attempts:
+        session = self.blocking.session
+        backoff = retry.Backoff(session.clock, budget_s, on_retry=session.tally.retried)
+        return Attempts(self.begin, backoff, is_kept=is_kept)
 
     @overload
     def transactional(  # type: ignore[overload-overlap]  # where both fit, the first is meant
@@ -145,7 +136,7 @@ class TransactionManager:
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     return await function(*owner, ambient[-1], *rest, **kwargs)
                 result = None
-                async for attempt in self.attempts(budget_s=retry_budget_s):
+                async for attempt in self._attempts(retry_budget_s, is_kept=True):
                     result = None  # stays, if the function ends by Rollback
                     async with attempt as tx:
                         result = await function(*owner, tx, *rest, **kwargs)

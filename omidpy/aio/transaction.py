@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from omidpy.aio.lanes import Lane, Threads, awaited, iterated
-from omidpy.errors import OmidError, TransactionClosed
+from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.tx import batch, ordinals, retry, savepoint, table, transaction, worker
+from omidpy.tx import batch, ordinals, savepoint, table, transaction, worker
 
 
 class Owner(Protocol):
@@ -281,38 +281,3 @@ class HeldSnapshot:
         traceback: TracebackType | None,
     ) -> None:
         await self.release()
-
-
-class Attempt:
-    """Twin of `omidpy.tx.retry.Attempt`."""
-
-    def __init__(self, tx: Transaction, backoff: retry.Backoff) -> None:
-        self._tx = tx
-        self.blocking = retry.Attempt(tx.blocking, backoff)
-
-    @property
-    def number(self) -> int:
-        """Which try this is, from 1; one that could not begin counts."""
-        return self.blocking.number
-
-    @property
-    def error(self) -> OmidError | None:
-        """Why it is tried again; None if it is not."""
-        return self.blocking.error
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the block ran to its end and was committed."""
-        return self.blocking.succeeded
-
-    async def __aenter__(self) -> Transaction:
-        return await self._tx.__aenter__()
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        self._tx.leave()
-        return await self._tx.lane.finish(self.blocking.__exit__, exc_type, exc, traceback)

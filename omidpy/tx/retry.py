@@ -4,6 +4,9 @@ Only errors that are `retryable` are retried, and always the whole transaction f
 unknown outcome never is.  The pause is drawn from [0, cap] with a cap that doubles (full jitter),
 so that transactions in conflict spread out.
 
+A block that was refused is run again by the loop around it.  One that was left by `return` or
+`break` is not, so that the refusal is raised there: `base/loops.py` tells which it is.
+
 Source: Brooker, "Exponential Backoff And Jitter".
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy.base.blocks import Block, exit_of_block
 from omidpy.base.clock import Clock
+from omidpy.base.loops import Exit, Loop, goes_on
 from omidpy.errors import OmidError, UsageError
 from omidpy.model import TransactionStatus
 
@@ -34,6 +39,13 @@ _JITTER: Final = random.SystemRandom()
 
 A generator for each transaction costs it 15 µs of seeding, and few draw from it.
 """
+
+_LEFT: Final = (
+    "it was not tried again, because the loop over the attempts does not certainly go on after the "
+    "`with` block: write `for attempt in tm.attempts():` and `with attempt as tx:` without "
+    "`return`, `break` or `yield` in the block or behind it, and use after the loop what it "
+    "computed; or use @tm.transactional"
+)
 
 
 class Backoff:
@@ -104,9 +116,26 @@ class Attempt:
         error: Why it is tried again; None if it is not.
     """
 
-    def __init__(self, transaction: Transaction, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        backoff: Backoff,
+        loop: Loop | None,
+        *,
+        holder: object = None,
+    ) -> None:
+        """Make room for one `with` block.
+
+        Args:
+            transaction: What it runs in.
+            backoff: Of all tries.
+            loop: The loop that goes on after a refusal; None if it certainly does.
+            holder: What the loop's variable is; None is this one.
+        """
         self._transaction = transaction
         self._backoff = backoff
+        self._loop = loop
+        self._holder = holder
         self.number = backoff.number
         self.succeeded = False
         self.error: OmidError | None = None
@@ -123,23 +152,39 @@ class Attempt:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        return self.end(Exit.of(sys._getframe(1)), exc)  # noqa: SLF001 - documented, if not for all
+
+    def end(self, end: Exit, exc: BaseException | None) -> bool:
+        """Do what `__exit__` does, which was called from `end`; say whether it swallows `exc`."""
+        exc_type, traceback = (None, None) if exc is None else (type(exc), exc.__traceback__)
         try:
             is_rolled_back = self._transaction.__exit__(exc_type, exc, traceback)
         except OmidError as error:
-            if not error.retryable:
-                self._backoff.note(error)
-                raise
-            self.error = error
-            return True
+            if self._is_tried_again(end, error):
+                return True
+            raise
         if is_rolled_back:
             return True
         if isinstance(exc, OmidError):
             # The block may have ended the transaction itself: one that committed is not run again.
-            if exc.retryable and self._transaction.status is TransactionStatus.ROLLED_BACK:
-                self.error = exc
+            if self._transaction.status is not TransactionStatus.ROLLED_BACK:
+                self._backoff.note(exc)
+            elif self._is_tried_again(end, exc):
                 return True
-            self._backoff.note(exc)
         self.succeeded = exc_type is None
+        return False
+
+    def _is_tried_again(self, end: Exit, error: OmidError) -> bool:
+        """Say whether an error may be swallowed, because the next try follows or raises it."""
+        if error.retryable and (
+            self._loop is None
+            or goes_on(self._loop, end, self if self._holder is None else self._holder)
+        ):
+            self.error = error
+            return True
+        self._backoff.note(error)
+        if error.retryable:
+            error.give_up(_LEFT)
         return False
 
 
@@ -155,19 +200,36 @@ class Attempts:
         pause: Callable[[float], object] | None = None,
         rng: random.Random | None = None,
         on_retry: Callable[[], object] | None = None,
+        is_kept: bool = False,
     ) -> None:
+        """Prepare to try.
+
+        Args:
+            begin: Begins a transaction.
+            clock: Measures the budget.
+            budget_s: How long to go on.
+            pause: Waits so many seconds.
+            rng: Draws them.
+            on_retry: Called before each further try.
+            is_kept: The loop over them is known to go on until they end.
+        """
         self._begin = begin
         self._backoff = Backoff(clock, budget_s, rng=rng, on_retry=on_retry)
         self._pause = pause or time.sleep
+        self._is_kept = is_kept
 
     def __iter__(self) -> Iterator[Attempt]:
+        loop = Loop.around(sys._getframe(1))  # noqa: SLF001 - documented, if not for all
+        return self._tries(None if self._is_kept else loop)
+
+    def _tries(self, loop: Loop | None) -> Iterator[Attempt]:
         while True:
             try:
                 transaction = self._begin()
             except OmidError as error:
                 self._pause(self._backoff.pause_s(error))
                 continue
-            attempt = Attempt(transaction, self._backoff)
+            attempt = Attempt(transaction, self._backoff, loop)
             yield attempt
             if attempt.error is None:
                 return
