@@ -33,9 +33,9 @@ from typing import Final
 import msgspec
 
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE, FIXED_VERSION, VALUE
-from omidpy.errors import TransactionClosed
+from omidpy.errors import CorruptCell, TransactionClosed
 from omidpy.facts.control import decode_document, encode_document
-from omidpy.model import Cell, ColumnSpec, KeyRange, Timestamp
+from omidpy.model import Cell, ColumnSpec, KeyRange, Timestamp, base
 from omidpy.storage.base import (
     Condition,
     DeleteVersion,
@@ -82,6 +82,8 @@ class Flush(msgspec.Struct, frozen=True):
     """Of all that the worker wrote; only with its last flush."""
     is_acknowledged: bool = False
     """Whether every cell of it is in the store, and nothing of it under way."""
+    part: str | None = None
+    """The digest of the part that the worker hands to the owner; only with its last flush."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,11 @@ class Registration:
     def digest(self) -> str | None:
         """The digest of all that it wrote, if it came so far."""
         return next((flush.digest for flush in self.flushes if flush.digest is not None), None)
+
+    @property
+    def part(self) -> str | None:
+        """The digest of its part, if it came so far."""
+        return next((flush.part for flush in self.flushes if flush.part is not None), None)
 
     @property
     def is_acknowledged(self) -> bool:
@@ -157,13 +164,26 @@ class PartsRow:
         self._store.write({CONTROL_TABLE: [RowMutation(self._row, puts=(put,))]})
 
     def read(self) -> list[Registration]:
-        """Return the workers that have announced a flush, by their ids.  Cost: 1 get."""
+        """Return the workers that have announced a flush, by their ids.
+
+        Raises:
+            CorruptCell: one of them announced a version that is none of this transaction.
+
+        Cost: 1 get.
+        """
         (self._found,) = self._store.get(CONTROL_TABLE, (self._row,), max_versions=1)
         flushes: dict[str, list[Flush]] = {}
         for cell in self._found:
             if cell.qualifier.startswith(_OF_WORKER):
                 name = cell.qualifier.removeprefix(_OF_WORKER).decode()
                 flush = decode_document(cell.value, Flush, row=self._row)
+                # The owner shows what lies at this version, or deletes it: were it another
+                # transaction's, its cells would be shown, or gone (I8, I9).
+                if base(flush.version) != self._start_ts:
+                    raise CorruptCell(
+                        f"worker {name.partition('/')[0]} announced cells at version "
+                        f"{flush.version}, which is none of transaction {self._start_ts}"
+                    )
                 flushes.setdefault(name.partition("/")[0], []).append(flush)
         return [Registration(worker_id, of_worker) for worker_id, of_worker in flushes.items()]
 

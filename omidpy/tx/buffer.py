@@ -101,12 +101,24 @@ class _Rows:
         return keys[bisect_left(keys, key_range.start) : end]
 
 
+class _Merge(NamedTuple):
+    """What the merge of one part changed."""
+
+    worker_id: str
+    names: Sequence[CellName]
+    """Cells that no other part had."""
+    sent: Sequence[tuple[CellName, int]]
+    conflict_free: Collection[CellName]
+    """Cells that became free of conflicts."""
+
+
 class _Layer:
     """The writes since one savepoint; the lowest layer is the transaction itself."""
 
     def __init__(self) -> None:
         self.tables: dict[str, _Rows] = {}
         self.sent: list[tuple[CellName, int]] = []
+        self.merges: list[_Merge] = []
         self.size_bytes = 0
         self.flaw: str | None = None
 
@@ -184,6 +196,8 @@ class WriteBuffer:
         self._taken: list[_Layer] = []
         self._sent: dict[CellName, dict[int, bytes | None]] = {}
         self._unacknowledged: dict[tuple[CellName, int], None] = {}
+        self.on_unmerge: Callable[[str], object] | None = None
+        """Is told of each worker whose merge is undone with a savepoint."""
 
     # -- writing and reading -------------------------------------------------------------------
 
@@ -303,6 +317,8 @@ class WriteBuffer:
         for name, value in top.cells():
             below.put(*name, value)
         below.sent.extend(top.sent)
+        if self.has_savepoint:
+            below.merges.extend(top.merges)
         below.flaw = below.flaw or top.flaw
 
     @_whole
@@ -321,7 +337,24 @@ class WriteBuffer:
             self._dropped.append(dropped)
         for sent in top.sent:
             self._unacknowledged.pop(sent, None)
+        for merge in reversed(top.merges):
+            self._unmerge(merge)
         return dropped
+
+    def _unmerge(self, merge: _Merge) -> None:
+        """Let the cells of a part be none of the transaction's, as before it was merged.
+
+        A cell that the part made subject to the check for conflicts stays so.
+        """
+        self._merged.difference_update(merge.names)
+        self._conflict_free.difference_update(merge.conflict_free)
+        for name, version in merge.sent:
+            versions = self._sent[name]
+            del versions[version]
+            if not versions:
+                del self._sent[name]
+        if self.on_unmerge is not None:
+            self.on_unmerge(merge.worker_id)
 
     @_whole
     def forget(self, dropped: DroppedSavepoint) -> None:
@@ -438,14 +471,18 @@ class WriteBuffer:
         *,
         conflict_free: Collection[CellName] = (),
         is_again: bool = False,
+        worker_id: str = "",
     ) -> None:
         """Count the cells of a part as sent by this transaction.
+
+        A savepoint that is open now undoes that, if it is undone.
 
         Args:
             names: The cells.
             version: That of all of them.
             conflict_free: Those that are not checked for conflicts.
             is_again: Another attempt wrote the same cells, and was merged already.
+            worker_id: Whose part it is.
 
         Raises:
             ContradictingPart: another part holds one of the cells too.
@@ -453,11 +490,20 @@ class WriteBuffer:
         twice = None if is_again else next((name for name in names if name in self._merged), None)
         if twice is not None:
             raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
+        free = {name for name in conflict_free if not self._is_written(name)}
+        merge = _Merge(
+            worker_id,
+            [name for name in names if name not in self._merged],
+            [(name, version) for name in names if not self.has_sent(name, version)],
+            free - self._conflict_free,
+        )
         self._merged.update(names)
-        self._conflict_free.update(name for name in conflict_free if not self._is_written(name))
+        self._conflict_free |= free
         self._conflict_free.difference_update(set(names).difference(conflict_free))
         for name in names:
             self._sent.setdefault(name, {})[version] = None
+        if self.has_savepoint:
+            self._layers[-1].merges.append(merge)
 
     def has_sent(self, name: CellName, version: int) -> bool:
         """Say whether a cell is one of this transaction's, of its own or of a merged part."""

@@ -70,11 +70,29 @@ def status(one: Registration, merged: Merged, discarded: AbstractSet[str]) -> Pa
     return PartStatus.COVERED if is_covered else PartStatus.MISSING
 
 
+def contradiction(one: Registration | None, part: Part, digest: str) -> str | None:
+    """Say how a part differs from what its worker registered; None if it does not.
+
+    Args:
+        one: What the worker registered; None if nothing, as one does that wrote nothing.
+        part: Its part, as somebody handed it over.
+        digest: That of its bytes.
+    """
+    if one is None:
+        return f"worker {part.worker_id} has registered no writes" if part.cells else None
+    if one.version != part.version:
+        return f"{_named(one)} registered writes at version {one.version}, not {part.version}"
+    if one.part != digest:
+        return f"{_named(one)} registered a part with another digest"
+    return None
+
+
 def to_remove(
     registered: Sequence[Registration],
     merged: Merged,
     discarded: AbstractSet[str],
     *,
+    digests: Mapping[str, str],
     can_delete: bool,
 ) -> list[Registration] | Objection:
     """Return the workers whose cells must go before the commit; or say why it cannot be.
@@ -83,8 +101,15 @@ def to_remove(
         registered: All of them, from a row that is closed.
         merged: Parts by worker.
         discarded: Workers that were given up.
+        digests: Those of the bytes of the merged parts, by worker.
         can_delete: Whether the store can remove single versions.
     """
+    known = {one.worker_id: one for one in registered}
+    for worker_id, part in merged.items():
+        # Compared at the merge, and once more now that nobody can register any more.
+        reason = contradiction(known.get(worker_id), part, digests[worker_id])
+        if reason is not None:
+            return Objection(f"a merged part is not what was written: {reason}")
     statuses = [(one, status(one, merged, discarded)) for one in registered]
     if missing := [_named(one) for one, found in statuses if found is PartStatus.MISSING]:
         return Objection(

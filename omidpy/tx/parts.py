@@ -23,7 +23,14 @@ from omidpy.model import CellName, Timestamp
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
 from omidpy.tx.buffer import ContradictingPart, WriteBuffer
-from omidpy.tx.part_status import RULE, Objection, RegisteredPart, status, to_remove
+from omidpy.tx.part_status import (
+    RULE,
+    Objection,
+    RegisteredPart,
+    contradiction,
+    status,
+    to_remove,
+)
 from omidpy.tx.tokens import Part, digest_of, encode_token
 
 log = logging.getLogger(__name__)
@@ -59,9 +66,14 @@ class Parts:
         self._counted: set[str] = set()
         """Workers of whose cells some are among the transaction's; all, once they are merged."""
         self._merged: dict[str, Part] = {}
+        self._part_digests: dict[str, str] = {}
+        """Of the bytes of merged parts, by worker."""
+        self._registered: dict[str, Registration] = {}
+        """Workers as they were when the row was last read."""
         self._digests: dict[str | None, set[str]] = {}
         """Of merged parts, by task."""
         self._discarded: set[str] = set()
+        buffer.on_unmerge = self._unmerge
 
     def token(self, epoch: Timestamp) -> bytes:
         """Let workers begin, and return what they must know.  Cost: 1 write, once.
@@ -80,14 +92,20 @@ class Parts:
             witness=self._buffer.witness(),
         )
 
-    def merge(self, part: Part) -> None:
+    def merge(self, part: Part, digest: str) -> None:
         """Count the cells of a part as the transaction's.
 
         Attempts of a task with equal digests count once.
 
+        Args:
+            part: The part.
+            digest: That of its bytes.
+
         Raises:
-            UsageError: it was merged or discarded before.
+            UsageError: it was merged or discarded before, or is not what its worker registered.
             ContradictingPart: the transaction can only be rolled back now.
+
+        Cost: 1 get, unless the worker had finished when another part was merged.
         """
         if part.worker_id in self._merged:
             raise UsageError(
@@ -95,6 +113,7 @@ class Parts:
             )
         if part.worker_id in self._discarded:
             raise UsageError(f"worker {part.worker_id} was discarded; its part cannot be merged")
+        self._check_registered(part, digest)
         digests = self._digests.setdefault(part.task, set())
         is_again = part.digest in digests
         if part.task is not None and digests and not is_again:
@@ -111,9 +130,33 @@ class Parts:
             part.version,
             conflict_free=set(part.conflict_free),
             is_again=is_again,
+            worker_id=part.worker_id,
         )
         digests.add(part.digest)
+        self._part_digests[part.worker_id] = digest
         self._merged[part.worker_id] = part
+
+    def _check_registered(self, part: Part, digest: str) -> None:
+        """Refuse a part that is not the one of which its worker wrote the digest."""
+        one = self._registered.get(part.worker_id)
+        if one is None or one.part is None:  # it may have finished since
+            self._registered = {found.worker_id: found for found in self._row.read()}
+            one = self._registered.get(part.worker_id)
+        if (reason := contradiction(one, part, digest)) is not None:
+            raise UsageError(
+                f"the part is not what was written: {reason}; pass what finish() returned on "
+                "unchanged, or discard the worker"
+            )
+
+    def _unmerge(self, worker_id: str) -> None:
+        """Let a part be neither merged nor discarded, since the savepoint is undone it came in."""
+        self._counted.discard(worker_id)
+        part = self._merged.pop(worker_id, None)
+        if part is None:
+            return
+        others = (one for one in self._merged.values() if one.task == part.task)
+        if all(one.digest != part.digest for one in others):
+            self._digests[part.task].discard(part.digest)
 
     def discard(self, worker_id: str) -> None:
         """Give a worker up; a second call changes nothing.
@@ -153,6 +196,7 @@ class Parts:
             registered,
             self._merged,
             self._discarded,
+            digests=self._part_digests,
             can_delete=self._store.capabilities.exact_delete,
         )
         if isinstance(others, Objection):

@@ -19,11 +19,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from omidpy.errors import UsageError
-from omidpy.model import Cell, CellName, Timestamp
+from omidpy.model import Cell, CellName, Timestamp, base
 
-TOKEN_FORMAT: Final = "omidpy-token-2"  # noqa: S105 - no secret
-PART_FORMAT: Final = "omidpy-part-2"
-"""Workers that only know the first format announce nothing, so that they must not read a token."""
+TOKEN_FORMAT: Final = "omidpy-token-3"  # noqa: S105 - no secret
+PART_FORMAT: Final = "omidpy-part-3"
+"""Workers that only know an earlier format do not announce all that the owner compares with.
+
+Those of the first announce nothing, those of the second no digest of their part: they must not read
+a token.
+"""
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -90,7 +94,7 @@ def decode_token(token: object, *, store_id: str) -> Token:
     """Return a token of this store.
 
     Raises:
-        UsageError: it is none, or one of another store.
+        UsageError: it is none, one of another store, or names versions of another transaction.
     """
     decoded = _decoded(token, Token, what="token", source="tx.token()", version=TOKEN_FORMAT)
     if decoded.store_id != store_id:
@@ -98,14 +102,26 @@ def decode_token(token: object, *, store_id: str) -> Token:
             f"the token belongs to the store {decoded.store_id}, this manager is connected to "
             f"{store_id}; connect to the store where the transaction began"
         )
+    witnessed = decoded.version if decoded.witness is None else decoded.witness.version
+    _check_versions("token", decoded.start_ts, decoded.version, witnessed)
     return decoded
+
+
+def encode_part(part: Part) -> bytes:
+    """Return a part as its worker hands it to the owner."""
+    return msgspec.json.encode(part)
+
+
+def part_digest(part: bytes) -> str:
+    """Return what a worker announces of its part, so that the owner knows it again."""
+    return hashlib.sha256(part).hexdigest()
 
 
 def decode_part(part: object, *, store_id: str, start_ts: Timestamp) -> Part:
     """Return a part of this transaction.
 
     Raises:
-        UsageError: it is none, or one of another transaction.
+        UsageError: it is none, one of another transaction, or names a version of another one.
     """
     decoded = _decoded(part, Part, what="part", source="worker.finish()", version=PART_FORMAT)
     if decoded.start_ts != start_ts or decoded.store_id != store_id:
@@ -113,7 +129,18 @@ def decode_part(part: object, *, store_id: str, start_ts: Timestamp) -> Part:
             f"the part belongs to transaction {decoded.start_ts} of the store {decoded.store_id}, "
             f"not to transaction {start_ts} of the store {store_id}"
         )
+    _check_versions("part", start_ts, decoded.version)
     return decoded
+
+
+def _check_versions(what: str, start_ts: int, *versions: int) -> None:
+    """Refuse versions of another transaction, whose cells would be taken for this one's."""
+    for version in versions:
+        if base(version) != start_ts:
+            raise UsageError(
+                f"the {what} of transaction {start_ts} names the version {version}, which belongs "
+                f"to transaction {base(version)}; pass it on unchanged"
+            )
 
 
 D = TypeVar("D", Token, Part)

@@ -53,7 +53,7 @@ from omidpy.tx.publishing import Publication, Published
 from omidpy.tx.savepoint import Savepoint
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
-from omidpy.tx.tokens import decode_part
+from omidpy.tx.tokens import decode_part, part_digest
 from omidpy.tx.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -308,18 +308,22 @@ class Transaction:
 
         Every worker that has written cells must be answered for before the commit: merged, or given
         up with `discard`.  Of several attempts of a task one is enough, and attempts with equal
-        digests count once.
+        digests count once.  A savepoint that is undone undoes the merges in it: those workers are
+        to be answered for again.
 
         Raises:
-            UsageError: the part is of another transaction, or was merged already; or it contradicts
-                another one, and the transaction can only be rolled back now.
+            UsageError: the part is of another transaction, was merged already, or is not the one
+                that its worker registered; or it contradicts another one, and the transaction can
+                only be rolled back now.
+
+        Cost: 1 get, unless the worker had finished when another part was merged.
         """
         self.check_writable()
         store_id = self._session.store.store_id
         decoded = decode_part(part, store_id=store_id, start_ts=self.start_ts)
         self._snapshot.has_sent_cells = True
         try:
-            self._opened_parts().merge(decoded)
+            self._opened_parts().merge(decoded, part_digest(part))
         except ContradictingPart as error:
             self.forbid_commit(str(error))
             raise

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import uuid
 
-import msgspec
-
+from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.facts.registration import Flush, WorkerRow, stretches_of
 from omidpy.model import Timestamp
@@ -20,7 +19,7 @@ from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
 from omidpy.tx.ordinals import Adding, of_worker
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
-from omidpy.tx.tokens import Part, Token, digest_of
+from omidpy.tx.tokens import Part, Token, digest_of, encode_part, part_digest
 
 
 class Worker:
@@ -84,19 +83,27 @@ class Worker:
                 f"this worker of transaction {self.start_ts} wrote half of something, which must "
                 f"not be merged: {self._buffer.flaw}"
             )
-        digest = self._flush(is_last=True)
-        self._is_finished = True
-        part = Part(
-            store_id=self._token.store_id,
-            start_ts=self.start_ts,
-            worker_id=self.worker_id,
-            version=self._token.version,
-            task=self._task,
-            digest=digest,
-            cells=sorted(name for name, _ in self._buffer.written()),
-            conflict_free=self._buffer.conflict_free_names(),
+        batch = self._buffer.take()
+        written = self._buffer.written()
+        digest = digest_of(written)
+        part = encode_part(
+            Part(
+                store_id=self._token.store_id,
+                start_ts=self.start_ts,
+                worker_id=self.worker_id,
+                version=self._token.version,
+                task=self._task,
+                digest=digest,
+                cells=sorted(name for name, _ in written),
+                conflict_free=self._buffer.conflict_free_names(),
+            )
         )
-        return msgspec.json.encode(part)
+        # A worker that wrote nothing is never heard of.
+        if batch or self._row.has_announced:
+            self._send(batch, digest=digest, part=part_digest(part))
+        self._buffer.acknowledge()
+        self._is_finished = True
+        return part
 
     @property
     def is_running(self) -> bool:
@@ -122,15 +129,14 @@ class Worker:
     def wrote(self) -> None:
         """Note a buffered write: flushes past the limit."""
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES:
-            self._flush()
+            batch = self._buffer.take()
+            if batch:
+                self._send(batch)
+            self._buffer.acknowledge()
 
-    def _flush(self, *, is_last: bool = False) -> str:
-        """Announce and send what is buffered; return the digest, of all of it if it is the last."""
-        batch = self._buffer.take()
-        digest = digest_of(self._buffer.written()) if is_last else ""
-        # A worker that wrote nothing is never heard of.
-        if batch or (is_last and self._row.has_announced):
-            flush = Flush(self._token.version, self._task, stretches_of(batch), digest or None)
-            self._row.send(flush, batch)
-        self._buffer.acknowledge()
-        return digest
+    def _send(
+        self, batch: WriteBatch, *, digest: str | None = None, part: str | None = None
+    ) -> None:
+        """Announce a flush and send it; the digests come with the last one."""
+        version, task = self._token.version, self._task
+        self._row.send(Flush(version, task, stretches_of(batch), digest, part=part), batch)
