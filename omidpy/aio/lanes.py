@@ -10,7 +10,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from itertools import islice
 from types import TracebackType
@@ -51,6 +51,26 @@ class Lane:
         """Return what the call returns; see `Threads.run`."""
         async with self._turn:
             return await self._threads.run(function, *args, **kwargs)
+
+    async def enter(self, block: AbstractContextManager[object]) -> None:
+        """Enter a block; whoever is cancelled meanwhile leaves it before any other call comes."""
+        is_entered = False
+
+        def enter() -> None:
+            nonlocal is_entered
+            block.__enter__()
+            is_entered = True
+
+        async with self._turn:
+            try:
+                await self._threads.run(enter)
+            except asyncio.CancelledError:
+                # The thread could not be stopped, and the block that would have ended what was
+                # begun there never runs.
+                if is_entered:
+                    leave = functools.partial(block.__exit__, asyncio.CancelledError, None, None)
+                    await outlast(asyncio.ensure_future(self._threads.run(leave)))
+                raise
 
     async def finish(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that must take place even if it is cancelled while it waits for its turn."""

@@ -147,7 +147,7 @@ class Savepoint:
         if self._blocking is not None:
             raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
         self._blocking = self._owner.blocking.savepoint()
-        await self._owner.lane.run(self._blocking.__enter__)
+        await self._owner.lane.enter(self._blocking)
 
     async def __aexit__(
         self,
@@ -220,7 +220,7 @@ class Transaction:
         self._owner.pop_ambient(self)
 
     async def __aenter__(self) -> Self:
-        await self.lane.run(self.blocking.__enter__)
+        await self.lane.enter(self.blocking)
         self._owner.push_ambient(self)
         return self
 

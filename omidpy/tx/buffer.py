@@ -295,6 +295,11 @@ class WriteBuffer:
         return self._layers[0].flaw
 
     @property
+    def savepoint_count(self) -> int:
+        """How many savepoints are open."""
+        return len(self._layers) - 1
+
+    @property
     def has_savepoint(self) -> bool:
         """Whether a savepoint is open."""
         return len(self._layers) > 1

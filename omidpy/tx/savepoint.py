@@ -8,10 +8,11 @@ only be rolled back: a commit would make what is left visible (docs/decisions/00
 
 from __future__ import annotations
 
+from collections.abc import Callable, MutableSequence
 from types import TracebackType
 from typing import Protocol
 
-from omidpy.errors import StorageError, TransactionClosed
+from omidpy.errors import StorageError, TransactionClosed, UsageError
 from omidpy.storage.base import Store
 from omidpy.tx.buffer import WriteBuffer
 
@@ -36,17 +37,36 @@ class Owner(Protocol):
 class Savepoint:
     """A block that is undone if it raises: `with tx.savepoint(): ...`."""
 
-    def __init__(self, owner: Owner, buffer: WriteBuffer, store: Store) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        buffer: WriteBuffer,
+        store: Store,
+        preparing: MutableSequence[Callable[[], object]],
+    ) -> None:
+        """Prepare to enter.
+
+        Args:
+            owner: The transaction.
+            buffer: Its writes.
+            store: Where they were flushed to.
+            preparing: What it calls before the commit, which is undone, too.
+        """
         self._owner = owner
         self._buffer = buffer
         self._store = store
+        self._preparing = preparing
+        self._prepared_count = 0
+        self._depth = 0
         self._is_entered = False
 
     def __enter__(self) -> None:
         if self._is_entered:
             raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
         self._owner.check_writable()
+        self._prepared_count = len(self._preparing)
         self._buffer.open_savepoint()
+        self._depth = self._buffer.savepoint_count
         self._is_entered = True
 
     def __exit__(
@@ -57,6 +77,16 @@ class Savepoint:
     ) -> None:
         if not self._owner.is_running:
             return
+        if self._buffer.savepoint_count != self._depth:
+            # The top layer is another one's: undoing or keeping it would be done to the wrong one.
+            reason = (
+                "a savepoint was left before one that was entered inside of it; leave them in the "
+                "reverse order, and let tasks that share a transaction not interleave them"
+            )
+            self._owner.forbid_commit(reason)
+            if exc_type is None:
+                raise UsageError(f"the transaction can only be rolled back now: {reason}")
+            return
         if exc_type is None:
             self._buffer.keep_savepoint()
         else:
@@ -64,6 +94,7 @@ class Savepoint:
 
     def _undo(self) -> None:
         """Take the layer back; until all of that is done, the buffer forbids the commit."""
+        del self._preparing[self._prepared_count :]
         dropped = self._buffer.drop_savepoint()
         if not dropped.sent:
             return

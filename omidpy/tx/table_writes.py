@@ -105,6 +105,8 @@ class TableWrites:
             check_writable(qualifier, value)
             check_value_size(column, value)
             cells.append((family, qualifier, value))
+        if type(data) is not dict:
+            self._host.check_writable()  # a mapping of others may have ended the transaction
         return cells
 
     def checked_delete(self, row: bytes, columns: Iterable[bytes] | None) -> CheckedDelete:

@@ -100,6 +100,7 @@ class Transaction:
         self._tables: dict[tuple[str, bool], TransactionalTable] = {}
         self._rollback_reason: str | None = None
         self._is_entered = False
+        self._is_preparing = False
         self.block: Block | None = None
         """Of the statement that is about to enter it."""
         self._block: Block | None = None
@@ -223,7 +224,11 @@ class Transaction:
         self._callbacks.append(callback)
 
     def before_commit(self, callback: Callable[[], object]) -> None:
-        """Call `callback` as the commit begins: it may write, and what it raises rolls back."""
+        """Call `callback` as the commit begins: it may write, and what it raises rolls back.
+
+        It may forbid the commit, too, by `set_rollback_only` or `rollback`; `commit` then raises
+        `TransactionAborted`.  A savepoint that is undone takes it back.
+        """
         self.check_writable()
         self._preparing.append(callback)
 
@@ -259,7 +264,7 @@ class Transaction:
             UsageError: on entering the 50th.
         """
         self.check_open()
-        return Savepoint(self, self._buffer, self._session.store)
+        return Savepoint(self, self._buffer, self._session.store, self._preparing)
 
     def flush(self) -> None:
         """Write the buffered cells to the store, tentative: only this transaction sees them.
@@ -379,6 +384,11 @@ class Transaction:
         (`post_commit`).  Once a token was taken, also 1 write and 1 get (`Parts.settle`).
         """
         self.check_open()
+        if self._is_preparing:
+            raise UsageError(
+                f"transaction {self.start_ts} is committing already; a callback of before_commit "
+                "writes, raises, or calls set_rollback_only()"
+            )
         self._check_no_savepoint()
         self._commit_since_s = self._session.tally.now_s()
         try:
@@ -388,13 +398,12 @@ class Transaction:
             raise
 
     def _commit(self) -> None:
-        reason = self._rollback_reason or self._buffer.flaw
-        if reason is not None:
-            self._roll_back()
-            raise TransactionAborted(
-                f"transaction {self.start_ts} was rolled back: {reason}", retryable=False
-            )
-        self._run_preparations()
+        self._check_allowed()
+        if self._preparing:
+            self._run_preparations()
+            # What others did there may be what forbids the commit: no oracle is asked for one that
+            # was told to be rolled back (I9).
+            self._check_allowed()
         if self._parts is not None or not self._buffer.is_empty:
             self._prepare_or_abort()
         if self._buffer.is_empty:
@@ -426,13 +435,38 @@ class Transaction:
         self.check_open()
         self._roll_back()
 
+    def _check_allowed(self) -> None:
+        """Roll back and raise `TransactionAborted` if something was said that forbids a commit."""
+        reason = self._rollback_reason or self._buffer.flaw
+        if reason is not None:
+            self._roll_back()
+            raise TransactionAborted(
+                f"transaction {self.start_ts} was rolled back: {reason}", retryable=False
+            )
+
     def _run_preparations(self) -> None:
+        """Call what was registered by `before_commit`, up to one that ends the transaction."""
+        self._is_preparing = True
         try:
             for prepare in self._preparing:
                 prepare()
+                self._check_still_running()
+            self._check_no_savepoint()
         except BaseException:
-            self._roll_back()
+            if self.is_running:
+                self._roll_back()
             raise
+        finally:
+            self._is_preparing = False
+
+    def _check_still_running(self) -> None:
+        """Raise if a callback of `before_commit` has ended the transaction, or is in a child."""
+        if self.status is TransactionStatus.ROLLED_BACK and not self.is_inherited:
+            raise TransactionAborted(
+                f"transaction {self.start_ts} was rolled back by a callback of before_commit",
+                retryable=False,
+            )
+        self.check_open()
 
     def _prepare_or_abort(self) -> None:
         """Bring the store to where the oracle may be asked: all own cells, and no others."""
@@ -569,7 +603,7 @@ class Transaction:
         self._session.pop_ambient(self)
         if exc_type is None:
             if self.status is TransactionStatus.RUNNING or self.is_inherited:
-                self.commit()
+                self._commit_block()
             return None
         if self.status is TransactionStatus.RUNNING and not self.is_inherited:
             try:
@@ -585,6 +619,15 @@ class Transaction:
                 "was raised after its end, or in a process that was forked from its own"
             ) from exc
         return True
+
+    def _commit_block(self) -> None:
+        """Commit at the end of a block, which nobody can go back to: what is refused is over."""
+        try:
+            self.commit()
+        except UsageError:
+            if self.is_running:
+                self._roll_back()
+            raise
 
     @property
     def is_in_block(self) -> bool:

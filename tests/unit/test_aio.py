@@ -28,6 +28,8 @@ from omidpy.recipes.export_queue import Entry, Exporter, ExportQueue
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx import batch, savepoint, table, transaction, worker
+from omidpy.tx.buffer import WriteBuffer
+from omidpy.tx.transaction import Transaction as BlockingTransaction
 from tests.machines.clients import TABLE, Client
 
 PATIENCE_S = 20.0
@@ -518,6 +520,106 @@ def test_a_call_cancelled_before_its_turn_never_runs() -> None:
         assert tx.commit_ts is None, "nothing was written"
 
     asyncio.run(_with_manager(main, client))
+
+
+def test_a_savepoint_cancelled_while_it_is_entered_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its layer stayed open: no commit was possible any more, and later writes went into it."""
+    client, gate = Client(), Gate()
+    opening = WriteBuffer.open_savepoint
+
+    def slow(buffer: WriteBuffer) -> None:
+        gate()
+        opening(buffer)
+
+    monkeypatch.setattr(WriteBuffer, "open_savepoint", slow)
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+
+        async def work() -> None:
+            async with tx.savepoint():
+                pytest.fail("it was cancelled before")
+
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        task = asyncio.create_task(work())
+        await gate.wait_reached()
+        beside = asyncio.create_task(tx.table(TABLE).put(b"b", {b"cf:q": b"2"}))
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await beside
+        await tx.commit()
+        assert client.read(b"a") == {b"cf:q": b"1"}
+        assert client.read(b"b") == {b"cf:q": b"2"}
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_transaction_cancelled_while_it_is_entered_is_rolled_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its block never runs, and so never ends; one that was entered before is left alone."""
+    client, gate = Client(), Gate()
+    entering = BlockingTransaction.__enter__
+
+    def slow(tx: BlockingTransaction) -> BlockingTransaction:
+        gate()
+        return entering(tx)
+
+    monkeypatch.setattr(BlockingTransaction, "__enter__", slow)
+
+    async def enter(tx: aio.Transaction) -> None:
+        async with tx:
+            pytest.fail("it was cancelled before")
+
+    async def cancelled(tx: aio.Transaction) -> None:
+        gate.reached.clear()
+        gate.opened.clear()
+        task = asyncio.create_task(enter(tx))
+        await gate.wait_reached()
+        task.cancel()
+        await asyncio.sleep(0)
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        await tx.flush()
+        await cancelled(tx)
+        assert tx.status == "rolled_back"
+        assert client.raw() == []
+        gate.opened.set()
+        async with tm.begin() as other:
+            await cancelled(other)
+            assert other.status == "running"
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_savepoints_of_two_tasks_do_not_take_each_others_writes() -> None:
+    """What one undid were the other's writes."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        first, second = tx.savepoint(), tx.savepoint()
+        await first.__aenter__()
+        await second.__aenter__()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"second's"})
+        await first.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+        await second.__aexit__(None, None, None)
+        await first.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+        with pytest.raises(TransactionAborted, match="reverse order"):
+            await tx.commit()
+        assert client.raw() == []
+
+    run(main)
 
 
 def test_a_rollback_cancelled_before_its_turn_takes_place_all_the_same() -> None:
