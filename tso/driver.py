@@ -61,13 +61,15 @@ _LOOK_S: Final = 1.0
 class Waiter:
     """One who asked."""
 
-    __slots__ = ("answer", "error", "gate", "question")
+    __slots__ = ("answer", "error", "gate", "is_heard", "question")
 
     def __init__(self, question: Question | None) -> None:
         """Ask `question`; None is the wish that the oracle end."""
         self.question = question
         self.answer: Answer | None = None
         self.error: str | None = None
+        self.is_heard = False
+        """Whether the oracle has taken the question, and may have decided it."""
         self.gate = threading.Lock()
         """Released when there is an answer, or an error."""
         self.gate.acquire()
@@ -144,13 +146,16 @@ class Driver:
         waiter = Waiter(question)
         self._inbox.put(waiter)
         # The thread says that it ends and looks into the queue then, so that one of us sees the
-        # other.
-        if self._end is not None:
+        # other.  The end says nothing of a question that was heard before it: a commit may have
+        # been decided, and be durable (I8), so its answer is waited for like any other.
+        if self._end is not None and not waiter.is_heard:
             raise self._refusal(self._end)
         while not waiter.gate.acquire(timeout=_LOOK_S):
-            if not self._thread.is_alive():
+            if not self._thread.is_alive() and not waiter.gate.acquire(blocking=False):
                 raise OracleUnavailable(f"the oracle of {self._url} has died", retryable=False)
         if waiter.answer is None:
+            if self._end is not None and not waiter.is_heard:
+                raise self._refusal(self._end)
             # Only a commit that was asked for and not answered leaves something open.
             is_harmless = not isinstance(question, CommitRequest)
             raise OracleUnavailable(waiter.error or "no answer", retryable=is_harmless)
@@ -248,6 +253,7 @@ class Driver:
             if item.question is None:
                 self._is_stopping = True
             else:
+                item.is_heard = True
                 asked.append((item, item.question))
         if asked:
             self._lead(self._tell(Asked(self._now(), asked)) or self._unstuck())

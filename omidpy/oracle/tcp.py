@@ -7,8 +7,8 @@ What is repeated, and why that is right: `begin` gives a fresh timestamp each ti
 fence, `invalidate` the same verdict.  A commit is never sent twice by this module; only the caller
 knows that it asks again, and says so with `is_retry`.
 
-Errors tell whether a commit request may have been read: only an `OracleUnavailable` that is not
-`retryable` leaves that open.  After every other error of `commit` nothing was sent.
+Errors tell whether a commit request may have been read: only an `OracleUnavailable` that `was_sent`
+leaves that open.  After every other error of `commit` nothing was sent.
 
 Source of the rules against mismatched answers: Omid's client, see `wire/connection.py`.
 """
@@ -211,16 +211,12 @@ class TcpOracle:
         """Decide a transaction; see `Oracle.commit`.
 
         Raises:
-            OracleUnavailable: `retryable` only if the request was certainly not sent; otherwise the
-                outcome is open.
+            OracleUnavailable: `was_sent` unless the request certainly was not; then the outcome is
+                open.
             UsageError: if the write set is too large for one request; nothing was sent.
         """
         request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
-        try:
-            link, answer = self._ask(lambda _: request, is_repeatable=False)
-        except OracleUnavailable as error:
-            error.was_sent = not error.retryable
-            raise
+        link, answer = self._ask(lambda _: request, is_repeatable=False)
         assert isinstance(answer, CommitResponse), "answers are matched by kind"
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)
@@ -291,6 +287,7 @@ class TcpOracle:
                     raise RemoteProtocolError(f"{self._links.where}: {down.cause}") from down.cause
             except OracleUnavailable as unavailable:
                 error = unavailable
+                error.was_sent = False  # there was no link yet
             now_s = self._clock.monotonic_s()
             if give_up_s is None:
                 give_up_s = now_s + self._reconnect_budget_s
@@ -331,7 +328,9 @@ class TcpOracle:
         else:
             message = f"no answer from the oracle at {self._links.where}: {down.reason}"
         is_retryable = (is_repeatable or not down.was_sent) and not self._links.is_closed
-        return OracleUnavailable(message, retryable=is_retryable)
+        error = OracleUnavailable(message, retryable=is_retryable)
+        error.was_sent = down.was_sent
+        return error
 
     def _start_over_after_fork(self) -> None:
         """Let go of what threads hold that are not here; the connection is the parent's."""

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, Invali
 from omidpy.storage.base import Capabilities, Row
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.interrupts import Interrupt, Interrupter, interrupt
-from tso import embedded
+from tso import driver, embedded
 from tso.core import machine
 from tso.embedded import EmbeddedOracle
 from tso.lease import Lease
@@ -308,7 +309,7 @@ def test_everybody_who_waits_is_told_that_the_oracle_ends(
     """Those in the batch, and those behind it whom nobody has heard."""
     starts = [oracle.begin().start_ts for _ in range(3)]
     under_way, go_on = threading.Event(), threading.Event()
-    errors: list[str] = []
+    errors: list[OracleError] = []
 
     def fail_later() -> None:
         under_way.set()
@@ -319,7 +320,7 @@ def test_everybody_who_waits_is_told_that_the_oracle_ends(
         try:
             commit(oracle, start_ts, 1)
         except OracleError as error:
-            errors.append(str(error))
+            errors.append(error)
 
     store.before = fail_later
     threads = [threading.Thread(target=ask, args=(start_ts,)) for start_ts in starts]
@@ -333,7 +334,60 @@ def test_everybody_who_waits_is_told_that_the_oracle_ends(
     for thread in threads:
         thread.join(10)
     assert len(errors) == 3
-    assert all("nobody foresaw this" in error for error in errors)
+    assert all("nobody foresaw this" in str(error) for error in errors)
+    assert [error.was_sent for error in errors].count(True) == 1, "the others were not heard"
+
+
+class Watched(SimpleQueue[Any]):
+    """A queue of questions; whoever puts the next one in does something before going on."""
+
+    then: Callable[[], object] | None = None
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002 - SimpleQueue's
+        """Put it in."""
+        super().put(item, block, timeout)
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+
+
+def test_a_commit_that_was_decided_beside_the_end_is_answered(
+    monkeypatch: pytest.MonkeyPatch, store: WatchedStore
+) -> None:
+    """It was told to be certainly not committed, ran again, and so was applied twice."""
+    monkeypatch.setattr(driver, "SimpleQueue", Watched)
+    oracle = EmbeddedOracle(store, clock=ManualClock())
+    start_ts = oracle.begin().start_ts
+    oracle._driver._inbox.then = oracle.close  # type: ignore[attr-defined]
+    answer = commit(oracle, start_ts, 1)
+    assert isinstance(answer, CommitGranted)
+    assert CommitTable(store).read((start_ts,)) == {start_ts: answer.commit_ts}
+
+
+def test_a_commit_beside_the_end_that_was_not_written_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, store: WatchedStore
+) -> None:
+    """It was heard, and the end of the oracle says nothing of what became of it."""
+    monkeypatch.setattr(driver, "SimpleQueue", Watched)
+    oracle = EmbeddedOracle(store, clock=ManualClock())
+    start_ts = oracle.begin().start_ts
+    store.after = fail
+    oracle._driver._inbox.then = oracle.close  # type: ignore[attr-defined]
+    with pytest.raises(OracleUnavailable) as failed:
+        commit(oracle, start_ts, 1)
+    assert failed.value.was_sent
+    assert not failed.value.retryable
+    assert isinstance(CommitTable(store).read((start_ts,))[start_ts], int)
+
+
+def test_a_question_that_comes_after_the_end_was_not_heard(store: WatchedStore) -> None:
+    """Of that the caller may be certain."""
+    oracle = EmbeddedOracle(store, clock=ManualClock())
+    start_ts = oracle.begin().start_ts
+    oracle.close()
+    with pytest.raises(OracleUnavailable) as refused:
+        commit(oracle, start_ts, 1)
+    assert not refused.value.was_sent
 
 
 def test_a_caller_interrupted_at_any_line_keeps_nobody_from_asking(oracle: EmbeddedOracle) -> None:
