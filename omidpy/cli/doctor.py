@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.phoenix import misadoption
 from omidpy.base.tables import (
     CONTROL_TABLE,
     TTL_ATTRIBUTE,
@@ -32,6 +33,7 @@ from omidpy.cli.findings import (
     GatewayFinding,
     Health,
     LeaseFinding,
+    MisadoptedFinding,
     MissingTablesFinding,
     OracleFinding,
     OwnershipFinding,
@@ -198,6 +200,9 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Fin
         if (complaint := forgetfulness(schema, families)) is not None:
             forgetful.append(ForgetfulFinding(schema.name, complaint))
     yield from forgetful
+    for schema in schemas.values():
+        if (complaint := misadoption(schema)) is not None:
+            yield MisadoptedFinding(schema.name, complaint)
     yield from _check_ownership(store, schemas, is_sound=not forgetful)
 
 

@@ -16,8 +16,10 @@ from omidpy.base.arguments import check_bytes, check_family_name, check_table_na
 from omidpy.base.cells import table_id
 from omidpy.base.clock import Clock
 from omidpy.base.family_options import family_attributes
+from omidpy.base.phoenix import misadoption
 from omidpy.base.table_settings import setting_attributes
 from omidpy.base.tables import (
+    CHANGING,
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     CONTROL_TABLE,
@@ -217,7 +219,15 @@ class Catalog:
         families = check_ours(schema)
         if (complaint := forgetfulness(schema, families)) is not None:
             raise NotTransactional(complaint)
+        if (complaint := misadoption(schema)) is not None:
+            raise ConfigError(complaint)
         level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
+        if level == CHANGING:
+            raise ConfigError(
+                f"the conflict level of table {schema.name!r} is being changed; if that was "
+                f"interrupted, run `omidpy table adopt {schema.name} --conflict-level cell|row "
+                "--apply` again"
+            )
         if level != self._conflict_level:
             raise ConfigError(
                 f"table {schema.name!r} detects conflicts by {level}, this client by "
