@@ -163,10 +163,13 @@ def _check_set_up(store: Store) -> None:
 
 @atexit.register
 def _drain_at_exit() -> None:
-    """Finish post-commit work of managers that nobody closed; readers would heal the rest."""
+    """Finish post-commit work of managers that nobody closed; readers would heal the rest.
+
+    No thread begins any more, so that what is left is done here.
+    """
     for manager in list(_open_managers):
         try:
-            manager.session.post_committer.drain()
+            manager.session.post_committer.close()
         except StorageUnavailable:
             continue
 
