@@ -33,10 +33,10 @@ import msgspec
 from compactor.census import Census, FamilyCensus, take_census
 from compactor.conversion import convert
 from compactor.ownership import (
-    NOT_IGNORED,
     family_text,
     is_owned,
     read_ignored,
+    said_of,
     set_ignored,
     unknown_tables,
 )
@@ -52,6 +52,7 @@ from omidpy.base.tables import (
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
     forgetfulness,
+    incarnation,
     is_system_table,
     new_incarnation,
     transactional_families,
@@ -247,6 +248,7 @@ def adopt(
             f"table {plan.table} is ours, and its clients must not go on by the earlier conflict "
             "level; name its oracle with --tso, which fences them off"
         )
+    before = store.schema(plan.table)
     for family in sorted(plan.altered):
         limits = {VERSIONS_ATTRIBUTE: None, TTL_ATTRIBUTE: None}
         store.set_family_attributes(plan.table, family, limits)
@@ -271,10 +273,12 @@ def adopt(
     if not plan.owned:
         sight_first(store, store.schema(plan.table))
     control = ControlTable(store)
-    word = read_ignored(control).get(plan.table, NOT_IGNORED)
+    word = said_of(before, read_ignored(control))
     still_ignored = set(word.families) - plan.families
     if word.is_ignored or len(still_ignored) < len(word.families):
-        set_ignored(control, plan.table, is_ignored=False, families=still_ignored)
+        # Of the same table, which has another incarnation since it is ours.
+        which = attributes.get(INCARNATION_ATTRIBUTE, incarnation(before))
+        set_ignored(control, plan.table, is_ignored=False, families=still_ignored, which=which)
     return converted
 
 
@@ -344,12 +348,17 @@ def ignore(
     if is_dry_run:
         return
     control = ControlTable(store)
-    word = read_ignored(control).get(table, NOT_IGNORED)
+    word = said_of(schema, read_ignored(control))
+    which = incarnation(schema)
+    if not which and store.capabilities.table_admin:
+        # Whoever drops this table and makes another one by the name has not been asked.
+        which = new_incarnation()
+        store.set_table_attributes(table, {INCARNATION_ATTRIBUTE: which})
     if families is None:
-        set_ignored(control, table, is_ignored=True, families=word.families)
+        set_ignored(control, table, is_ignored=True, families=word.families, which=which)
     else:
         both = {*word.families, *families}
-        set_ignored(control, table, is_ignored=word.is_ignored, families=both)
+        set_ignored(control, table, is_ignored=word.is_ignored, families=both, which=which)
 
 
 def check_families(schema: TableSchema, families: Iterable[bytes]) -> None:

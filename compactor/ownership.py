@@ -228,7 +228,7 @@ def survey(
     versions = transaction_versions(store)
     standings = []
     for schema in store.tables():
-        word = ignored.get(schema.name, NOT_IGNORED)
+        word = said_of(schema, ignored)
         judged = partial(
             judge,
             schema,
@@ -338,9 +338,18 @@ class Ignored(msgspec.Struct, frozen=True):
     """Of all of it."""
     families: tuple[bytes, ...] = ()
     """Of these families, sorted."""
+    incarnation: str = ""
+    """Of which table of the name; empty where that was not written down, as earlier versions did
+    not, nor does whoever cannot change a table's attributes."""
 
 
 NOT_IGNORED: Final = Ignored(is_ignored=False)
+
+
+def said_of(schema: TableSchema, words: Mapping[str, Ignored]) -> Ignored:
+    """Return what an operator said of a table, and not of an earlier one of its name."""
+    word = words.get(schema.name, NOT_IGNORED)
+    return word if word.incarnation in ("", incarnation(schema)) else NOT_IGNORED
 
 
 def read_ignored(control: ControlTable) -> dict[str, Ignored]:
@@ -350,16 +359,22 @@ def read_ignored(control: ControlTable) -> dict[str, Ignored]:
 
 
 def ignored_tables(control: ControlTable) -> frozenset[str]:
-    """Return the tables that an operator said are not ours."""
+    """Return the names of which an operator said that the tables are not ours."""
     return frozenset(table for table, word in read_ignored(control).items() if word.is_ignored)
 
 
 def set_ignored(
-    control: ControlTable, table: str, *, is_ignored: bool, families: Iterable[bytes] = ()
+    control: ControlTable,
+    table: str,
+    *,
+    is_ignored: bool,
+    families: Iterable[bytes] = (),
+    which: str = "",
 ) -> None:
     """Record whether a table, or some of its families, are to be left out of the account.
 
+    `which` is the table's incarnation: a later one of the name may be written by transactions.
     A fact is replaced and never deleted: on HBase a delete would hide the next one.
     """
-    word = Ignored(is_ignored, tuple(sorted(families)))
+    word = Ignored(is_ignored, tuple(sorted(families)), which)
     control.write(IGNORED_PREFIX + table.encode(), encode_document(word))
