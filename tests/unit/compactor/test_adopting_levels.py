@@ -19,7 +19,7 @@ from omidpy.connect import open_store
 from omidpy.errors import ConfigError, Fenced, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
-from omidpy.model import FamilySchema, TableSchema
+from omidpy.model import FamilySchema, TableId, TableSchema, Timestamp
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE, Client
 
@@ -171,7 +171,7 @@ def test_nobody_is_let_in_between_the_levels() -> None:
     client.write()
     refused = []
 
-    def look(_: int) -> omidpy.model.Timestamp:
+    def look(table: TableId) -> Timestamp:
         for level in ("cell", "row"):
             tm = TransactionManager(client.store, client.naive, conflict_level=level)
             tx = tm.begin()
@@ -179,9 +179,9 @@ def test_nobody_is_let_in_between_the_levels() -> None:
                 tx.table(TABLE)
             tx.rollback()
             refused.append(level)
-        return true_fence(_)
+        return true_fence(table)
 
-    true_fence, client.oracle.fence = client.oracle.fence, look  # type: ignore[method-assign, assignment]  # replaced here
+    true_fence, client.oracle.fence = client.oracle.fence, look  # type: ignore[method-assign]  # replaced here
     plan = plan_adoption(client.store, TABLE, COMMIT_TABLE, conflict_level="row")
     adopt(client.store, plan, COMMIT_TABLE, oracle=client.oracle)
     assert refused == ["cell", "row"]
