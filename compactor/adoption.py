@@ -12,7 +12,13 @@ A table that is ours may have been written to since by somebody without transact
 another family.  Adopting it once more does for those what it does the first time.
 
 Omid's clients agree on how conflicts are detected by their settings alone, ours by an attribute of
-the table.  So adopting records it: what the operator says, else what Omid does by default.
+the table.  So adopting records it: what the operator says, else what Omid does by default.  Apache
+Phoenix always goes by row, so that its tables take no other level (`base/phoenix.py`).
+
+The level of a table of ours changes while clients write it.  Between the two levels lies a fence,
+before which nobody is let in and behind which nobody comes who knows the earlier one:
+
+    ours by cell -> nobody's -> fence -> ours by row
 """
 
 from __future__ import annotations
@@ -27,14 +33,18 @@ import msgspec
 from compactor.census import Census, FamilyCensus, take_census
 from compactor.conversion import convert
 from compactor.ownership import (
-    NOT_IGNORED,
     family_text,
     is_owned,
     read_ignored,
+    said_of,
     set_ignored,
     unknown_tables,
 )
+from omidpy.base.cells import table_id
+from omidpy.base.phoenix import CONFLICT_LEVEL as PHOENIXS_CONFLICT_LEVEL
+from omidpy.base.phoenix import is_transactional, objection
 from omidpy.base.tables import (
+    CHANGING,
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
@@ -42,6 +52,7 @@ from omidpy.base.tables import (
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
     forgetfulness,
+    incarnation,
     is_system_table,
     new_incarnation,
     transactional_families,
@@ -53,6 +64,7 @@ from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
 from omidpy.facts.sightings import sight_first
 from omidpy.model import TableSchema
+from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
 
 OMIDS_CONFLICT_LEVEL: Final = "cell"
@@ -74,6 +86,8 @@ class AdoptionPlan:
     """What every client of the table must detect conflicts by."""
     is_level_chosen: bool = False
     """Whether an operator has said so, or the table did; else it is Omid's default."""
+    changes_level: bool = False
+    """Whether it is ours already, and says that its clients go by another one."""
     census: Mapping[bytes, FamilyCensus] = field(default_factory=dict)
     """What every family holds, those included that will not be ours."""
 
@@ -131,8 +145,9 @@ def plan_adoption(
 
     Raises:
         UsageError: no such level, table or family, a system table, one of another commit table, one
-            of plain data that transactions would misread, one whose old versions or acknowledged
-            writes HBase drops, or a family with the mark is not among `families`.
+            that Phoenix writes without transactions or at another level, one of plain data that
+            transactions would misread, one whose old versions or acknowledged writes HBase drops,
+            or a family with the mark is not among `families`.
 
     Cost: reads the whole table, 1 commit table get a page.
     """
@@ -154,6 +169,7 @@ def plan_adoption(
         )
     if (complaint := weakness(schema)) is not None:
         raise UsageError(complaint)
+    chosen, recorded = _chosen_level(schema, conflict_level)
     marked = transactional_families(schema)
     wanted = frozenset(schema.family_names() if families is None else families)
     check_families(schema, wanted)
@@ -167,27 +183,72 @@ def plan_adoption(
         raise UsageError(f"{complaint}, or add --alter-families")
     census = take_census(store, schema, commit_table)
     _check_visible(store, table, census, wanted)
-    chosen = conflict_level or schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE)
+    level = chosen or OMIDS_CONFLICT_LEVEL
+    is_ours = is_owned(schema, commit_table)
     return AdoptionPlan(
         table,
-        marked if is_owned(schema, commit_table) else frozenset(),
+        marked if is_ours else frozenset(),
         wanted,
         altered,
-        conflict_level=chosen or OMIDS_CONFLICT_LEVEL,
+        conflict_level=level,
         is_level_chosen=chosen is not None,
+        changes_level=is_ours and recorded not in (None, level),
         census=census.families,
     )
 
 
-def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> Counter[bytes]:
+def _chosen_level(schema: TableSchema, asked: str | None) -> tuple[str | None, str | None]:
+    """Return what a table's conflicts shall be detected by, and what it says so far.
+
+    None: nobody has said so.
+
+    Raises:
+        UsageError: Phoenix does otherwise, or a change was interrupted and nobody says to what.
+    """
+    if (why := objection(schema)) is not None:
+        raise UsageError(why)
+    recorded = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE)
+    if is_transactional(schema):
+        if asked not in (None, PHOENIXS_CONFLICT_LEVEL):
+            raise UsageError(
+                f"table {schema.name} is Phoenix's, which detects conflicts by "
+                f"{PHOENIXS_CONFLICT_LEVEL}: by {asked} updates of both would be lost; leave "
+                f"--conflict-level out, or give {PHOENIXS_CONFLICT_LEVEL}"
+            )
+        return PHOENIXS_CONFLICT_LEVEL, recorded
+    if asked is None and recorded == CHANGING:
+        raise UsageError(
+            f"a change of the conflict level of table {schema.name} was interrupted; say with "
+            "--conflict-level what it shall be"
+        )
+    return asked or recorded, recorded
+
+
+def adopt(
+    store: Store, plan: AdoptionPlan, commit_table: str, *, oracle: Oracle | None = None
+) -> Counter[bytes]:
     """Carry out a plan; the table's attribute comes last: without it nothing is ours.
+
+    Args:
+        store: Where the table is.
+        plan: What to do.
+        commit_table: Whose transactions it shall have.
+        oracle: Sets the fence that a change of the level takes; may be left out if it does not
+            change.
 
     Returns:
         By family, how many cells of plain data got shadow cells.
 
     Raises:
-        UsageError: plain data changed meanwhile; the adoption can be done again.
+        UsageError: plain data changed meanwhile; the adoption can be done again.  Or the level
+            changes and there is no oracle; nothing was changed.
     """
+    if plan.changes_level and oracle is None:
+        raise UsageError(
+            f"table {plan.table} is ours, and its clients must not go on by the earlier conflict "
+            "level; name its oracle with --tso, which fences them off"
+        )
+    before = store.schema(plan.table)
     for family in sorted(plan.altered):
         limits = {VERSIONS_ATTRIBUTE: None, TTL_ATTRIBUTE: None}
         store.set_family_attributes(plan.table, family, limits)
@@ -203,14 +264,21 @@ def adopt(store: Store, plan: AdoptionPlan, commit_table: str) -> Counter[bytes]
     if not plan.owned:
         # What was claimed of an earlier table of this name says nothing of it.
         attributes[INCARNATION_ATTRIBUTE] = new_incarnation()
+    if plan.changes_level and oracle is not None:
+        # In this order: who comes now is refused, who came before is aborted by the fence, and who
+        # comes behind it reads the table anew (`Catalog.layout_for`).
+        store.set_table_attributes(plan.table, {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
+        oracle.fence(table_id(plan.table))
     store.set_table_attributes(plan.table, attributes)
     if not plan.owned:
         sight_first(store, store.schema(plan.table))
     control = ControlTable(store)
-    word = read_ignored(control).get(plan.table, NOT_IGNORED)
+    word = said_of(before, read_ignored(control))
     still_ignored = set(word.families) - plan.families
     if word.is_ignored or len(still_ignored) < len(word.families):
-        set_ignored(control, plan.table, is_ignored=False, families=still_ignored)
+        # Of the same table, which has another incarnation since it is ours.
+        which = attributes.get(INCARNATION_ATTRIBUTE, incarnation(before))
+        set_ignored(control, plan.table, is_ignored=False, families=still_ignored, which=which)
     return converted
 
 
@@ -280,12 +348,17 @@ def ignore(
     if is_dry_run:
         return
     control = ControlTable(store)
-    word = read_ignored(control).get(table, NOT_IGNORED)
+    word = said_of(schema, read_ignored(control))
+    which = incarnation(schema)
+    if not which and store.capabilities.table_admin:
+        # Whoever drops this table and makes another one by the name has not been asked.
+        which = new_incarnation()
+        store.set_table_attributes(table, {INCARNATION_ATTRIBUTE: which})
     if families is None:
-        set_ignored(control, table, is_ignored=True, families=word.families)
+        set_ignored(control, table, is_ignored=True, families=word.families, which=which)
     else:
         both = {*word.families, *families}
-        set_ignored(control, table, is_ignored=word.is_ignored, families=both)
+        set_ignored(control, table, is_ignored=word.is_ignored, families=both, which=which)
 
 
 def check_families(schema: TableSchema, families: Iterable[bytes]) -> None:

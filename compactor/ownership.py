@@ -22,6 +22,7 @@ import msgspec
 
 from compactor.horizon import Wanted
 from omidpy.base.cells import SHADOW_PREFIX
+from omidpy.base.phoenix import misadoption, objection
 from omidpy.base.table_settings import ATTRIBUTES
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
@@ -73,7 +74,7 @@ class TableStanding:
     reason: str = ""
     """Why it holds the horizon back, and what to do about it; empty if it does not."""
     note: str = ""
-    """What could not be found out about it; that alone holds nothing back."""
+    """What is wrong with it, or could not be found out; that alone holds nothing back."""
     incarnation: str = ""
     """Which table of this name it is, and since when; another one after a restore."""
     doubtful: int = NO_DOUBT
@@ -136,7 +137,14 @@ def judge(
                 f"{family_remedy(name, witness.family)}"
             )
         return TableStanding(
-            name, Standing.OWNED, marked, rest, reason, incarnation=which, settings=asked
+            name,
+            Standing.OWNED,
+            marked,
+            rest,
+            reason,
+            note=_as_note(name, misadoption(schema)),
+            incarnation=which,
+            settings=asked,
         )
     if is_ignored:
         return TableStanding(name, Standing.IGNORED)
@@ -147,9 +155,15 @@ def judge(
     elif witness is not None:
         found = _found(witness)
     else:
-        return TableStanding(name, Standing.PLAIN, rest=others)
+        note = _as_note(name, objection(schema))
+        return TableStanding(name, Standing.PLAIN, rest=others, note=note)
     reason = f"not adopted: {found}; {remedy(name)}"
     return TableStanding(name, Standing.BLOCKING, rest=others, reason=reason)
+
+
+def _as_note(table: str, sentence: str | None) -> str:
+    """Return a sentence that begins with a table's name as what is said behind the name."""
+    return "" if sentence is None else sentence.removeprefix(f"table {table} ")
 
 
 def _found(shadow: Cell) -> str:
@@ -214,7 +228,7 @@ def survey(
     versions = transaction_versions(store)
     standings = []
     for schema in store.tables():
-        word = ignored.get(schema.name, NOT_IGNORED)
+        word = said_of(schema, ignored)
         judged = partial(
             judge,
             schema,
@@ -233,6 +247,7 @@ def survey(
                 # Before an entry goes the table is asked for cells of its transaction, too, and one
                 # that does not answer then holds it.
                 note = f"could not be searched for shadow cells: {error}"
+                note = "; ".join(text for text in (standing.note, note) if text)
                 standings.append(replace(standing, note=note))
                 continue
             standing = judged(witness=witness)
@@ -323,9 +338,18 @@ class Ignored(msgspec.Struct, frozen=True):
     """Of all of it."""
     families: tuple[bytes, ...] = ()
     """Of these families, sorted."""
+    incarnation: str = ""
+    """Of which table of the name; empty where that was not written down, as earlier versions did
+    not, nor does whoever cannot change a table's attributes."""
 
 
 NOT_IGNORED: Final = Ignored(is_ignored=False)
+
+
+def said_of(schema: TableSchema, words: Mapping[str, Ignored]) -> Ignored:
+    """Return what an operator said of a table, and not of an earlier one of its name."""
+    word = words.get(schema.name, NOT_IGNORED)
+    return word if word.incarnation in ("", incarnation(schema)) else NOT_IGNORED
 
 
 def read_ignored(control: ControlTable) -> dict[str, Ignored]:
@@ -335,16 +359,22 @@ def read_ignored(control: ControlTable) -> dict[str, Ignored]:
 
 
 def ignored_tables(control: ControlTable) -> frozenset[str]:
-    """Return the tables that an operator said are not ours."""
+    """Return the names of which an operator said that the tables are not ours."""
     return frozenset(table for table, word in read_ignored(control).items() if word.is_ignored)
 
 
 def set_ignored(
-    control: ControlTable, table: str, *, is_ignored: bool, families: Iterable[bytes] = ()
+    control: ControlTable,
+    table: str,
+    *,
+    is_ignored: bool,
+    families: Iterable[bytes] = (),
+    which: str = "",
 ) -> None:
     """Record whether a table, or some of its families, are to be left out of the account.
 
+    `which` is the table's incarnation: a later one of the name may be written by transactions.
     A fact is replaced and never deleted: on HBase a delete would hide the next one.
     """
-    word = Ignored(is_ignored, tuple(sorted(families)))
+    word = Ignored(is_ignored, tuple(sorted(families)), which)
     control.write(IGNORED_PREFIX + table.encode(), encode_document(word))

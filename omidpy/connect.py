@@ -72,7 +72,7 @@ def connect(
     oracle: Oracle | None = None
     try:
         store = open_store(url, must_exist=tso is not None)
-        oracle = _embedded_oracle(store) if tso is None else open_oracle(store, tso)
+        oracle = open_oracle(store, tso)
         _check_world_time(store, oracle)
         manager = TransactionManager(
             store,
@@ -113,13 +113,17 @@ def _embedded_oracle(store: Store) -> Oracle:
     return EmbeddedOracle(store)
 
 
-def open_oracle(store: Store, tso: str) -> Oracle:
+def open_oracle(store: Store, tso: str | None) -> Oracle:
     """Connect to the oracle at `tso`, and make sure that it answers and serves `store`.
+
+    None: run it in this process.
 
     Raises:
         ConfigError: the address does not fit, or the oracle serves another store.
         OracleUnavailable: nobody answers.
     """
+    if tso is None:
+        return _embedded_oracle(store)
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - not needed by an embedded oracle
     from omidpy.oracle.tls import client_tls, options_of  # noqa: PLC0415 - the same
 
@@ -159,10 +163,13 @@ def _check_set_up(store: Store) -> None:
 
 @atexit.register
 def _drain_at_exit() -> None:
-    """Finish post-commit work of managers that nobody closed; readers would heal the rest."""
+    """Finish post-commit work of managers that nobody closed; readers would heal the rest.
+
+    No thread begins any more, so that what is left is done here.
+    """
     for manager in list(_open_managers):
         try:
-            manager.session.post_committer.drain()
+            manager.session.post_committer.close()
         except StorageUnavailable:
             continue
 

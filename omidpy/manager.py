@@ -147,7 +147,13 @@ class TransactionManager:
         max_age_s = self.oracle.max_transaction_age_s
         if max_age_s is not None and hold_s is not None:
             max_age_s = max(max_age_s, hold_s)
-        return Transaction(self.session, snapshot, read_only=read_only, max_age_s=max_age_s)
+        return Transaction(
+            self.session,
+            snapshot,
+            read_only=read_only,
+            max_age_s=max_age_s,
+            fenced_ts=begun.fenced_ts,
+        )
 
     def snapshot(self, at: int | datetime | timedelta | None = None) -> Transaction:
         """Return a read-only transaction over the committed state of now, or of an earlier moment.
@@ -399,7 +405,7 @@ class TransactionManager:
             NotTransactional: it is not ours to remove.
         """
         self._check_usable()
-        self.session.catalog.drop(name)
+        self.session.catalog.drop(name, self.oracle)
 
     def delete_table(self, name: str, disable: bool = False) -> None:  # noqa: FBT001, FBT002 - happybase's signature
         """Remove a table: happybase's name for `drop_table`.

@@ -185,7 +185,12 @@ class EmbeddedOracle:
                 raise UsageError(f"hold_s={hold_s} holds nothing; give seconds above 0, or None")
             request = TimestampRequest(max(round(hold_s * 1000), 1))
         answer = cast("TimestampResponse", self._ask(request))
-        return Begun(answer.start_ts, self.epoch, answer.low_watermark or Timestamp(0))
+        return Begun(
+            answer.start_ts,
+            self.epoch,
+            answer.low_watermark or Timestamp(0),
+            answer.newest_fence or Timestamp(0),
+        )
 
     def commit(
         self,

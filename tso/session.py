@@ -180,8 +180,9 @@ class Session:
     def encode(self, answer: Answer) -> bytes:
         """Return the frame of an answer, without what this client did not announce."""
         if isinstance(answer, TimestampResponse):
-            low_watermark = answer.low_watermark if self.shows_watermark else None
-            return timestamp_frame(answer.start_ts, low_watermark)
+            if not self.shows_watermark:
+                return timestamp_frame(answer.start_ts, None)
+            return timestamp_frame(answer.start_ts, answer.low_watermark, answer.newest_fence)
         if isinstance(answer, CommitResponse):
             if answer.commit_ts is not None:
                 return commit_frame(answer.start_ts, answer.commit_ts)

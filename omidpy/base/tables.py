@@ -27,6 +27,9 @@ COMMIT_TABLE_ATTRIBUTE: Final = "OMIDPY_COMMIT_TABLE"
 CONFLICT_LEVEL_ATTRIBUTE: Final = "OMIDPY_CONFLICT_LEVEL"
 """Table attribute: `cell` or `row`, the same for every client of the table."""
 
+CHANGING: Final = "changing"
+"""Its value while it is about to be another one, so that nobody begins to write."""
+
 INCARNATION_ATTRIBUTE: Final = "OMIDPY_INCARNATION"
 """Table attribute: which one of this name it is.  What was proven of a table that was dropped says
 nothing of a later one, though both have one name."""

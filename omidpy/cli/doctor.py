@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.phoenix import misadoption
 from omidpy.base.tables import (
     CONTROL_TABLE,
     TTL_ATTRIBUTE,
@@ -32,6 +33,7 @@ from omidpy.cli.findings import (
     GatewayFinding,
     Health,
     LeaseFinding,
+    MisadoptedFinding,
     MissingTablesFinding,
     OracleFinding,
     OwnershipFinding,
@@ -198,6 +200,9 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Fin
         if (complaint := forgetfulness(schema, families)) is not None:
             forgetful.append(ForgetfulFinding(schema.name, complaint))
     yield from forgetful
+    for schema in schemas.values():
+        if (complaint := misadoption(schema)) is not None:
+            yield MisadoptedFinding(schema.name, complaint)
     yield from _check_ownership(store, schemas, is_sound=not forgetful)
 
 
@@ -205,15 +210,15 @@ def _check_ownership(
     store: Store, schemas: dict[str, TableSchema], *, is_sound: bool
 ) -> Iterator[Finding]:
     """Count tables by their marks alone; their cells are read by `omidpy table list`."""
-    from compactor.ownership import Standing, ignored_tables, judge  # noqa: PLC0415 - application
+    from compactor.ownership import Standing, judge, read_ignored, said_of  # noqa: PLC0415 - application
 
     try:
-        ignored = ignored_tables(ControlTable(store)) if CONTROL_TABLE in schemas else frozenset()
+        words = read_ignored(ControlTable(store)) if CONTROL_TABLE in schemas else {}
     except OmidError as error:
         yield UnreadableFinding("tables", str(error))
         return
     standings = [
-        judge(schema, COMMIT_TABLE, is_ignored=schema.name in ignored, witness=None)
+        judge(schema, COMMIT_TABLE, is_ignored=said_of(schema, words).is_ignored, witness=None)
         for schema in schemas.values()
     ]
     count = Counter(found.standing for found in standings)

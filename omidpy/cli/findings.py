@@ -171,6 +171,22 @@ class ForgetfulFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class MisadoptedFinding:
+    """A table of Phoenix's that was taken for ours in a way that loses updates."""
+
+    table: str
+    complaint: str
+
+    name = "tables"
+    health = Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """How, and what mends it."""
+        return self.complaint
+
+
+@dataclass(frozen=True, slots=True)
 class BlockingFinding:
     """A table that may hold transactions and is not ours, so that nothing can be pruned."""
 

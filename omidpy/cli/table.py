@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
@@ -12,6 +13,7 @@ from omidpy.cli.common import (
     Apply,
     AsJson,
     StoreUrl,
+    TsoAddress,
     UnaskedTso,
     opened,
     print_columns,
@@ -25,10 +27,14 @@ from omidpy.cli.table_settings import (
     table_settings,
     unset_settings,
 )
+from omidpy.connect import open_oracle
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.oracle.base import Oracle
+from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
+    from compactor.adoption import AdoptionPlan
     from compactor.census import FamilyCensus
 
 app: Final = typer.Typer(help="Tables and whose they are.", no_args_is_help=True)
@@ -96,7 +102,7 @@ def adopt(
     name: Name,
     *,
     store: StoreUrl,
-    tso: UnaskedTso = None,
+    tso: TsoAddress = None,
     apply: Apply = False,
     accept_undecided: Annotated[
         bool,
@@ -127,8 +133,9 @@ def adopt(
             "--conflict-level",
             metavar="cell|row",
             help="What every client of the table detects conflicts by: `conflict_level` of ours, "
-            "`conflictAnalysisLevel` of Omid's.  Default: what the table says, else cell.  Stop "
-            "its clients before changing it.",
+            "`conflictAnalysisLevel` of Omid's.  Default: row for tables of Phoenix's, else what "
+            "the table says, else cell.  To change it in a table of ours, stop its clients in "
+            "Java; ours are fenced off by the oracle at --tso.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -141,8 +148,9 @@ def adopt(
     Cells of plain data get shadow cells of their own version, so that every transaction sees them.
     Stop whoever writes to such a family without transactions before, or leave it out; cells that
     were written so nevertheless are found when the table is adopted once more.
+
+    The oracle is asked only where the conflict level of a table of ours changes.
     """
-    del tso
     from compactor.adoption import adopt as adopt_table  # noqa: PLC0415 - application
     from compactor.adoption import plan_adoption  # noqa: PLC0415 - application
 
@@ -166,7 +174,8 @@ def adopt(
         if apply:
             if warning:
                 raise UsageError(warning)
-            converted = adopt_table(open_store, plan, COMMIT_TABLE)
+            with _oracle_for(plan, open_store, tso) as oracle:
+                converted = adopt_table(open_store, plan, COMMIT_TABLE, oracle=oracle)
             plain, census = converted.total(), plan.census_after(converted)
     if as_json:
         print_json(
@@ -300,6 +309,19 @@ app.command("drop")(drop)
 app.command("truncate")(truncate)
 app.command("set")(set_settings)
 app.command("unset")(unset_settings)
+
+
+@contextlib.contextmanager
+def _oracle_for(plan: AdoptionPlan, store: Store, tso: str | None) -> Iterator[Oracle | None]:
+    """Open the oracle if a plan takes one: in this process where none is named and none can be.
+
+    A cluster's is not run here: Omid's own may be at work, of which nothing is known.
+    """
+    if not plan.changes_level or (tso is None and store.capabilities.remote):
+        yield None
+        return
+    with contextlib.closing(open_oracle(store, tso)) as oracle:
+        yield oracle
 
 
 def parse_families(text: str | None) -> list[bytes] | None:

@@ -241,12 +241,16 @@ class AsyncPostCommitter:
         self._wait_for(_Mark(is_the_end=False))
 
     def close(self) -> None:
-        """Drain, stop the thread, and complete later submissions in the caller's."""
+        """Drain, stop the thread, and complete later submissions in the caller's.
+
+        Starts no thread, so that it may be called while the interpreter ends.
+        """
         self._is_closed = True
         if self._worker_id == threading.get_ident():
             return
-        if self._working.locked():
-            self._wait_for(_Mark(is_the_end=True))
+        # A thread at work leaves at the mark, and one that is about to begin meets it or finds
+        # nothing; so whoever holds the lock gives it back.
+        self._queue.put(_Mark(is_the_end=True))
         self._complete_rest()
 
     def _complete_rest(self) -> None:
@@ -271,8 +275,13 @@ class AsyncPostCommitter:
     # -- the thread --------------------------------------------------------------------------------
 
     def _need_worker(self) -> None:
-        if not self._working.locked():
+        if self._working.locked():
+            return
+        try:
             threading.Thread(target=self._run, name="omidpy-post-commit", daemon=True).start()
+        except RuntimeError:
+            # There are no more: the interpreter ends, and lets none begin since Python 3.12.
+            self._complete_rest()
 
     def _run(self) -> None:
         # Whoever finds the lock held while we leave relies on another look.
@@ -286,8 +295,8 @@ class AsyncPostCommitter:
 
     def _work(self) -> None:
         last_batch_s = -math.inf
-        mark: _Mark | None = None
-        while mark is None or not mark.is_the_end:
+        # What is put behind the end, once it is closed, its own thread looks after.
+        while not (self._is_closed and self._queue.empty()):
             batch, mark = self._gathered(last_batch_s)
             try:
                 if batch:
@@ -297,6 +306,8 @@ class AsyncPostCommitter:
                 self._owed.difference_update(completion.start_ts for completion in batch)
                 if mark is not None:
                     mark.gate.release()
+            if mark is not None and mark.is_the_end:
+                return
 
     def _gathered(self, last_batch_s: float) -> tuple[list[Completion], _Mark | None]:
         """Return what to complete, and the mark behind it if somebody waits."""

@@ -2,36 +2,62 @@
 
 A table is one of ours if its attribute names our commit table and it has families marked
 `OMID_ENABLED`.  The conflict level is part of the table, because two clients that disagree about
-it would not see each other's conflicts.
+it would not see each other's conflicts.  For the same reason a layout that is remembered must not
+outlive its table: another one may have been made by the name, at the other level.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from omidpy.base.arguments import check_bytes, check_family_name, check_table_name
+from omidpy.base.cells import table_id
 from omidpy.base.clock import Clock
 from omidpy.base.family_options import family_attributes
+from omidpy.base.phoenix import misadoption
 from omidpy.base.table_settings import setting_attributes
 from omidpy.base.tables import (
+    CHANGING,
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
+    CONTROL_TABLE,
     INCARNATION_ATTRIBUTE,
     OMID_ENABLED,
     forgetfulness,
     new_incarnation,
     transactional_families,
 )
-from omidpy.errors import ConfigError, NoSuchTable, NotTransactional, TableExists, UsageError
+from omidpy.errors import (
+    ConfigError,
+    NoSuchTable,
+    NotTransactional,
+    OmidError,
+    TableExists,
+    UsageError,
+)
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import transactional_tables
 from omidpy.facts.layout import TableLayout
 from omidpy.facts.sightings import sight_first
-from omidpy.model import FamilySchema, TableSchema
+from omidpy.model import FamilySchema, TableSchema, Timestamp
+from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
 
+log = logging.getLogger(__name__)
+
 CONFLICT_LEVELS: Final = ("cell", "row")
+
+
+class _Known(NamedTuple):
+    """The layout of a table as it once was."""
+
+    read_s: float
+    """By the monotonic clock, before it was read."""
+    after_ts: Timestamp
+    """It was read after the transaction of this start_ts had begun; 0: nobody knows."""
+    layout: TableLayout
 
 
 class NewTable(NamedTuple):
@@ -43,7 +69,10 @@ class NewTable(NamedTuple):
 
 
 LAYOUT_AGE_S: Final = 5.0
-"""How long a table's layout is trusted; a table dropped meanwhile fails in the store, not here."""
+"""How long a table's layout is trusted; who writes asks for more (`Catalog.layout_for`)."""
+
+_CHANGES_ID: Final = table_id(CONTROL_TABLE)
+"""No transaction writes there: a fence on it aborts nobody, and is newer than what was read."""
 
 
 class Catalog:
@@ -58,7 +87,7 @@ class Catalog:
         self._clock = clock
         self._conflict_level = conflict_level
         self._table_prefix = table_prefix
-        self._layouts: dict[str, tuple[float, TableLayout]] = {}
+        self._layouts: dict[str, _Known] = {}
 
     def plan(
         self,
@@ -112,12 +141,20 @@ class Catalog:
         """Remember nothing of a table that somebody has changed."""
         self._layouts.pop(name, None)
 
-    def drop(self, name: str) -> None:
-        """Remove a table with everything in it."""
+    def drop(self, name: str, oracle: Oracle) -> None:
+        """Remove a table with everything in it, and let nobody who remembers it write the next one.
+
+        Cost: 2 RPCs, 1 oracle round trip.
+        """
         name = check_table_name(self.full_name(name))
         check_ours(self._store.schema(name))
         self._store.drop_table(name)
         self.forget(name)
+        try:
+            oracle.fence(_CHANGES_ID)
+        except OmidError as error:
+            # Who makes the next one by our means sets a fence, too.
+            log.warning("table %s was dropped, and no fence set behind it: %s", name, error)
 
     def names(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
@@ -135,25 +172,62 @@ class Catalog:
         return self._table_prefix + check_table_name(name)
 
     def layout(self, name: str) -> TableLayout:
-        """Return what must be known of a table to use it, at most `LAYOUT_AGE_S` old.
+        """Return what must be known of a table to read it, at most `LAYOUT_AGE_S` old.
 
         Args:
             name: Its name in the store.
         """
         now_s = self._clock.monotonic_s()
+        if (known := self._recent(name, now_s)) is not None:
+            return known.layout
+        return self._read(name, now_s, after_ts=Timestamp(0))
+
+    def layout_for(
+        self, name: str, *, start_ts: Timestamp, fenced_ts: Timestamp | None
+    ) -> TableLayout:
+        """Return what must be known of a table to write it in a transaction.
+
+        Either it is still so, or a fence aborts the transaction: a table of the name is made only
+        after a fence, which comes after the end of the one before.  What was read since the
+        newest fence that this transaction will not run into speaks of no earlier table.
+
+        Args:
+            name: Its name in the store.
+            start_ts: The transaction, which has begun.
+            fenced_ts: Its `Begun.fenced_ts`; None: read it anew.
+
+        Cost: 1 look at the schema, once in `LAYOUT_AGE_S` and after each fence; one a transaction
+        where the oracle tells of none.
+        """
+        now_s = self._clock.monotonic_s()
+        known = self._recent(name, now_s)
+        if known is not None and fenced_ts is not None and known.after_ts >= fenced_ts:
+            return known.layout
+        return self._read(name, now_s, after_ts=start_ts)
+
+    def _recent(self, name: str, now_s: float) -> _Known | None:
         known = self._layouts.get(name)
-        if known is not None and now_s - known[0] < LAYOUT_AGE_S:
-            return known[1]
+        return known if known is not None and now_s - known.read_s < LAYOUT_AGE_S else None
+
+    def _read(self, name: str, now_s: float, *, after_ts: Timestamp) -> TableLayout:
         check_table_name(name)
         layout = self._layout_of(self._store.schema(name))
-        self._layouts[name] = (now_s, layout)
+        self._layouts[name] = _Known(now_s, after_ts, layout)
         return layout
 
     def _layout_of(self, schema: TableSchema) -> TableLayout:
         families = check_ours(schema)
         if (complaint := forgetfulness(schema, families)) is not None:
             raise NotTransactional(complaint)
+        if (complaint := misadoption(schema)) is not None:
+            raise ConfigError(complaint)
         level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
+        if level == CHANGING:
+            raise ConfigError(
+                f"the conflict level of table {schema.name!r} is being changed; if that was "
+                f"interrupted, run `omidpy table adopt {schema.name} --conflict-level cell|row "
+                "--apply` again"
+            )
         if level != self._conflict_level:
             raise ConfigError(
                 f"table {schema.name!r} detects conflicts by {level}, this client by "

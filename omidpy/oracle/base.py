@@ -20,11 +20,25 @@ class Begun(NamedTuple):
 
     `epoch` and `low_watermark` are the oracle's at that moment: no transaction that began at or
     below either can be decided a commit any more.  0 where the oracle does not tell (Java's).
+    `newest_fence` is the newest of any table that this instance of the oracle has set; 0: none, or
+    one at or below the low watermark.  None where the oracle does not tell.
     """
 
     start_ts: Timestamp
     epoch: Timestamp = Timestamp(0)
     low_watermark: Timestamp = Timestamp(0)
+    newest_fence: Timestamp | None = None
+
+    @property
+    def fenced_ts(self) -> Timestamp | None:
+        """At or above every fence that this transaction does not run into; None: not known.
+
+        A fence above `start_ts` aborts what it concerns.  Those of earlier instances of the oracle
+        are at or below its epoch.
+        """
+        if self.newest_fence is None:
+            return None
+        return max(self.newest_fence, self.epoch, self.low_watermark)
 
 
 class AbortReason(Enum):

@@ -198,7 +198,12 @@ class TcpOracle:
                 f"the oracle at {self._links.where} issued {answer.start_ts}, which is not above "
                 f"the published epoch {link.epoch}: it is not the one that was published"
             )
-        return Begun(answer.start_ts, link.epoch, answer.low_watermark or Timestamp(0))
+        newest_fence = answer.newest_fence
+        if newest_fence is None and link.has_feature(Feature.NEWEST_FENCE):
+            newest_fence = Timestamp(0)
+        return Begun(
+            answer.start_ts, link.epoch, answer.low_watermark or Timestamp(0), newest_fence
+        )
 
     def commit(
         self,

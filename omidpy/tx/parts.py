@@ -75,11 +75,12 @@ class Parts:
         self._discarded: set[str] = set()
         buffer.on_unmerge = self._unmerge
 
-    def token(self, epoch: Timestamp) -> bytes:
+    def token(self, epoch: Timestamp, *, fenced: Timestamp | None = None) -> bytes:
         """Let workers begin, and return what they must know.  Cost: 1 write, once.
 
         Args:
             epoch: No transaction that began below it could be decided when this one began.
+            fenced: Its `Begun.fenced_ts`.
         """
         if not self._is_open:
             self._row.open()
@@ -90,6 +91,7 @@ class Parts:
             version=self._buffer.reserve_version(),
             epoch=epoch,
             witness=self._buffer.witness(),
+            fenced=fenced,
         )
 
     def merge(self, part: Part, digest: str) -> None:

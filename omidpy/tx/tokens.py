@@ -55,6 +55,8 @@ class Token(msgspec.Struct, frozen=True):
     """No transaction that began below it could be decided a commit when this one began."""
     witness: Witness | None = None
     format: str = TOKEN_FORMAT
+    fenced: int | None = None
+    """The owner's `Begun.fenced_ts`."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -84,10 +86,11 @@ def encode_token(
     version: int,
     epoch: Timestamp,
     witness: tuple[str, Cell] | None,
+    fenced: Timestamp | None = None,
 ) -> bytes:
     """Return the token of a transaction, for workers that write at `version`."""
     cell = None if witness is None else Witness(witness[0], *witness[1][:4])
-    return msgspec.json.encode(Token(store_id, start_ts, version, epoch, cell))
+    return msgspec.json.encode(Token(store_id, start_ts, version, epoch, cell, fenced=fenced))
 
 
 def decode_token(token: object, *, store_id: str) -> Token:

@@ -76,6 +76,7 @@ class Transaction:
         *,
         read_only: bool,
         max_age_s: float | None = None,
+        fenced_ts: Timestamp | None = None,
     ) -> None:
         """Begin to run.
 
@@ -84,6 +85,7 @@ class Transaction:
             snapshot: What it reads.
             read_only: Refuse writes.
             max_age_s: How old the oracle lets it become; half of it is worth a warning.
+            fenced_ts: Its `Begun.fenced_ts`, which says what is still so of tables.
         """
         self.start_ts = snapshot.start_ts
         self.commit_ts: Timestamp | None = None
@@ -94,6 +96,7 @@ class Transaction:
         self._generation = session.generation
         self._snapshot = snapshot
         self._max_age_s = max_age_s
+        self._fenced_ts = fenced_ts
         self._warn_at_s = inf if max_age_s is None else snapshot.asked_s + max_age_s / 2
         self._buffer = WriteBuffer(snapshot.start_ts)
         self._layouts: dict[str, TableLayout] = {}
@@ -211,7 +214,14 @@ class Transaction:
     def _layout(self, name: str) -> TableLayout:
         layout = self._layouts.get(name)
         if layout is None:
-            layout = self._layouts[name] = self._session.catalog.layout(name)
+            catalog = self._session.catalog
+            # Who only reads sends no conflict ids, so that an old level does no harm.
+            layout = (
+                catalog.layout(name)
+                if self.is_read_only
+                else catalog.layout_for(name, start_ts=self.start_ts, fenced_ts=self._fenced_ts)
+            )
+            self._layouts[name] = layout
         return layout
 
     def check_horizon(self) -> None:
@@ -306,7 +316,7 @@ class Transaction:
         self._flush()
         if self._parts is None:
             self._parts = Parts(self._session.store, self.start_ts, self._buffer, self._layout)
-        return self._parts.token(self._snapshot.epoch)
+        return self._parts.token(self._snapshot.epoch, fenced=self._fenced_ts)
 
     def merge(self, part: bytes) -> None:
         """Make what a worker wrote part of this transaction.

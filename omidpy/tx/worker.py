@@ -12,6 +12,7 @@ import uuid
 
 from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
+from omidpy.facts.layout import TableLayout
 from omidpy.facts.registration import Flush, WorkerRow, stretches_of
 from omidpy.model import Timestamp
 from omidpy.oracle.base import Begun
@@ -39,6 +40,7 @@ class Worker:
         self.worker_id = uuid.uuid4().hex
         self._session = session
         self._catalog = session.catalog
+        self._layouts: dict[str, TableLayout] = {}
         self._token = token
         self._task = task
         begun = Begun(self.start_ts, epoch=Timestamp(token.epoch))
@@ -59,7 +61,15 @@ class Worker:
         `conflict_free` is as in `Transaction.table`.
         """
         self.check_open()
-        layout = self._catalog.layout(self._catalog.full_name(name))
+        token, in_store = self._token, self._catalog.full_name(name)
+        layout = self._layouts.get(in_store)
+        if layout is None:
+            # Refused here, before anything is written; what the cells conflict on is the owner's to
+            # say, by a layout of its own (`merge`).
+            fenced_ts = None if token.fenced is None else Timestamp(token.fenced)
+            layout = self._layouts[in_store] = self._catalog.layout_for(
+                in_store, start_ts=self.start_ts, fenced_ts=fenced_ts
+            )
         return TransactionalTable(
             self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
         )

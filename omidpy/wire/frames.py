@@ -93,6 +93,7 @@ _HANDSHAKE_REQUEST_CAPABILITIES: Final = key(1, BYTES)
 
 _TIMESTAMP_RESPONSE_START: Final = key(1, VARINT)
 _TIMESTAMP_RESPONSE_LOW_WATERMARK: Final = key(1001, VARINT)
+_TIMESTAMP_RESPONSE_NEWEST_FENCE: Final = key(1002, VARINT)
 _COMMIT_RESPONSE_ABORTED: Final = key(1, VARINT)
 _COMMIT_RESPONSE_START: Final = key(2, VARINT)
 _COMMIT_RESPONSE_COMMIT: Final = key(3, VARINT)
@@ -250,6 +251,8 @@ def encode_response(response: Response) -> bytes:
             put_int64(body, _TIMESTAMP_RESPONSE_START, response.start_ts)
             if response.low_watermark is not None:
                 put_int64(body, _TIMESTAMP_RESPONSE_LOW_WATERMARK, response.low_watermark)
+            if response.newest_fence is not None:
+                put_int64(body, _TIMESTAMP_RESPONSE_NEWEST_FENCE, response.newest_fence)
         case CommitResponse():
             kind = _COMMIT
             put_bool(body, _COMMIT_RESPONSE_ABORTED, value=response.commit_ts is None)
@@ -342,6 +345,7 @@ def decode_response(payload: bytes) -> Response:
         return TimestampResponse(
             Timestamp(_required(values, _TIMESTAMP_RESPONSE_START, "a start_ts")),
             _timestamp(values, _TIMESTAMP_RESPONSE_LOW_WATERMARK),
+            _timestamp(values, _TIMESTAMP_RESPONSE_NEWEST_FENCE),
         )
     if kind == _COMMIT:
         return _decode_commit_response(body, values)

@@ -29,6 +29,7 @@ fields, and we use one only where the other side announced its feature in the ha
     TimestampRequest     1001  int64           hold in ms                     (BEGIN_EXTRAS)
     TimestampResponse       1  int64           start_ts
                          1001  int64           low watermark                  (BEGIN_EXTRAS)
+                         1002  int64           newest fence, if it is above   (BEGIN_EXTRAS)
     CommitRequest           1  int64           start_ts
                             2  bool            retry; absent means false
                             3  repeated int64  cell ids
@@ -74,9 +75,14 @@ class Feature(IntFlag):
     """A start timestamp comes with the low watermark, and may be asked to be held."""
     INVALIDATE = 4
     """The oracle can be asked to forbid a commit."""
+    NEWEST_FENCE = 8
+    """A start timestamp comes with the newest fence of any table; without one there is none above
+    the low watermark.  The server's word: who reads the extras without it skips the field."""
 
 
-ALL_FEATURES: Final = Feature.ABORT_DETAILS | Feature.BEGIN_EXTRAS | Feature.INVALIDATE
+ALL_FEATURES: Final = (
+    Feature.ABORT_DETAILS | Feature.BEGIN_EXTRAS | Feature.INVALIDATE | Feature.NEWEST_FENCE
+)
 
 
 class Role(IntFlag):
@@ -164,10 +170,14 @@ class HandshakeResponse:
 
 @dataclass(frozen=True, slots=True)
 class TimestampResponse:
-    """A start timestamp."""
+    """A start timestamp.
+
+    `newest_fence` is that of any table, left out where the low watermark has passed it.
+    """
 
     start_ts: Timestamp
     low_watermark: Timestamp | None = None
+    newest_fence: Timestamp | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,11 +114,25 @@ def test_begin_carries_the_epoch_and_the_low_watermark() -> None:
         peer.say(TimestampResponse(Timestamp(1000), Timestamp(250)))
 
     with served(script) as (oracle, _):
-        assert oracle.begin() == Begun(Timestamp(1000), Timestamp(100), Timestamp(250))
+        begun = oracle.begin()
+        assert begun == Begun(Timestamp(1000), Timestamp(100), Timestamp(250), Timestamp(0))
+        assert begun.fenced_ts == 250
         assert oracle.store_id == "store-a"
         assert oracle.epoch == 100
         assert oracle.max_transaction_age_s == 900
         assert oracle.can_invalidate
+
+
+def test_begin_carries_the_newest_fence() -> None:
+    """What was read of a table before it may be of an earlier one."""
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands()
+        assert peer.expect(TimestampRequest) == TimestampRequest()
+        peer.say(TimestampResponse(Timestamp(1000), Timestamp(250), Timestamp(300)))
+
+    with served(script) as (oracle, _):
+        assert oracle.begin().fenced_ts == 300
 
 
 def test_a_java_oracle_tells_nothing_about_itself() -> None:
@@ -131,7 +145,9 @@ def test_a_java_oracle_tells_nothing_about_itself() -> None:
         peer.wait_hangup()
 
     with served(script, store_id="store-a") as (oracle, _):
-        assert oracle.begin(hold_s=60) == Begun(Timestamp(1000), Timestamp(0), Timestamp(0))
+        begun = oracle.begin(hold_s=60)
+        assert begun == Begun(Timestamp(1000), Timestamp(0), Timestamp(0))
+        assert begun.fenced_ts is None
         assert oracle.store_id is None
         assert oracle.max_transaction_age_s is None
         assert not oracle.can_invalidate

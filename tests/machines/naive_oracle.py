@@ -66,7 +66,8 @@ class NaiveOracle:
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Return a fresh start timestamp."""
         with self._lock:
-            return Begun(self._next(), Timestamp(0), self.low_watermark)
+            newest_fence = max(self._fences.values(), default=Timestamp(0))
+            return Begun(self._next(), Timestamp(0), self.low_watermark, newest_fence)
 
     def commit(
         self,

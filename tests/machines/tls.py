@@ -75,6 +75,7 @@ def loopback_certificate(folder: Path) -> tuple[Path, Path]:
     openssl(
         *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
         *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *_SIGNS,
         *("-keyout", str(key), "-out", str(cert)),
     )
     return cert, key
@@ -90,7 +91,7 @@ class Authority:
         self.ca = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
         openssl(
-            *("req", "-x509", "-days", "2", "-subj", f"/CN={name}", *_KEY),
+            *("req", "-x509", "-days", "2", "-subj", f"/CN={name}", *_KEY, *_SIGNS),
             *("-keyout", str(self._key), "-out", str(self.ca)),
         )
 
@@ -99,7 +100,9 @@ class Authority:
         file, request, extensions = (
             self._folder / f"{self._name}-{name}.{kind}" for kind in ("pem", "csr", "cnf")
         )
-        extensions.write_text(f"subjectAltName={host}\n")
+        extensions.write_text(
+            f"subjectAltName={host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        )
         openssl(
             *("req", "-new", "-subj", f"/CN={name}", *_KEY),
             *("-keyout", str(file), "-out", str(request)),
@@ -115,6 +118,8 @@ class Authority:
 
 
 _KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+_SIGNS: Final = ("-addext", "keyUsage=critical,digitalSignature,keyCertSign,cRLSign")
+"""Python 3.13 and newer believe no authority whose certificate does not say what it is for."""
 
 
 def openssl(*arguments: str) -> None:

@@ -72,6 +72,14 @@ ENGINE_GUARDS: Final = {
         "",
     ),
     "the low watermark": ("        if self._shows_watermark:\n", "        if True:\n"),
+    "the newest fence": (
+        "            if self._engine.newest_fence > self._engine.low_watermark:\n",
+        "            if False:\n",
+    ),
+    "a fence that the watermark has passed": (
+        "            if self._engine.newest_fence > self._engine.low_watermark:\n",
+        "            if True:\n",
+    ),
 }
 
 MACHINE_GUARDS: Final = {

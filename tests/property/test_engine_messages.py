@@ -141,12 +141,17 @@ def test_a_limit_shortens_what_is_read_and_nothing_else(
     assert engine.read_commit(payload, most) == found
 
 
-@given(timestamps, timestamps, st.none() | timestamps)
+@given(timestamps, timestamps, st.none() | timestamps, st.none() | timestamps)
 def test_answers_are_written_as_the_definition_writes_them(
-    engine: ModuleType, start_ts: Timestamp, commit_ts: Timestamp, low_watermark: Timestamp | None
+    engine: ModuleType,
+    start_ts: Timestamp,
+    commit_ts: Timestamp,
+    low_watermark: Timestamp | None,
+    newest_fence: Timestamp | None,
 ) -> None:
     """Byte for byte, for Java reads them."""
     committed = CommitResponse(start_ts, commit_ts)
     assert engine.commit_frame(start_ts, commit_ts) == frame(encode_response(committed))
-    begun = TimestampResponse(start_ts, low_watermark)
-    assert engine.timestamp_frame(start_ts, low_watermark) == frame(encode_response(begun))
+    begun = TimestampResponse(start_ts, low_watermark, newest_fence)
+    written = engine.timestamp_frame(start_ts, low_watermark, newest_fence)
+    assert written == frame(encode_response(begun))

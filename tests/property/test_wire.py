@@ -68,7 +68,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
 )
 
 responses: st.SearchStrategy[Response] = st.one_of(
-    st.builds(TimestampResponse, timestamps, st.none() | timestamps),
+    st.builds(TimestampResponse, timestamps, st.none() | timestamps, st.none() | timestamps),
     st.builds(CommitResponse, timestamps, timestamps),
     st.builds(
         CommitResponse,
@@ -129,7 +129,11 @@ SCHEMA: dict[str, list[tuple[int, str, str]]] = {
         (1003, "epoch", "int64"),
         (1004, "max_transaction_age_ms", "int64"),
     ],
-    "TimestampResponse": [(1, "start_ts", "int64"), (1001, "low_watermark", "int64")],
+    "TimestampResponse": [
+        (1, "start_ts", "int64"),
+        (1001, "low_watermark", "int64"),
+        (1002, "newest_fence", "int64"),
+    ],
     "CommitResponse": [
         (1, "aborted", "bool"),
         (2, "start_ts", "int64"),
@@ -224,6 +228,8 @@ def library_response(response: Response) -> bytes:
             message.timestamp.start_ts = response.start_ts
             if response.low_watermark is not None:
                 message.timestamp.low_watermark = response.low_watermark
+            if response.newest_fence is not None:
+                message.timestamp.newest_fence = response.newest_fence
         case CommitResponse():
             message.commit.aborted = response.commit_ts is None
             message.commit.start_ts = response.start_ts

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +26,7 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.facts.catalog import LAYOUT_AGE_S
+from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
 from omidpy.oracle.tcp import TcpOracle
@@ -516,6 +520,28 @@ def test_the_layout_of_a_table_is_read_once_in_a_while() -> None:
 
 
 # -- closing ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how_many", [0, 1, 50])
+def test_a_program_that_closes_nothing_ends_without_a_word(tmp_path: Path, how_many: int) -> None:
+    """And leaves no commit entry: what is left to do is done in the thread that ends.
+
+    Since Python 3.12 no other one begins any more.
+    """
+    program = f"""
+import omidpy
+tm = omidpy.connect("sqlite:///bank.db")
+tm.create_table("accounts", families=["cf"])
+for number in range({how_many}):
+    with tm.begin() as tx:
+        tx.table("accounts").put(b"alice", {{b"cf:balance": b"%d" % number}})
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    with omidpy.connect(f"sqlite:///{tmp_path / 'bank.db'}") as tm:
+        assert [page for page in CommitTable(tm.store).scan() if page] == []
 
 
 def test_a_manager_names_its_store_and_its_oracle() -> None:

@@ -31,6 +31,8 @@ cdef unsigned char _ANSWERED_START
 cdef unsigned char _ANSWERED_COMMIT
 cdef unsigned char _WATERMARK_FIRST
 cdef unsigned char _WATERMARK_SECOND
+cdef unsigned char _NEWEST_FENCE_FIRST
+cdef unsigned char _NEWEST_FENCE_SECOND
 
 
 @cython.final
@@ -91,6 +93,7 @@ cdef class Engine:
     cdef public long long last_issued
     cdef public long long low_watermark
     cdef public long long clock_ts
+    cdef public long long newest_fence
     cdef LatestMap _commits
     cdef LatestMap _owners
     cdef long long _forgotten_start
@@ -153,7 +156,7 @@ cdef class _Fields:
 cpdef tuple read_commit(bytes payload, Py_ssize_t most)
 
 @cython.locals(body=bytearray)
-cpdef bytes timestamp_frame(long long start_ts, low_watermark)
+cpdef bytes timestamp_frame(long long start_ts, low_watermark, newest_fence=*)
 
 @cython.locals(body=bytearray)
 cpdef bytes commit_frame(long long start_ts, long long commit_ts)

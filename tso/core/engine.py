@@ -95,13 +95,15 @@ _MAX_BYTES: Final = MAX_RUN_BYTES
 _FRAME_HEAD: Final = 4
 _SHORTEST_FRAME: Final = 6
 _ANSWER_HEAD: Final = 6
-_MAX_ANSWER_BYTES: Final = 32
+_MAX_ANSWER_BYTES: Final = 40
 _ENTRY_BYTES: Final = 16
 _IS_ABORTED: Final = 1 << 3
 _ANSWERED_START: Final = 2 << 3
 _ANSWERED_COMMIT: Final = 3 << 3
 _WATERMARK_FIRST: Final = 0xC8
 _WATERMARK_SECOND: Final = 0x3E  # field 1001, a number
+_NEWEST_FENCE_FIRST: Final = 0xD0
+_NEWEST_FENCE_SECOND: Final = 0x3E  # field 1002, a number
 
 
 def is_compiled() -> bool:
@@ -336,6 +338,8 @@ class Engine:
         self.last_issued = last_issued
         self.low_watermark = last_issued
         self.clock_ts = 0
+        self.newest_fence = 0
+        """Of any table; 0 if this instance has set none."""
         self._commits = LatestMap(conflict_map_size, seed=seed, is_reserved=is_reserved)
         self._owners = LatestMap(
             begin_memory, seed=seed, is_reserved=is_reserved, holds_timestamps=True
@@ -452,7 +456,7 @@ class Engine:
         fence_ts = self.issue()
         # A table has one place, the last: its newest fence refuses whatever an older one did.
         self._fences.pop(table_id, None)
-        self._fences[table_id] = fence_ts
+        self._fences[table_id] = self.newest_fence = fence_ts
         # Too many fences are forgotten as cells are, by raising the watermark over the oldest: it
         # then refuses, on every table, what that fence refused on one.
         if len(self._fences) > self._max_fence_count:
@@ -551,7 +555,9 @@ def read_commit(
     return start_ts, is_retry, tuple(cell_ids), tuple(table_ids)
 
 
-def timestamp_frame(start_ts: int, low_watermark: int | None) -> bytes:
+def timestamp_frame(
+    start_ts: int, low_watermark: int | None, newest_fence: int | None = None
+) -> bytes:
     """Return the frame of a `TimestampResponse`."""
     body = bytearray()
     body.append(_START)
@@ -559,6 +565,9 @@ def timestamp_frame(start_ts: int, low_watermark: int | None) -> bytes:
     if low_watermark is not None:
         body += bytes((_WATERMARK_FIRST, _WATERMARK_SECOND))
         _put(body, low_watermark)
+    if newest_fence is not None:
+        body += bytes((_NEWEST_FENCE_FIRST, _NEWEST_FENCE_SECOND))
+        _put(body, newest_fence)
     return _framed(_TIMESTAMP, body)
 
 
@@ -745,7 +754,7 @@ class Run:
         Args:
             data: Frames, the last of which may be unfinished.
             client: Who sent them; 0 is anybody.
-            shows_watermark: Whether the client is told the low watermark.
+            shows_watermark: Whether the client is told the low watermark, and the newest fence.
             tells_why: Whether the client is told why a commit is refused, which ends the run.
             at_most: Requests; further ones are left, as are those beyond `MAX_RUN_REQUESTS` and
                 `MAX_RUN_BYTES`.
@@ -824,6 +833,10 @@ class Run:
             self._answers[end] = _WATERMARK_FIRST
             self._answers[end + 1] = _WATERMARK_SECOND
             end = self._write(end + 2, self._engine.low_watermark)
+            if self._engine.newest_fence > self._engine.low_watermark:
+                self._answers[end] = _NEWEST_FENCE_FIRST
+                self._answers[end + 1] = _NEWEST_FENCE_SECOND
+                end = self._write(end + 2, self._engine.newest_fence)
         self._enclose(end, _TIMESTAMP)
 
     def _commit(self, first: int, end: int) -> bool:

@@ -363,7 +363,10 @@ class Machine(Generic[Ticket]):
         ):
             self._metrics.count("tso.holds.refused")
         low_watermark = Timestamp(self._engine.low_watermark)
-        self._answer(ticket, TimestampResponse(start_ts, low_watermark))
+        # A fence that the low watermark has passed says no more than that does.
+        fence = self._engine.newest_fence
+        newest_fence = Timestamp(fence) if fence > low_watermark else None
+        self._answer(ticket, TimestampResponse(start_ts, low_watermark, newest_fence))
         self._metrics.count("tso.timestampAllocation")
 
     def _fence(self, ticket: Ticket, table_id: TableId, effects: list[Effect[Ticket]]) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from omidpy.base.phoenix import is_coprocessor
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.model import FamilySchema, KeyRange, TableSchema
@@ -99,7 +100,12 @@ def _write(store: Store, table: str, description: Description) -> None:
 
 
 def _ours(attributes: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in attributes.items() if name.startswith(_OURS)}
+    # Coprocessors tell which tables are Phoenix's.
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name.startswith(_OURS) or is_coprocessor(name)
+    }
 
 
 def _row(table: str) -> bytes:

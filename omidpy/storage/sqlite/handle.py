@@ -32,6 +32,12 @@ class Handle:
         self._connection: sqlite3.Connection | None = None
         self._is_clean = False
 
+    def __del__(self) -> None:
+        # An exception may come at the line that would hand it on.  The connection went with it
+        # before, too; Python 3.13 and newer want to be told.
+        if (connection := getattr(self, "_connection", None)) is not None:
+            connection.close()
+
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `work` makes of the connection."""
         if not self._is_clean:

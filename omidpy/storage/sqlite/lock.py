@@ -173,11 +173,17 @@ class _Sleeper:
         """Held while the file is opened or closed, so that a fork knows whether it is open."""
         self._file: FileIO | None = None
 
-    def ask(self, claim: _Claim) -> None:
-        """Take the lock for `claim`, some time."""
+    def ask(self, claim: _Claim) -> bool:
+        """Take the lock for `claim`, some time; False if nobody is there to do it."""
         self._claims.put(claim)
-        if not self._awake.locked():
+        if self._awake.locked():
+            return True
+        try:
             threading.Thread(target=self._serve_all, name="omidpy-write-lock", daemon=True).start()
+        except RuntimeError:
+            # The interpreter ends, and lets no thread begin since Python 3.12.
+            return False
+        return True
 
     def _serve_all(self) -> None:
         # Whoever asks behind the last look and before the lock is free finds it held, and relies on
@@ -290,7 +296,8 @@ class WriteLock:
         return work()
 
     def _run_when_granted(self, work: Callable[[], T], deadline_s: float, claim: _Claim) -> T:
-        self._sleeper.ask(claim)
+        if not self._sleeper.ask(claim):
+            return self._run_alone_by_looking(work, deadline_s)
         try:
             claim.granted.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except Empty:
@@ -303,6 +310,16 @@ class WriteLock:
         # At once: the thread that keeps the lock for us needs time to wake.
         fcntl.flock(claim.file, fcntl.LOCK_UN)
         return result
+
+    def _run_alone_by_looking(self, work: Callable[[], T], deadline_s: float) -> T:
+        """Try again and again, where no thread can sleep for us."""
+        while True:
+            try:
+                return with_file(self._path, partial(self._run_if_free, work, deadline_s))
+            except _Busy:
+                if time.monotonic() + _LOOK_S > deadline_s:
+                    raise self._refusal() from None
+                time.sleep(_LOOK_S)
 
     def _failure(self, error: Exception) -> StorageUnavailable:
         return StorageUnavailable(

@@ -19,6 +19,7 @@ ASK_AN_ORACLE: Final = {
     "verify",
     "compact run",
     "fate run",
+    "table adopt",
     "table create",
     "table drop",
     "table truncate",

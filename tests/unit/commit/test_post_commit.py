@@ -284,6 +284,54 @@ def test_what_nobody_was_called_for_is_done_when_somebody_waits(store: FaultySto
     assert entries(store) == set()
 
 
+# -- while the interpreter ends --------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no thread begin, as Python 3.12 and newer do while they end."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+@pytest.mark.parametrize("end", ["drain", "close"])
+def test_what_waits_is_done_where_no_thread_begins(
+    store: FaultyStore, end: str, no_more_threads: None
+) -> None:
+    """By whoever asks for it: at exit that is the last chance."""
+    committer = AsyncPostCommitter(completer(store))
+    committer._queue.put(completion(store, 50))
+    getattr(committer, end)()
+    assert (shadows(store), entries(store)) == ({50}, set())
+
+
+def test_a_commit_does_its_own_work_where_no_thread_begins(
+    store: FaultyStore, no_more_threads: None
+) -> None:
+    """It has committed, and must not be told of what came after."""
+    committer = AsyncPostCommitter(completer(store))
+    committer.submit(completion(store, 50))
+    assert (shadows(store), entries(store)) == ({50}, set())
+    assert not committer.owes(Timestamp(50))
+
+
+@pytest.mark.timeout(60)
+def test_a_thread_that_begins_while_it_is_closed_goes_home(store: FaultyStore) -> None:
+    """It would wait for more with the lock in its hand, and `close` for the lock."""
+    committer = AsyncPostCommitter(completer(store))
+    committer._queue.put(completion(store, 50))
+    committer._is_closed = True
+    worker = threading.Thread(target=committer._run)
+    worker.start()
+    worker.join(DEADLINE_S)
+    assert not worker.is_alive()
+    committer.close()
+    assert (shadows(store), entries(store)) == ({50}, set())
+
+
 # -- the modes, seen from a manager ----------------------------------------------------------------
 
 

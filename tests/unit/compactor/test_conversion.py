@@ -542,7 +542,8 @@ def test_an_adopted_table_says_how_conflicts_are_detected(store: MemoryStore, le
         # A second adoption keeps what the table says, unless it is told otherwise.
         again = plan_adoption(store, "t", COMMIT_TABLE)
         assert (again.conflict_level, again.is_level_chosen) == (level, True)
-        adopt(store, plan_adoption(store, "t", COMMIT_TABLE, conflict_level=other), COMMIT_TABLE)
+        changed = plan_adoption(store, "t", COMMIT_TABLE, conflict_level=other)
+        adopt(store, changed, COMMIT_TABLE, oracle=oracle)
         assert store.schema("t").attributes["OMIDPY_CONFLICT_LEVEL"] == other
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from compactor.adoption import ignore
 from compactor.ownership import (
     Standing,
     ignored_tables,
@@ -222,3 +223,47 @@ def test_ignoring_can_be_taken_back() -> None:
     assert ignored_tables(control) == frozenset()
     set_ignored(control, "java", is_ignored=True)
     assert ignored_tables(control) == {"java"}
+
+
+def test_a_later_table_of_an_ignored_name_is_not_ignored() -> None:
+    """Nobody has been asked about it, and its commits would be forgotten."""
+    world = World(MemoryStore())
+    world.table("java", owner=None)
+    ignore(world.store, "java", COMMIT_TABLE)
+    assert _standing(world, "java") is Standing.IGNORED
+    world.store.drop_table("java")
+    world.table("java", owner=None)
+    assert _standing(world, "java") is Standing.BLOCKING
+    ignore(world.store, "java", COMMIT_TABLE)
+    assert _standing(world, "java") is Standing.IGNORED
+
+
+def test_a_family_is_ignored_of_one_table_alone() -> None:
+    """That one was dropped, and a transaction may have written the family of the next."""
+    world = World(MemoryStore())
+    world.table("mixed", families=(b"cf",), plain_families=(b"log",))
+    ignore(world.store, "mixed", COMMIT_TABLE, families=[b"log"])
+    assert _rest(world, "mixed") == frozenset()
+    ignore(world.store, "mixed", COMMIT_TABLE, families=[b"log"])
+    assert _rest(world, "mixed") == frozenset()
+    world.store.drop_table("mixed")
+    world.table("mixed", families=(b"cf",), plain_families=(b"log",))
+    assert _rest(world, "mixed") == {b"log"}
+
+
+def test_what_earlier_versions_wrote_down_goes_by_the_name() -> None:
+    """They did not say which table they meant."""
+    world = World(MemoryStore())
+    world.table("java", owner=None)
+    set_ignored(world.control, "java", is_ignored=True)
+    assert _standing(world, "java") is Standing.IGNORED
+
+
+def _standing(world: World, table: str) -> Standing:
+    (found,) = [one for one in survey(world.store, COMMIT_TABLE) if one.name == table]
+    return found.standing
+
+
+def _rest(world: World, table: str) -> frozenset[bytes]:
+    (found,) = [one for one in survey(world.store, COMMIT_TABLE) if one.name == table]
+    return found.rest

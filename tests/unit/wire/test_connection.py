@@ -56,7 +56,7 @@ def start(start_ts: int) -> TimestampResponse:
 def test_the_handshake_announces_what_we_understand() -> None:
     """A Java oracle skips the announcement; ours uses extensions only where it stands."""
     connection = ClientConnection[str]()
-    assert connection.handshake() == bytes.fromhex("00000007 1a05 0a03 c83e07")
+    assert connection.handshake() == bytes.fromhex("00000007 1a05 0a03 c83e0f")
     assert ClientConnection[str](features=Feature.NONE).handshake() == bytes.fromhex(
         "00000004 1a020a00"
     )

@@ -59,7 +59,7 @@ JAVA_RESPONSES: list[tuple[Response, str]] = [
 ]
 
 OUR_REQUESTS: list[tuple[Request, str]] = [
-    (HandshakeRequest(PeerCapabilities(features=ALL_FEATURES)), "1a05 0a03 c83e07"),
+    (HandshakeRequest(PeerCapabilities(features=ALL_FEATURES)), "1a05 0a03 c83e0f"),
     (HandshakeRequest(None), "1a00"),
     (TimestampRequest(hold_ms=1000), "0a04 c83ee807"),
     (InvalidateRequest(Timestamp(1000)), "ca3e03 08e807"),
@@ -75,6 +75,10 @@ OUR_RESPONSES: list[tuple[Response, str]] = [
     ),
     (HandshakeResponse(is_compatible=False, capabilities=None), "1a04 0800 1800"),
     (TimestampResponse(Timestamp(1050), Timestamp(50)), "0a06 089a08 c83e32"),
+    (
+        TimestampResponse(Timestamp(1050), Timestamp(50), Timestamp(100)),
+        "0a09 089a08 c83e32 d03e64",
+    ),
     (
         CommitResponse(Timestamp(1000), None, (CellId(1), CellId(-1)), 1),
         "1216 0801 10e807 ca3e0b 01 ffffffffffffffffff01 d03e01",

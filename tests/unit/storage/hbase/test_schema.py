@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from omidpy.base import phoenix
+from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import FamilySchema, KeyRange, TableSchema
+from omidpy.storage.hbase import described
 from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.idl import thrift2 as idl
+from omidpy.storage.memory import MemoryStore
 
 REPORTED = {
     b"VERSIONS": b"2147483647",
@@ -41,6 +45,31 @@ def test_what_every_table_of_ours_has_is_not_mentioned() -> None:
     """A schema that was written reads back as it was."""
     expected = TableSchema("t", (FamilySchema(b"cf", {}),), {"OWNER": "me"})
     assert schemas.table_schema(descriptor()) == expected
+
+
+def test_the_coprocessors_of_a_table_are_told_and_stay() -> None:
+    """By them a table of Phoenix's is known; a change of another attribute leaves them there."""
+    value = b"|org.apache.phoenix.coprocessor.OmidTransactionalProcessor|805306356|"
+    found = descriptor()
+    found.attributes = {**found.attributes, b"coprocessor$3": value}
+    schema = schemas.table_schema(found)
+    assert schema.attributes["coprocessor$3"] == value.decode()
+    assert phoenix.is_transactional(schema)
+    changed = schemas.changed_table(found, {"OMIDPY_CONFLICT_LEVEL": "row"})
+    assert changed is not None
+    assert changed.attributes[b"coprocessor$3"] == value
+
+
+def test_clients_of_the_other_gateway_are_told_too() -> None:
+    """It shows no attribute, and they must not write a table of Phoenix's by cell."""
+    store = MemoryStore()
+    create_system_tables(store)
+    omids = "|org.apache.phoenix.coprocessor.OmidTransactionalProcessor|805306356|"
+    attributes = {"coprocessor$3": omids, "OMIDPY_COMMIT_TABLE": "c", "MAX_FILESIZE": "1"}
+    described.record(store, TableSchema("T", [], attributes))
+    schema = described.merged("T", [], described.read(store, "T"))
+    assert "MAX_FILESIZE" not in schema.attributes
+    assert phoenix.misadoption(schema) is not None
 
 
 def test_dropped_versions_and_cells_that_expire_are_mentioned() -> None:

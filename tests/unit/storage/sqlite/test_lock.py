@@ -169,6 +169,34 @@ def test_a_refusal_names_the_holder_and_the_wait(path: str) -> None:
     other.run(nothing)
 
 
+def test_whoever_writes_while_the_interpreter_ends_looks_for_himself(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread begins any more that could sleep for him; he waits as long as others do."""
+    holder = FileLock(path, purpose="another process")
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    pauses: list[float] = []
+
+    def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 7:
+            holder.release()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    written: list[int] = []
+    holder.take()
+    WriteLock(path, timeout_s=DEADLINE_S).run(lambda: written.append(1))
+    assert written == [1]
+    holder.take()
+    with pytest.raises(StorageUnavailable, match=r"within 0.01 s.*another process"):
+        WriteLock(path, timeout_s=0.01).run(nothing)
+    holder.release()
+
+
 def test_many_who_gave_up_share_one_thread_that_sleeps(path: str) -> None:
     """A holder that is stopped for an hour must not cost a thread for each attempt."""
     holder, other = WriteLock(path, timeout_s=5), WriteLock(path, timeout_s=0.01)

@@ -1,0 +1,97 @@
+"""Which tables are Apache Phoenix's, and what follows from that?
+
+Phoenix keeps its transactional tables in Omid's format, and detects conflicts by row, whatever
+Omid's settings say.  A client that went by cell there would see none of Phoenix's conflicts, nor
+Phoenix any of its own.  Its other tables, its own catalogue among them, know no transactions.
+
+They are told by the coprocessors among a table's attributes, as HBase writes them:
+
+    coprocessor$N = PATH|CLASS|PRIORITY|ARGUMENTS
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONFLICT_LEVEL_ATTRIBUTE
+from omidpy.model import TableSchema
+
+CONFLICT_LEVEL: Final = "row"
+"""What Phoenix detects conflicts by (`OmidTransactionProvider`)."""
+
+_PREFIX: Final = "org.apache.phoenix."
+_TRANSACTIONAL: Final = "org.apache.phoenix.coprocessor.OmidTransactionalProcessor"
+_COPROCESSOR: Final = re.compile(r"coprocessor\$[0-9]+", re.IGNORECASE)
+
+_CATALOGUE: Final = frozenset(
+    f"SYSTEM{separator}{name}"
+    for separator in ".:"
+    for name in (
+        "CATALOG",
+        "CHILD_LINK",
+        "FUNCTION",
+        "LOG",
+        "MUTEX",
+        "SEQUENCE",
+        "STATS",
+        "TASK",
+        "TRANSFORM",
+    )
+)
+"""Phoenix's own tables; not each of them has a coprocessor."""
+
+
+def is_coprocessor(attribute: str) -> bool:
+    """Say whether the attribute of a table names a coprocessor."""
+    return _COPROCESSOR.fullmatch(attribute) is not None
+
+
+def is_transactional(schema: TableSchema) -> bool:
+    """Say whether Phoenix writes a table in transactions of Omid's."""
+    return _TRANSACTIONAL in _classes(schema)
+
+
+def objection(schema: TableSchema) -> str | None:
+    """Say why a table of Phoenix's is not to be adopted; None: it may, or is not Phoenix's."""
+    if schema.name in _CATALOGUE:
+        return f"table {schema.name} is one of Phoenix's own, which no transaction writes"
+    classes = _classes(schema)
+    if _TRANSACTIONAL in classes or not any(one.startswith(_PREFIX) for one in classes):
+        return None
+    return (
+        f"table {schema.name} is Phoenix's, which writes it without transactions; make it with "
+        "TRANSACTIONAL=true, TRANSACTION_PROVIDER='OMID' there first"
+    )
+
+
+def misadoption(schema: TableSchema) -> str | None:
+    """Say how a table of Phoenix's was adopted wrongly, and the remedy; None: it was not."""
+    if COMMIT_TABLE_ATTRIBUTE not in schema.attributes:
+        return None
+    if (why := objection(schema)) is not None:
+        return (
+            f"{why}; to give it back, in the HBase shell: alter '{schema.name}', METHOD => "
+            f"'table_att_unset', NAME => '{COMMIT_TABLE_ATTRIBUTE}'"
+        )
+    level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE)
+    if level == CONFLICT_LEVEL or not is_transactional(schema):
+        return None
+    told = "no level" if level is None else f"level {level}"
+    return (
+        f"table {schema.name} was adopted with {told}, but Phoenix detects conflicts by "
+        f"{CONFLICT_LEVEL} there, and updates of both are lost; run `omidpy table adopt "
+        f"{schema.name} --conflict-level {CONFLICT_LEVEL} --apply`, and connect with "
+        f"conflict_level={CONFLICT_LEVEL!r}"
+    )
+
+
+def _classes(schema: TableSchema) -> frozenset[str]:
+    """Return the names of the coprocessors' classes."""
+    return frozenset(
+        parts[1].strip()
+        for name, value in schema.attributes.items()
+        if is_coprocessor(name) and len(parts := value.split("|")) > 1
+    )
