@@ -199,6 +199,12 @@ class _Run:
         """See `StepContext`."""
         return self._runner.is_stopping()
 
+    def confirm(self) -> None:
+        """See `StepContext`."""
+        found = self._runner.store.read(self.id)
+        if found is None or found.reservation is None or found.reservation != self._reservation:
+            raise ReservationLost(f"operation {self.id} is somebody else's now; nothing was done")
+
     def progress(self, text: str) -> None:
         """See `StepContext`."""
         now_s = self._runner.clock.monotonic_s()
