@@ -319,6 +319,11 @@ class Executor:
             )
             worker.retire()
             self._register()
+        elif not worker.is_trusted():
+            log.warning(
+                "this executor (worker %s) runs nothing: it lives, and cannot know for how long",
+                worker.id,
+            )
 
     def _refresh(self, worker: Worker, *, has_news: bool = False) -> None:
         """Read operations, and queue what can be run.
