@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from omidpy.base.clock import ManualClock
+from omidpy.errors import CorruptCell
 from omidpy.fate import zookeeper_store
+from omidpy.fate.operation import Unreadable
 from omidpy.fate.store import FateStore, Judge, Worker
-from omidpy.fate.zookeeper_session import Delete
+from omidpy.fate.zookeeper_session import Delete, Write
 from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.testing.fate.basics import an_operation, leaf
 from omidpy.testing.fate.contract import FateStoreContract
 from tests.machines.fake_session import FakeSession
 
@@ -52,6 +55,31 @@ class TestInProcess(FateStoreContract):
         """Take its znode away, as the ensemble does at the end of a session."""
         fates = judge._session  # type: ignore[attr-defined]  # one of ZooKeeper's
         assert fates.change([Delete(f"{judge._path}/{worker.id}")])  # type: ignore[attr-defined]  # see above
+
+
+# -- what cannot be read ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["repo_0000000001", None])
+def test_a_damaged_operation_is_listed_and_can_be_removed(lost: str | None) -> None:
+    """A step that is not there was looked for without end, and everything else with it."""
+    fates = opened()
+    good = fates.submit(an_operation())
+    bad = fates.submit(an_operation(key='["k"]', stack=(leaf(1), leaf(2))))
+    session = session_of(fates)
+    node = f"/omid/fate/tx_{bad.id}"
+    change = Delete(f"{node}/{lost}") if lost else Write(node, b"{")
+    assert session.change([change])
+    found = {one.id: one for one in fates.scan()}
+    assert found[good.id] == good
+    assert isinstance(found[bad.id], Unreadable)
+    with pytest.raises(CorruptCell, match=bad.id):
+        fates.read(bad.id)
+    assert not fates.remove_unreadable(good.id)
+    assert fates.remove_unreadable(bad.id)
+    assert list(fates.scan()) == [good]
+    assert fates.submit(an_operation(key='["k"]')).id != bad.id
+    assert not [path for path in session.ensemble.nodes if bad.id in path]
 
 
 # -- workers ---------------------------------------------------------------------------------------
