@@ -11,13 +11,20 @@ would be told that it has committed what is gone, began before it and aborts; on
 it can write the next table alone (I8).  A fence before the removal would miss those that begin and
 write in between.
 
-What is removed is the incarnation that was planned, and no other (`Store.drop_table`).  So whoever
+What is removed is the incarnation that was asked for, and no other (`Store.drop_table`).  So who
 was stopped before the removal, and goes on when all of it is long done and another table has the
-name, removes nothing.  For the same reason no failed creation is undone by removing the table: it
+name, removes nothing; and an operation that nobody went on with for days removes no table that was
+made since (D21).  For the same reason no failed creation is undone by removing the table: it
 is made in one call, whole or not at all, and may have been written to.
 
 Claims of the compactor name an incarnation, so that none speaks for the next table (I7).  That they
 are forgotten here only spares the next compaction the reading.
+
+Whoever was stopped within a step looks, right before it does anything, whether the operation is
+still its own (D22).  Stopped between that look and the call it can do harm no more: it removes one
+incarnation or nothing; a late fence aborts some who could have gone on; and what it makes late is
+an empty table where there is none.  The last is all that is left of it: no store makes a table on a
+condition.
 
 Each step takes the table's write lock, so that changes of one table follow one another.
 """
@@ -92,8 +99,8 @@ class TableStep(Step):
         return tools.locks.write(self.table, tx.id)
 
     def call(self, tx: StepContext, env: Any) -> Answer:
-        """Do the step with the tools."""
-        del tx
+        """Do the step with the tools, if it is still ours to do."""
+        tx.confirm()
         tools = tools_of(env)
         assert tools is not None, "ready() lets nobody through without"
         return self.do(tools)
@@ -126,29 +133,66 @@ class PlanCreation(TableStep):
         return Fence(self.table, self.renewal)
 
 
-@step(version=1, namespace=NAMESPACE, retry=PATIENT)
+@step(version=2, namespace=NAMESPACE, retry=PATIENT)
 class PlanRemoval(TableStep):
-    """Finds out which table it is that shall go, and what takes its place."""
+    """Looks whether the table is there that shall go, and plans what takes its place."""
+
+    table: str
+    wanted: tuple[str, ...]
+    """Incarnations, any of which shall go: what was there when it was asked for, and what changes
+    that were under way then make of it."""
+    successor: str = ""
+    """The incarnation of the table that takes its place; empty: none does."""
+
+    def do(self, tools: TableTools) -> Answer:
+        """Look."""
+        schema = tools.store.schema(self.table)
+        check_ours(schema)
+        which = incarnation(schema)
+        if which not in self.wanted:
+            raise NoSuchTable(
+                f"the table {self.table!r} that was to go is gone, and another one has its name, "
+                "which was left as it is; ask again if that one is to go, too"
+            )
+        renewal = _renewal(tools, schema, self.successor) if self.successor else None
+        return Remove(self.table, which, renewal)
+
+
+@step(version=1, name="PlanRemoval", namespace=NAMESPACE, retry=PATIENT)
+class PlanRemovalByName(TableStep):
+    """What earlier versions submitted: the table is the one that is there when it is run."""
 
     table: str
     is_truncation: bool = False
 
     def do(self, tools: TableTools) -> Answer:
         """Look, and give it an incarnation if it has none."""
-        schema = tools.store.schema(self.table)
-        check_ours(schema)
-        which = incarnation(schema)
-        if not which:
-            which = new_incarnation()
-            tools.store.set_table_attributes(self.table, {INCARNATION_ATTRIBUTE: which})
-        renewal = self._renewal(tools, schema) if self.is_truncation else None
-        return Remove(self.table, which, renewal)
+        schema = named(tools.store, self.table)
+        renewal = _renewal(tools, schema, new_incarnation()) if self.is_truncation else None
+        return Remove(self.table, incarnation(schema), renewal)
 
-    def _renewal(self, tools: TableTools, schema: TableSchema) -> Renewal:
-        attributes = {**schema.attributes, INCARNATION_ATTRIBUTE: new_incarnation()}
-        families = [FamilySchema(one.name, dict(one.attributes)) for one in schema.families]
-        starts = tuple(region.start for region in tools.store.regions(self.table) if region.start)
-        return Renewal(TableSchema(self.table, families, attributes), starts)
+
+def named(store: Store, table: str) -> TableSchema:
+    """Return a table of ours, which has an incarnation from now on if it had none.
+
+    Raises:
+        NoSuchTable, NotTransactional: nothing was changed.
+    """
+    while True:
+        schema = store.schema(table)
+        check_ours(schema)
+        if incarnation(schema):
+            return schema
+        # Only to one that has none still: another may have its name by now, and a claim to it.
+        which = {INCARNATION_ATTRIBUTE: new_incarnation()}
+        store.set_table_attributes(table, which, only={INCARNATION_ATTRIBUTE: None})
+
+
+def _renewal(tools: TableTools, schema: TableSchema, successor: str) -> Renewal:
+    attributes = {**schema.attributes, INCARNATION_ATTRIBUTE: successor}
+    families = [FamilySchema(one.name, dict(one.attributes)) for one in schema.families]
+    starts = tuple(region.start for region in tools.store.regions(schema.name) if region.start)
+    return Renewal(TableSchema(schema.name, families, attributes), starts)
 
 
 # -- what is done ----------------------------------------------------------------------------------

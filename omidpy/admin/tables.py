@@ -8,6 +8,10 @@ Each submits an operation to the store's own table of operations, and runs it in
 it is finished.  Killed half-way, the same call finishes the operation that was begun, and so does
 any other of these calls on the store, or `omidpy fate run --tso ADDR`.
 
+What shall be dropped or emptied is the table that is there when it is asked for, by its incarnation
+(D21): a call that comes when another table has the name is another operation, however much of the
+first one is left to do.  Where there is no table, one under way has removed it, and answers.
+
 Whoever has an executor of his own submits what `creation`, `removal` and `truncation` return:
 
     fate.submit(*admin.truncation(tm, "accounts"))
@@ -22,14 +26,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from omidpy import errors
-from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools
+from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools, named
 from omidpy.base.arguments import check_table_name
-from omidpy.base.tables import INCARNATION_ATTRIBUTE
-from omidpy.errors import OperationFailed
+from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed
 from omidpy.facts.catalog import NewTable
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.locks import Locks
-from omidpy.fate.step import Step
+from omidpy.fate.operation import Operation
+from omidpy.fate.step import Step, UnknownStep, decode_step
+from omidpy.fate.store import FateStore
 from omidpy.fate.table_store import TableFateStore
 from omidpy.manager import TransactionManager
 
@@ -78,15 +84,62 @@ def creation(
 
 
 def removal(tm: TransactionManager, name: str) -> TableChange:
-    """Return the operation that drops a table; see `drop_table`."""
-    table = check_table_name(tm.session.catalog.full_name(name))
-    return TableChange(DROP, PlanRemoval(table), (DROP, table))
+    """Return the operation that drops a table as it is now; see `drop_table`.
+
+    Raises:
+        ConfigError: the store cannot keep operations.
+        NotTransactional: it is not ours to drop.
+    """
+    return _removal(tm, name, DROP, successor="")
 
 
 def truncation(tm: TransactionManager, name: str) -> TableChange:
-    """Return the operation that empties a table; see `truncate_table`."""
+    """Return the operation that empties a table as it is now; see `removal`."""
+    return _removal(tm, name, TRUNCATE, successor=new_incarnation())
+
+
+def _removal(tm: TransactionManager, name: str, kind: str, *, successor: str) -> TableChange:
     table = check_table_name(tm.session.catalog.full_name(name))
-    return TableChange(TRUNCATE, PlanRemoval(table, is_truncation=True), (TRUNCATE, table))
+    # Before the look at the table: what ends in between has left it as we then find it.
+    live = _changes_of(TableFateStore(tm.store), table)
+    try:
+        which = incarnation(named(tm.store, table))
+    except NoSuchTable:
+        which = ""
+    made = _made_by(live)
+    if not which:
+        if (key := next((key for one, key in live if one.name == kind), None)) is not None:
+            return TableChange(kind, PlanRemoval(table, made, successor), key)
+        which = made[-1] if made else ""
+    wanted = tuple(sorted({*made, which} - {""}))
+    return TableChange(kind, PlanRemoval(table, wanted, successor), (kind, table, which))
+
+
+def _changes_of(operations: FateStore, table: str) -> list[tuple[Operation, tuple[str, ...]]]:
+    """Return the changes of a table that are under way, with their keys."""
+    found = []
+    for one in operations.in_order():
+        key = tuple(msgspec.json.decode(one.key)) if one.key else ()
+        if not one.is_finished and one.name in TABLE_KINDS and key[1:2] == (table,):
+            found.append((one, key))
+    return found
+
+
+def _made_by(live: Iterable[tuple[Operation, object]]) -> tuple[str, ...]:
+    """Return the incarnations that changes under way make, or have made just now."""
+    found = []
+    for operation, _ in live:
+        for raw in operation.stack:
+            try:
+                step = decode_step(raw)
+            except (UnknownStep, CorruptCell):
+                continue  # of another version, which says for itself what it waits for
+            renewal = getattr(step, "renewal", None)
+            if isinstance(renewal, Renewal):
+                found.append(incarnation(renewal.schema))
+            elif isinstance(step, PlanRemoval):
+                found.append(step.successor)
+    return tuple(dict.fromkeys(one for one in found if one))
 
 
 def create_table(

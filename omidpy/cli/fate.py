@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from omidpy.cli.common import AsJson, UnaskedTso, print_json, say
+from omidpy.cli.common import Apply, AsJson, UnaskedTso, print_json, say
 from omidpy.cli.fate_common import (
     EXIT_FAILED,
     EXIT_RESERVED,
@@ -30,9 +31,11 @@ from omidpy.cli.fate_common import (
 )
 from omidpy.cli.fate_run import run
 from omidpy.cli.fate_watch import status, wait
-from omidpy.fate.admin import Admin, Outcome, Told
+from omidpy.errors import FateError
+from omidpy.fate.admin import Admin, Outcome, Told, repair_text
 from omidpy.fate.listing import dump_document, list_lines, summary_document, summary_lines
-from omidpy.fate.operation import FateId
+from omidpy.fate.locks import UnreadableQueue
+from omidpy.fate.operation import FateId, Unreadable
 from omidpy.fate.view import operation_document
 
 app: Final = typer.Typer(help="Operations of several steps.", no_args_is_help=True)
@@ -145,12 +148,73 @@ def delete(
     store: FateStoreUrl,
     tso: UnaskedTso = None,
     wait_for: WaitTime = "60s",
+    past_pivot: Annotated[
+        bool,
+        typer.Option(
+            "--past-pivot",
+            help="Also those past their pivot: what they have begun stays half-done for ever.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove operations and their locks; what their steps have done stays as it is."""
     del tso
     wait_s = seconds("--for", wait_for)
-    _change(store, ids, lambda admin: admin.delete, verb="delete", wait_s=wait_s, as_json=as_json)
+
+    def change(admin: Admin) -> Callable[[FateId], Told]:
+        return partial(admin.delete, is_past_pivot_too=past_pivot)
+
+    _change(store, ids, change, verb="delete", wait_s=wait_s, as_json=as_json)
+
+
+@app.command()
+def repair(
+    which: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID|TABLE]...",
+            help="Only these operations, and these tables' locks; by default all that is damaged.",
+        ),
+    ] = None,
+    *,
+    store: FateStoreUrl,
+    tso: UnaskedTso = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what cannot be read: operations with their keys, and locks; without --apply, show it.
+
+    Of a table's locks those stay that can be read.
+    """
+    del tso
+    with opened_fates(store) as fates:
+        found = read(fates)
+        damaged: dict[str, Unreadable | UnreadableQueue] = {
+            **{one.table: one for one in found.unreadable_queues},
+            **{one.id: one for one in found.unreadable},
+        }
+        if missing := sorted(set(which or ()) - set(damaged)):
+            raise FateError(f"nothing of {', '.join(missing)} is damaged; `omidpy fate list` shows")
+        chosen = [damaged[one] for one in which or damaged]
+        admin = Admin(fates)
+        told = [
+            admin.repair(one) if apply else Told(Outcome.DONE, f"would: {repair_text(one)}")
+            for one in chosen
+        ]
+    if as_json:
+        print_json(
+            [
+                {"what": what, "applied": apply, "outcome": one.outcome.value, "text": one.text}
+                for what, one in zip(which or damaged, told, strict=True)
+            ]
+        )
+    else:
+        lines = [one.text for one in told] or ["nothing is damaged"]
+        if told and not apply:
+            lines.append("nothing was changed; add --apply")
+        say("\n".join(lines))
+    if any(one.outcome is Outcome.REFUSED for one in told):
+        raise typer.Exit(EXIT_FAILED)
 
 
 app.command("status")(status)

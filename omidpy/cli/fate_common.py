@@ -12,7 +12,7 @@ from omidpy.base.clock import SystemClock
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.connect import open_store
 from omidpy.errors import FateError, UsageError
-from omidpy.fate.locks import Locks
+from omidpy.fate.locks import Locks, lock_states
 from omidpy.fate.operation import FateId, Status, parse_id
 from omidpy.fate.store import FateStore
 from omidpy.fate.table_store import TableFateStore
@@ -73,9 +73,16 @@ def opened_fates(url: str) -> Iterator[FateStore]:
 def read(fates: FateStore) -> Snapshot:
     """Read everything that there is."""
     # Locks first: an operation is there before its locks, and they end before it goes.
-    locks = Locks(fates).states()
+    queues, unreadable = Locks(fates).read_queues()
     workers = fates.worker_names()
-    return snapshot(list(fates.scan()), locks, workers, now_ms=SystemClock().wall_ms())
+    now_ms = SystemClock().wall_ms()
+    return snapshot(
+        list(fates.scan()),
+        lock_states(queues),
+        workers,
+        now_ms=now_ms,
+        unreadable_queues=unreadable,
+    )
 
 
 def wanted(

@@ -16,7 +16,19 @@ from typing import Final
 from omidpy.errors import UsageError
 
 VERBS: Final = frozenset(
-    {"list", "print", "summary", "cancel", "fail", "delete", "dump", "status", "wait", "run"}
+    {
+        "list",
+        "print",
+        "summary",
+        "cancel",
+        "fail",
+        "delete",
+        "repair",
+        "dump",
+        "status",
+        "wait",
+        "run",
+    }
 )
 
 _ACTIONS: Final = {

@@ -28,7 +28,7 @@ from omidpy.cli.fate_common import (
 )
 from omidpy.errors import FateError
 from omidpy.fate.client import Fate
-from omidpy.fate.listing import clock
+from omidpy.fate.listing import clock, queue_lines
 from omidpy.fate.operation import FateId, Operation, Status
 from omidpy.fate.store import FateStore
 from omidpy.fate.view import Filter, Snapshot, View, named, operation_document, waiting_for
@@ -82,6 +82,7 @@ def status_lines(found: Snapshot, asked: Filter) -> list[str]:
         ]
         lines += [f"  {name:<10} {fact}" for name, fact in facts if fact != ""]
     lines += [f"{one.id}  cannot be read: {one.reason}" for one in found.unreadable]
+    lines += queue_lines(found)
     return lines or ["nothing is under way"]
 
 

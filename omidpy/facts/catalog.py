@@ -26,6 +26,7 @@ from omidpy.base.tables import (
     INCARNATION_ATTRIBUTE,
     OMID_ENABLED,
     forgetfulness,
+    incarnation,
     new_incarnation,
     transactional_families,
 )
@@ -144,12 +145,26 @@ class Catalog:
     def drop(self, name: str, oracle: Oracle) -> None:
         """Remove a table with everything in it, and let nobody who remembers it write the next one.
 
+        Raises:
+            NoSuchTable: it is not there, or another one has its name by now.
+
         Cost: 2 RPCs, 1 oracle round trip.
         """
         name = check_table_name(self.full_name(name))
-        check_ours(self._store.schema(name))
-        self._store.drop_table(name)
+        schema = self._store.schema(name)
+        check_ours(schema)
+        # The one that was looked at: another of its name may be there by now, and ours to drop or
+        # not (D21).  Tables of earlier versions have no incarnation.
+        which = incarnation(schema)
+        is_gone = self._store.drop_table(
+            name, only={INCARNATION_ATTRIBUTE: which} if which else None
+        )
         self.forget(name)
+        if not is_gone:
+            raise NoSuchTable(
+                f"table {name!r} was removed by somebody else, and another of its name made, which "
+                "was left as it is; drop it, too, if it is to go"
+            )
         try:
             oracle.fence(_CHANGES_ID)
         except OmidError as error:

@@ -2,7 +2,10 @@
 
     cancel   turns round what nobody has called a step of yet; needs no reservation
     fail     turns round what is under way, if it can be reserved: no step of it runs meanwhile
-    delete   removes the record and the locks, whatever its steps have left in the world
+    delete   removes the record and the locks, whatever its steps have left in the world; of what is
+             past its pivot only for those who say so
+    repair   removes what cannot be read: operations with their keys and locks, and of queues for
+             locks what nobody can make sense of
 
 The texts are those of Accumulo's `admin fate`, because scripts read them.  Who reserves waits at
 most so long, and breaks the reservations of dead workers on its way, so that neither needs an
@@ -19,7 +22,7 @@ from typing import Final
 
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ReservationLost
-from omidpy.fate.locks import Locks
+from omidpy.fate.locks import Locks, UnreadableQueue, salvaged
 from omidpy.fate.operation import (
     CANCELLABLE,
     CANCELLED,
@@ -28,6 +31,7 @@ from omidpy.fate.operation import (
     Operation,
     Reservation,
     Status,
+    Unreadable,
     cancelled,
     failed,
     released,
@@ -125,10 +129,23 @@ class Admin:
 
         return self._with_reservation(operation_id, "fail", "Failing", refusal, act)
 
-    def delete(self, operation_id: FateId) -> Told:
-        """Remove an operation, and its locks; what its steps have done stays as it is."""
+    def delete(self, operation_id: FateId, *, is_past_pivot_too: bool = False) -> Told:
+        """Remove an operation, and its locks; what its steps have done stays as it is.
+
+        Args:
+            operation_id: Which.
+            is_past_pivot_too: Also one that is past its pivot and not finished.  Nobody finishes
+                what it has begun, nor takes it back, and it may be half-done for ever.
+        """
         locks = Locks(self._store)
-        locks.states()  # a queue that cannot be read is an error before anything is removed
+
+        def refusal(found: Operation) -> str | None:
+            if found.is_past_pivot and not found.is_finished and not is_past_pivot_too:
+                return (
+                    f"Transaction is past its pivot and only rolls forward: {operation_id} "
+                    f"({found.status}). Deleted, it would stay half-done; --past-pivot deletes it."
+                )
+            return None
 
         def act(held: Operation) -> bool:
             if not self._store.delete(held):
@@ -136,7 +153,21 @@ class Admin:
             locks.release(operation_id)
             return True
 
-        return self._with_reservation(operation_id, "delete", "Deleting", lambda _: None, act)
+        return self._with_reservation(operation_id, "delete", "Deleting", refusal, act)
+
+    def repair(self, what: Unreadable | UnreadableQueue) -> Told:
+        """Remove what cannot be read; what can be read by now is left as it is."""
+        if isinstance(what, UnreadableQueue):
+            text = repair_text(what)
+            is_done = Locks(self._store).repair(what)
+        else:
+            text = repair_text(what)
+            is_done = self._store.remove_unreadable(what.id)
+            if is_done:
+                Locks(self._store).release(what.id)
+        if is_done:
+            return Told(Outcome.DONE, text)
+        return Told(Outcome.REFUSED, f"changed meanwhile, and left as it is: {text}")
 
     def _with_reservation(
         self,
@@ -174,6 +205,21 @@ class Admin:
                 self._store.break_dead(self._judge)
         finally:
             worker.retire()
+
+
+def repair_text(what: Unreadable | UnreadableQueue) -> str:
+    """Say what becomes of something that cannot be read."""
+    if isinstance(what, Unreadable):
+        return (
+            f"operation {what.id} is removed with its key and its locks; what its steps have done "
+            f"stays: {what.reason}"
+        )
+    kept = salvaged(what.raw)
+    who = ", ".join(f"{one.mode} of {one.operation}" for one in kept) or "nobody"
+    return (
+        f"the queue for locks on {what.table} keeps {who}; whoever else held a lock there asks for "
+        f"it anew with its next step: {what.reason}"
+    )
 
 
 def _reserved_text(verb: str, found: Operation, store: FateStore) -> str:

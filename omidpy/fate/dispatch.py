@@ -2,7 +2,8 @@
 
 An operation is *busy* from the moment it is handed out until what became of it is reported, and
 *deferred* until it may be looked at again.  Both are known to this executor alone: another one on
-the same store finds out by the reservation.
+the same store finds out by the reservation, and how long a step that has failed rests by what is
+stored with it (`pacing.py`).
 
 What may be run: started operations first, then by age, each in the pool that names its kind.
 
@@ -18,6 +19,7 @@ from typing import Final
 
 from omidpy.errors import UsageError
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
+from omidpy.fate.pacing import Rests
 from omidpy.fate.runner import Ran
 
 GENERAL: Final = "general"
@@ -57,16 +59,26 @@ class Pools:
 class Dispatcher:
     """Hands out operations.  One caller at a time: the executor locks it."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, boot: str = "") -> None:
+        """Hand out nothing yet.
+
+        Args:
+            pools: Who runs what.
+            boot: Whose clock every `now_s` is (`Clock.boot`).
+        """
         self._pools = pools
+        self._rests = Rests(boot)
         self._queues: dict[str, deque[Operation]] = {pool: deque() for pool in pools.threads}
         self._busy: set[FateId] = set()
         self._deferred: dict[FateId, float] = {}
 
-    def offer(self, operation: Operation) -> bool:
+    def offer(self, operation: Operation, *, now_s: float) -> bool:
         """Queue one operation that may be run, unless it is busy, deferred or nobody's here."""
         pool = self._pools.pool_of(operation.name)
         if pool is None or operation.id in self._busy or operation.id in self._deferred:
+            return False
+        if (due_s := self._rests.due_s(operation, now_s=now_s)) > now_s:
+            self._defer(operation.id, due_s)
             return False
         queue = self._queues[pool]
         if len(queue) >= MAX_QUEUED:
@@ -100,7 +112,8 @@ class Dispatcher:
             reservation = operation.reservation
             is_free = reservation is None or reservation.worker == worker
             if operation.status in RUNNABLE and is_free:
-                count += self.offer(operation)
+                count += self.offer(operation, now_s=now_s)
+        self._rests.keep(seen)
         self._deferred = {one: due_s for one, due_s in self._deferred.items() if one in seen}
         return count
 
@@ -113,9 +126,12 @@ class Dispatcher:
         """Note what became of an operation that was handed out."""
         self._busy.discard(operation_id)
         if ran.wait_s:
-            if len(self._deferred) >= MAX_DEFERRED:
-                self._deferred.clear()
-            self._deferred[operation_id] = now_s + ran.wait_s
+            self._defer(operation_id, now_s + ran.wait_s)
+
+    def _defer(self, operation_id: FateId, due_s: float) -> None:
+        if len(self._deferred) >= MAX_DEFERRED:
+            self._deferred.clear()
+        self._deferred[operation_id] = due_s
 
     def next_due_s(self) -> float | None:
         """Return when the first deferral ends; None: nothing is deferred."""

@@ -79,7 +79,7 @@ class Executor:
         self._poll_s = poll_s
         self._pools = Pools(pools)
         self._on_end = on_end
-        self._dispatcher = Dispatcher(self._pools)
+        self._dispatcher = Dispatcher(self._pools, self._clock.boot)
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._stopping = threading.Event()
@@ -193,7 +193,7 @@ class Executor:
                 pass
         except BaseException:
             # ^C may come anywhere: what was handed out must not count as being run for ever.
-            self._dispatcher = Dispatcher(self._pools)
+            self._dispatcher = Dispatcher(self._pools, self._clock.boot)
             raise
         due_s = self._dispatcher.next_due_s()
         return None if due_s is None else max(0.0, due_s - self._clock.monotonic_s())
@@ -319,6 +319,11 @@ class Executor:
             )
             worker.retire()
             self._register()
+        elif not worker.is_trusted():
+            log.warning(
+                "this executor (worker %s) runs nothing: it lives, and cannot know for how long",
+                worker.id,
+            )
 
     def _refresh(self, worker: Worker, *, has_news: bool = False) -> None:
         """Read operations, and queue what can be run.
@@ -344,7 +349,7 @@ class Executor:
     # -- in the lock, which whoever may be interrupted holds within one line -------------------
 
     def _queue_one(self, operation: Operation) -> None:
-        if self._dispatcher.offer(operation):
+        if self._dispatcher.offer(operation, now_s=self._clock.monotonic_s()):
             self._condition.notify_all()
 
     def _queue_all(

@@ -40,6 +40,7 @@ def list_lines(found: Snapshot, wanted: Filter, *, has_details: bool) -> list[st
             details = msgspec.json.encode(operation_document(view, found)).decode()
             lines.append(f"\t Transaction details: {details}")
     lines += [f"{UNKNOWN:<15} txid: {one.id}  {one.reason}" for one in found.unreadable]
+    lines += queue_lines(found)
     lines.append(f" {len(chosen)} transactions")
     if found.dangling:
         lines.append("The following locks did not have an associated FATE operation")
@@ -50,6 +51,14 @@ def list_lines(found: Snapshot, wanted: Filter, *, has_details: bool) -> list[st
                 if of_kind:
                     lines.append(f"txid: {operation_id}  {name}: {_short(of_kind)}")
     return lines
+
+
+def queue_lines(found: Snapshot) -> list[str]:
+    """Return a line for each queue for locks that cannot be read."""
+    return [
+        f"{UNKNOWN:<15} locks on {one.table}: {one.reason}; see `omidpy fate repair`"
+        for one in found.unreadable_queues
+    ]
 
 
 def iso(milliseconds: int) -> str:
@@ -109,7 +118,7 @@ def summary_lines(found: Snapshot, wanted: Filter) -> list[str]:
             f"held:{_long(view.held)}\twaiting:{_long(view.waiting)}"
         )
     lines += [f"{UNKNOWN}\t{one.id}\t{one.reason}" for one in found.unreadable]
-    return lines
+    return lines + queue_lines(found)
 
 
 def summary_document(found: Snapshot, wanted: Filter) -> dict[str, Any]:
@@ -121,11 +130,18 @@ def summary_document(found: Snapshot, wanted: Filter) -> dict[str, Any]:
         "stepCounts": dict(sorted(steps.items())),
         "fateDetails": [_detail(view, found) for view in found.chosen(wanted)],
         "unreadable": [{"txnId": one.id, "reason": one.reason} for one in found.unreadable],
+        **_unreadable_locks(found),
         "reportTime": found.now_ms,
         "fateIdFilter": sorted(wanted.ids),
         "statusFilterNames": sorted(wanted.states),
         "commandFilterNames": sorted(wanted.kinds),
     }
+
+
+def _unreadable_locks(found: Snapshot) -> dict[str, Any]:
+    """Return what Accumulo has no name for, where there is any."""
+    locks = [{"table": one.table, "reason": one.reason} for one in found.unreadable_queues]
+    return {"unreadableLocks": locks} if locks else {}
 
 
 def _detail(view: View, found: Snapshot) -> dict[str, Any]:

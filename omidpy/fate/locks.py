@@ -16,12 +16,18 @@ to operations that are finished or gone.
 A queue is one document that is swapped, and it counts its changes, so that a request that arrives
 late finds another content than it expects.
 
+One that cannot be read is an obstacle of its own table (D28): whoever wants a lock there waits and
+says for what, all other locks go on, and `omidpy fate repair` keeps what can be read of it.
+
 Source: Accumulo's DistributedReadWriteLock with key ranges, in one node in place of one each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -34,10 +40,15 @@ from omidpy.fate.step import Defer
 from omidpy.fate.store import FateStore, brief
 from omidpy.model import KeyRange
 
+log = logging.getLogger(__name__)
+
 WAIT_S: Final = 0.5
 """How long an operation waits before it asks for a lock again."""
 
 EVERY_ROW: Final = KeyRange()
+
+UNREADABLE_S: Final = 10.0
+"""How long an operation waits before it asks again for a lock whose queue could not be read."""
 
 MAX_QUEUE: Final = 5000
 """Operations in the queue of one table; one that does not fit is refused with an error."""
@@ -106,6 +117,14 @@ class LockState(NamedTuple):
     """Empty: it holds its lock."""
 
 
+class UnreadableQueue(NamedTuple):
+    """A queue that nobody here can read; it is left alone."""
+
+    table: str
+    raw: bytes
+    reason: str
+
+
 class Locks:
     """The locks of the operations of one store.  Safe to share among threads."""
 
@@ -124,15 +143,21 @@ class Locks:
         return self._acquire(table, Entry(FateId(operation_id), Mode.WRITE, *key_range))
 
     def release(self, operation_id: str, table: str | None = None) -> None:
-        """Give up what an operation holds or wants, on one table or on all.
+        """Give up what an operation holds or wants, on one table or on all that can be read.
 
         Cost: 1 read, and a change of each table; without `table` the queues of all tables are read.
         """
         operations = {FateId(operation_id)}
-        for name in self._tables() if table is None else [table]:
-            self._remove(name, operations)
-        if table is None:
-            self._store.lock_users.discard(operation_id)
+        if table is not None:
+            self._remove(table, operations)
+            return
+        queues, unreadable = self.read_queues()
+        for name, queue in queues:
+            if queue.without(operations) is not queue:
+                self._remove(name, operations)
+        for one in unreadable:
+            log.warning("locks of operation %s may stay: %s", operation_id, one.reason)
+        self._store.lock_users.discard(operation_id)
 
     def is_used_by(self, operation_id: str) -> bool:
         """Say whether an operation has asked for a lock in this process; others may know more."""
@@ -140,16 +165,27 @@ class Locks:
 
     def states(self) -> list[LockState]:
         """Return every lock that is held or wanted, with what it waits for, by table."""
-        return [
-            LockState(table, entry, tuple(queue.blockers(entry)))
-            for table, queue in sorted(self._queues(), key=itemgetter(0))
-            for entry in queue.entries
-        ]
+        return lock_states(self.read_queues()[0])
+
+    def read_queues(self) -> tuple[list[tuple[str, Queue]], list[UnreadableQueue]]:
+        """Return every queue that can be read, and every other, by table."""
+        queues, unreadable = [], []
+        for table, raw in sorted(self._store.lock_queues(), key=itemgetter(0)):
+            try:
+                queues.append((table, decode_queue(raw, table)))
+            except CorruptCell as error:
+                unreadable.append(UnreadableQueue(table, raw, str(error)))
+        return queues, unreadable
+
+    def repair(self, queue: UnreadableQueue) -> bool:
+        """Keep the entries of a queue that can be read; False if somebody has changed it since."""
+        left = Queue(new_count(), salvaged(queue.raw))
+        return self._store.swap_lock_queue(queue.table, queue.raw, msgspec.json.encode(left))
 
     def release_dangling(self) -> None:
         """Release what belongs to operations that are finished or gone."""
         # Queues first: an operation is there before it asks for a lock.
-        queues = list(self._queues())
+        queues, _ = self.read_queues()
         live = {
             one.id
             for one in self._store.scan()
@@ -161,7 +197,10 @@ class Locks:
                 self._remove(table, dangling)
 
     def _remove(self, table: str, operations: Collection[FateId]) -> None:
-        self._change(table, lambda queue: queue.without(operations))
+        try:
+            self._change(table, lambda queue: queue.without(operations))
+        except CorruptCell as error:
+            log.warning("locks of %s may stay: %s", ", ".join(sorted(operations)), error)
 
     def _acquire(self, table: str, entry: Entry) -> Defer | None:
         if not table or not isinstance(table, str):
@@ -171,7 +210,10 @@ class Locks:
                 f"no row of {table!r} is in {entry.key_range}; start must be below end"
             )
         self._store.lock_users.add(entry.operation)
-        queue = self._change(table, lambda queue: queue.with_entry(entry))
+        try:
+            queue = self._change(table, lambda queue: queue.with_entry(entry))
+        except CorruptCell as error:
+            return Defer(UNREADABLE_S, f"{error}; see `omidpy fate repair`")
         blockers = queue.blockers(entry)
         if not blockers:
             return None
@@ -207,12 +249,33 @@ class Locks:
                 if not brief(failures):
                     raise
 
-    def _tables(self) -> Sequence[str]:
-        return [table for table, _ in self._store.lock_queues()]
 
-    def _queues(self) -> Iterator[tuple[str, Queue]]:
-        for table, raw in self._store.lock_queues():
-            yield table, decode_queue(raw, table)
+def lock_states(queues: Iterable[tuple[str, Queue]]) -> list[LockState]:
+    """Return every entry of some queues, with what it waits for."""
+    return [
+        LockState(table, entry, tuple(queue.blockers(entry)))
+        for table, queue in queues
+        for entry in queue.entries
+    ]
+
+
+def new_count() -> int:
+    """Return what a new queue counts its changes from: no other one of its table did."""
+    return secrets.randbits(48)
+
+
+def salvaged(raw: bytes) -> tuple[Entry, ...]:
+    """Return the entries that can be read of a queue that cannot."""
+    try:
+        found = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return ()
+    entries = found.get("entries") if isinstance(found, dict) else None
+    kept = []
+    for entry in entries if isinstance(entries, list) else ():
+        with contextlib.suppress(msgspec.ValidationError):
+            kept.append(msgspec.convert(entry, Entry))
+    return tuple(kept)
 
 
 def decode_queue(raw: bytes | None, table: str) -> Queue:

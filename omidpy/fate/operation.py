@@ -93,6 +93,16 @@ class Reservation(msgspec.Struct, frozen=True):
     """Chosen for this reservation alone."""
 
 
+class Rest(msgspec.Struct, frozen=True):
+    """How long the top step rests since it has failed; see `pacing.py`."""
+
+    pause_ms: int
+    boot: str = ""
+    """Whose clock says when it is over (`Clock.boot`)."""
+    due_ms: int = 0
+    """When: elapsed time of that boot."""
+
+
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is kept of an operation."""
 
@@ -121,6 +131,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What it was waiting for when it was last looked at."""
     failures: int = 0
     """How often the top step has failed, forward or in being undone."""
+    rest: Rest | None = None
+    """Before it is tried again; None: it has not failed, or an earlier version has noted it."""
     finished_ms: int | None = None
     """Wall time of its end."""
 
@@ -253,13 +265,22 @@ def pushed(operation: Operation, step: bytes, *, max_stack: int = MAX_STACK) -> 
             f"operation {operation.id} has {len(operation.stack)} steps on its stack, and "
             f"{max_stack} is the limit; a step that loops goes on with self.again(...)"
         )
-    return replace(operation, stack=(*operation.stack, step), failures=0, waiting="", progress="")
+    return replace(
+        operation,
+        stack=(*operation.stack, step),
+        failures=0,
+        rest=None,
+        waiting="",
+        progress="",
+    )
 
 
 def replaced(operation: Operation, step: bytes) -> Operation:
     """Let the top step go on with other fields."""
     _require(operation, "carried on", (Status.IN_PROGRESS,))
-    return replace(operation, stack=(*operation.stack[:-1], step), failures=0, waiting="")
+    return replace(
+        operation, stack=(*operation.stack[:-1], step), failures=0, rest=None, waiting=""
+    )
 
 
 def succeeded(operation: Operation, result: Any, *, now_ms: int) -> Operation:
@@ -273,18 +294,21 @@ def succeeded(operation: Operation, result: Any, *, now_ms: int) -> Operation:
         reservation=None,
         waiting="",
         failures=0,
+        rest=None,
         finished_ms=now_ms,
     )
 
 
-def tried(operation: Operation, *, waiting: str) -> Operation:
-    """Note that the top step failed and is tried again."""
+def tried(operation: Operation, *, waiting: str, rest: Rest | None = None) -> Operation:
+    """Note that the top step failed and is tried again, behind a rest."""
     _require(
         operation,
         "tried again",
         (Status.SUBMITTED, Status.IN_PROGRESS, Status.FAILED_IN_PROGRESS),
     )
-    return replace(operation, failures=operation.failures + 1, waiting=shortened(waiting))
+    return replace(
+        operation, failures=operation.failures + 1, rest=rest, waiting=shortened(waiting)
+    )
 
 
 def failed(operation: Operation, failure: Failure) -> Operation:
@@ -304,6 +328,7 @@ def failed(operation: Operation, failure: Failure) -> Operation:
         status=Status.FAILED_IN_PROGRESS,
         exception=failure,
         failures=0,
+        rest=None,
         waiting="",
     )
 
@@ -343,6 +368,7 @@ def undone(operation: Operation, *, error: Failure | None, now_ms: int) -> Opera
         stack=operation.stack[:-1],
         undo_errors=errors,
         failures=0,
+        rest=None,
         waiting="",
     )
     if popped.stack:

@@ -5,7 +5,7 @@
               v  w                             ours: the guard version, and who wrote it
     tx        txkey  ctime
     txinfo    autoclean  exception  retval  txageoff (wall time of the end)
-              pivot  undoerrors  progress  waiting  failures             ours
+              pivot  undoerrors  progress  waiting  failures  rest       ours
     repos     99, 98, ...                      the stack: 100 less the position, so the top is first
 
 Every cell is written at one version and over what is there, which costs nothing in a file and on
@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from omidpy.errors import CorruptCell
-from omidpy.fate.operation import MAX_STACK, Failure, FateId, Operation, Reservation, Status
+from omidpy.fate.operation import MAX_STACK, Failure, FateId, Operation, Reservation, Rest, Status
 from omidpy.model import Cell, Column
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 
@@ -62,6 +62,7 @@ _KEPT: Final = (
     _Kept("progress", Column(INFO, b"progress"), str),
     _Kept("waiting", Column(INFO, b"waiting"), str),
     _Kept("failures", Column(INFO, b"failures"), int),
+    _Kept("rest", Column(INFO, b"rest"), Rest | None),
     _Kept("finished_ms", Column(INFO, b"txageoff"), int | None),
 )
 

@@ -58,6 +58,7 @@ from omidpy.fate.operation import (
     tried,
     undone,
 )
+from omidpy.fate.pacing import rest_of
 from omidpy.fate.step import (
     Answer,
     Defer,
@@ -199,6 +200,12 @@ class _Run:
         """See `StepContext`."""
         return self._runner.is_stopping()
 
+    def confirm(self) -> None:
+        """See `StepContext`."""
+        found = self._runner.store.read(self.id)
+        if found is None or found.reservation is None or found.reservation != self._reservation:
+            raise ReservationLost(f"operation {self.id} is somebody else's now; nothing was done")
+
     def progress(self, text: str) -> None:
         """See `StepContext`."""
         now_s = self._runner.clock.monotonic_s()
@@ -308,7 +315,8 @@ class _Run:
     def _try_later(self, failure: Failure, pause_s: float, which: str) -> Ran:
         text = f"{which} failed: {failure}; again in {pause_s:g} s"
         log.info("operation %s (%s): %s", self._operation.id, self._operation.name, text)
-        self._write(lambda one: released(tried(one, waiting=text)))
+        rest = rest_of(self._runner.clock, pause_s)
+        self._write(lambda one: released(tried(one, waiting=text, rest=rest)))
         return Ran(self._operation, pause_s)
 
     def _undo(self, top: Step) -> Ran | None:

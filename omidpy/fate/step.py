@@ -129,6 +129,20 @@ class StepContext(Protocol):
         """Whether the executor wants to stop: a long call may end with `self.again(...)`."""
         ...
 
+    def confirm(self) -> None:
+        """Make sure, right before what cannot be taken back, that the operation is still ours.
+
+        A process may have been stopped since it was asked, for longer than its lease (D22).  What
+        happens behind this look is the business of whatever the step calls.
+
+        Cost: 1 read.
+
+        Raises:
+            ReservationLost: somebody else runs it now; let it pass.
+            StorageUnavailable: nobody knows.
+        """
+        ...
+
     def progress(self, text: str) -> None:
         """Say how far the step is; `omidpy fate status` shows the last word.
 

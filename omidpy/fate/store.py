@@ -124,6 +124,13 @@ class FateStore(ABC):
         """Remove the record, and its key's mark, if it is still this one, by version."""
 
     @abstractmethod
+    def remove_unreadable(self, operation_id: FateId) -> bool:
+        """Remove a record that nobody can read, and its key's mark; False if it can be read.
+
+        What changes meanwhile is not removed.
+        """
+
+    @abstractmethod
     def read(self, operation_id: FateId) -> Operation | None:
         """Return an operation; None if there is none.
 

@@ -129,6 +129,27 @@ class TableFateStore(FateStore):
                 self._forget_key(owner)
         return True
 
+    def remove_unreadable(self, operation_id: FateId) -> bool:
+        """Remove a record that nobody can read, and its key's mark; see `FateStore`."""
+        row = row_of(operation_id)
+        (cells,) = self._get([row])
+        if not cells:
+            return False
+        try:
+            operation_of(cells, table=self._table)
+        except CorruptCell:
+            guard = next((one.value for one in cells if (one.family, one.qualifier) == GUARD), None)
+        else:
+            return False
+        mutation = RowMutation(row, deletes=[DeleteVersion(*one[1:4]) for one in cells])
+        if not self._change(row, GUARD, guard, mutation):
+            return False
+        # The cell that names its key may be what cannot be read.
+        for owner in self._key_owners():
+            if _owner_id(owner) == operation_id:
+                self._forget_key(owner)
+        return True
+
     def read(self, operation_id: FateId) -> Operation | None:
         """Return an operation; see `FateStore`.  Cost: 1 get."""
         (cells,) = self._get([row_of(operation_id)])
@@ -193,6 +214,9 @@ class TableFateStore(FateStore):
         (cells,) = self._get([row], columns=[KEY_OWNER])
         return cells[0] if cells else None
 
+    def _key_owners(self) -> list[Cell]:
+        return [cells[0] for cells in self._rows(KEY_PREFIX, columns=[KEY_OWNER])]
+
     def _forget_key(self, owner: Cell) -> None:
         delete = DeleteVersion(*KEY_OWNER, owner.version)
         self._change(owner.row, KEY_OWNER, owner.value, RowMutation(owner.row, deletes=(delete,)))
@@ -235,7 +259,7 @@ class TableFateStore(FateStore):
     def sweep(self, judge: Judge) -> None:
         """Remove rows of keys and workers that nothing refers to; see `FateStore`."""
         # Keys first: a key that was there then named an operation that was there before.
-        owners = [cells[0] for cells in self._rows(KEY_PREFIX, columns=[KEY_OWNER])]
+        owners = self._key_owners()
         there = {cells[0].row for cells in self._rows(OPERATION_PREFIX, columns=[GUARD])}
         for owner in owners:
             if row_of(_owner_id(owner)) not in there:

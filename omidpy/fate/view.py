@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from omidpy.errors import CorruptCell
-from omidpy.fate.locks import LockState
+from omidpy.fate.locks import LockState, UnreadableQueue
 from omidpy.fate.operation import FINISHED, Operation, Status, Unreadable
 from omidpy.fate.step import stored_step
 
@@ -74,6 +74,7 @@ class Snapshot:
     workers: Mapping[str, str]
     """Where each worker runs."""
     now_ms: int
+    unreadable_queues: tuple[UnreadableQueue, ...] = ()
 
     def chosen(self, wanted: Filter) -> list[View]:
         """Return what a filter lets pass."""
@@ -86,6 +87,7 @@ def snapshot(
     workers: Mapping[str, str],
     *,
     now_ms: int,
+    unreadable_queues: Collection[UnreadableQueue] = (),
 ) -> Snapshot:
     """Put together what was read, locks first: an operation is there before its locks."""
     by_operation: dict[str, list[LockState]] = {}
@@ -106,7 +108,8 @@ def snapshot(
     for one in unreadable:
         by_operation.pop(one.id, None)
     dangling = {one: tuple(states) for one, states in by_operation.items()}
-    return Snapshot(tuple(views), unreadable, dangling, workers, now_ms)
+    queues = tuple(unreadable_queues)
+    return Snapshot(tuple(views), unreadable, dangling, workers, now_ms, queues)
 
 
 # -- what it waits for now -------------------------------------------------------------------------

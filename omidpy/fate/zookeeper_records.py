@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from omidpy.errors import CorruptCell
-from omidpy.fate.operation import Failure, FateId, Operation, Reservation, Status
+from omidpy.fate.operation import Failure, FateId, Operation, Reservation, Rest, Status
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,6 +32,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     progress: str = ""
     waiting: str = ""
     failures: int = 0
+    rest: Rest | None = None
     txageoff: int | None = None
 
 
@@ -66,6 +67,7 @@ def encode(operation: Operation) -> bytes:
             progress=operation.progress,
             waiting=operation.waiting,
             failures=operation.failures,
+            rest=operation.rest,
             txageoff=operation.finished_ms,
         )
     )
@@ -105,5 +107,6 @@ def operation_of(
         progress=record.progress,
         waiting=record.waiting,
         failures=record.failures,
+        rest=record.rest,
         finished_ms=record.txageoff,
     )

@@ -49,7 +49,14 @@ class Delete(NamedTuple):
     version: int = -1
 
 
-Change = Create | Write | Delete
+class Check(NamedTuple):
+    """Change nothing, and need a znode to have a version still."""
+
+    path: str
+    version: int
+
+
+Change = Create | Write | Delete | Check
 
 
 class Session:
@@ -158,6 +165,8 @@ class Session:
                         transaction.set_data(change.path, change.data, change.version)
                     case Delete():
                         transaction.delete(change.path, change.version)
+                    case Check():
+                        transaction.check(change.path, change.version)
             results = transaction.commit_async().get(timeout=self.timeout_s)
         errors = [result for result in results if isinstance(result, Exception)]
         for error in errors:
@@ -184,12 +193,15 @@ class Session:
                 return False
             return True
 
-    def is_ours(self, path: str) -> bool:
-        """Say whether an ephemeral znode is there and belongs to this very session."""
+    def owner_of(self, path: str) -> int | None:
+        """Return the session that an ephemeral znode ends with; None if it is not there.
+
+        The ensemble's word: while a session begins anew the client does not know its own.
+        """
         self.sync()
         with self._calling() as client:
             stat = client.exists_async(path).get(timeout=self.timeout_s)
-            return stat is not None and bool(stat.owner_session_id == client.client_id[0])
+            return None if stat is None else int(stat.owner_session_id or 0)
 
     # -- life ----------------------------------------------------------------------------------
 

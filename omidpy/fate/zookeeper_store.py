@@ -140,6 +140,25 @@ class ZooKeeperFateStore(FateStore):
         self._cache.pop(operation.id, None)
         return True
 
+    def remove_unreadable(self, operation_id: FateId) -> bool:
+        """Remove a record that nobody can read, and its key's znode; see `FateStore`."""
+        path = self._node(operation_id)
+        found = self._session.read(path)
+        try:
+            if found is None or self.read(operation_id) is not None:
+                return False
+        except CorruptCell:
+            pass
+        changes: list[Change] = [Delete(f"{path}/{name}") for name in self._session.children(path)]
+        changes.append(Delete(path, found.version))
+        keys = [
+            f"{self._path}/keys/{name}" for name in self._session.children(f"{self._path}/keys")
+        ]
+        for key, node in zip(keys, self._session.read_each(keys), strict=True):
+            if node is not None and _owner_id(node) == operation_id:
+                changes.append(Delete(key, node.version))
+        return self._session.change(changes)
+
     def read(self, operation_id: FateId) -> Operation | None:
         """Return an operation; see `FateStore`.  Cost: 3 round trips."""
         self._session.sync()
@@ -336,8 +355,15 @@ class ZooKeeperFateStore(FateStore):
                 assert node is not None, "it has been decoded"
                 if after[one] is None:
                     found[one] = None
-                elif after[one] != node or None in stack:
+                elif after[one] != node:
                     wanted.append(one)
+                elif None in stack:
+                    # Steps come and go with the version: this one is lost, and looking again for
+                    # it would never end.
+                    reason = f"znode {self._node(one)} lacks {stack.count(None)} of its steps"
+                    if not is_tolerant:
+                        raise CorruptCell(reason)
+                    found[one] = Unreadable(one, reason)
                 else:
                     found[one] = operation_of(one, record, node.version, stack)
         return found

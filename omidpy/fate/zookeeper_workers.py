@@ -2,7 +2,9 @@
 
 The ensemble ends a session that has shown no life for its timeout, and deletes its ephemeral znodes
 then; so all see one truth.  A worker looks now and then whether its znode is there, and believes in
-itself only while its session is known to go on.
+itself only while the session of that znode is known to go on.  Which one that is the ensemble says:
+the client, asked while its connection begins anew, does not know, and a worker that remembered that
+lived for ever and was never trusted.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import uuid
 from collections.abc import Collection
 
 from omidpy.base.clock import Clock
+from omidpy.errors import StorageUnavailable
 from omidpy.fate.workers import TRUST, here
 from omidpy.fate.zookeeper_session import Delete, Session
 
@@ -26,9 +29,12 @@ class EphemeralWorker:
         self._path = f"{path}/{self._id}"
         self._is_dead = False
         self._seen_s = clock.monotonic_s()
-        self._session_id = session.session_id
         is_made = session.create(self._path, here().encode(), is_ephemeral=True)
         assert is_made, "nobody else has this id"
+        owner = session.owner_of(self._path)
+        if owner is None:
+            raise StorageUnavailable(f"the session in which worker {self._id} registered has ended")
+        self._session_id = owner
 
     @property
     def id(self) -> str:
@@ -39,7 +45,10 @@ class EphemeralWorker:
         """Look whether it lives; see `Worker`."""
         now_s = self._clock.monotonic_s()
         if not self._is_dead:
-            self._is_dead = not self._session.is_ours(self._path)
+            owner = self._session.owner_of(self._path)
+            going_on = self._session.session_id
+            # Whatever other session goes on here: its znode goes when its own has ended.
+            self._is_dead = owner != self._session_id or going_on not in (None, owner)
             self._seen_s = now_s
         return not self._is_dead
 

@@ -370,8 +370,24 @@ class Store(Protocol):
         """List every table of the store, those of omidpy itself included, by name."""
         ...
 
-    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+    def set_table_attributes(
+        self,
+        table: str,
+        attributes: Mapping[str, str | None],
+        *,
+        only: Mapping[str, str | None] | None = None,
+    ) -> bool:
         """Set attributes of a table; None removes one.
+
+        Args:
+            table: Its name.
+            attributes: What changes.
+            only: Attributes that it must have before, None those that it must lack; else it is
+                left as it is.  Checked and changed in one; on HBase, whose gateways cannot, right
+                before: whoever needs more names the table by what cannot change any more.
+
+        Returns:
+            Whether they were set.
 
         Raises:
             UsageError: if the backend's capabilities lack `table_admin`.

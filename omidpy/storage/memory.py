@@ -188,13 +188,22 @@ class MemoryStore:
         return [self._tables[name].schema for name in sorted(self._tables)]
 
     @_atomic
-    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+    def set_table_attributes(
+        self,
+        table: str,
+        attributes: Mapping[str, str | None],
+        *,
+        only: Mapping[str, str | None] | None = None,
+    ) -> bool:
         """Set attributes of a table; None removes one."""
         rules.check_attributes(attributes)
         found = self._table(table)
+        if not rules.has(found.schema.attributes, only):
+            return False
         found.schema = replace(
             found.schema, attributes=rules.changed(found.schema.attributes, attributes)
         )
+        return True
 
     @_atomic
     def set_family_attributes(

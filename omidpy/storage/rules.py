@@ -105,9 +105,9 @@ def changed(attributes: Mapping[str, str], changes: Mapping[str, str | None]) ->
     return {name: value for name, value in {**attributes, **changes}.items() if value is not None}
 
 
-def has(attributes: Mapping[str, str], wanted: Mapping[str, str] | None) -> bool:
-    """Say whether all of `wanted` is among some attributes; None: nothing is wanted."""
-    return wanted is None or wanted.items() <= attributes.items()
+def has(attributes: Mapping[str, str], wanted: Mapping[str, str | None] | None) -> bool:
+    """Say whether some attributes are as wanted; None: nothing is wanted, a value None: absent."""
+    return all(attributes.get(name) == value for name, value in (wanted or {}).items())
 
 
 def check_lock_name(name: str) -> None:

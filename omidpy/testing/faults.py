@@ -159,11 +159,17 @@ class FaultyStore:
         """Pass on; see `Store`."""
         return self._call("tables", self.store.tables)
 
-    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+    def set_table_attributes(
+        self,
+        table: str,
+        attributes: Mapping[str, str | None],
+        *,
+        only: Mapping[str, str | None] | None = None,
+    ) -> bool:
         """Pass on; see `Store`."""
-        self._call(
+        return self._call(
             "set_table_attributes",
-            lambda: self.store.set_table_attributes(table, attributes),
+            lambda: self.store.set_table_attributes(table, attributes, only=only),
             tables=[table],
         )
 

@@ -391,15 +391,53 @@ def test_what_does_not_parse_is_shown_and_not_touched(
     assert store.get(FATE_TABLE, [row_of(bad.id)]) == cells
 
 
-@pytest.mark.parametrize("verb", ["list", "summary", "status", "delete"])
+@pytest.mark.parametrize("verb", ["list", "summary", "status"])
 def test_a_queue_that_does_not_parse_is_named(cli: Cli, fates: TableFateStore, verb: str) -> None:
-    """And nothing is deleted whose locks could not be."""
+    """And hides nothing else: it is an obstacle of its own table."""
     operation = made(fates, Status.FAILED)
     assert fates.swap_lock_queue("t", None, b"{")
-    code, _, err = cli(verb, operation.id)
+    code, out, _ = cli(verb, operation.id)
+    assert code == 0
+    assert operation.id in out
+    assert "the queue for locks on table 't' holds b'{'" in out
+    assert "omidpy fate repair" in out
+    assert cli("delete", operation.id)[0] == 0
+    assert fates.read(operation.id) is None
+
+
+def test_what_is_damaged_is_shown_and_repaired(
+    cli: Cli, fates: TableFateStore, store: SqliteStore
+) -> None:
+    """First looked at, then done, then nothing is left to do."""
+    good, bad = made(fates, Status.SUBMITTED), made(fates, Status.SUBMITTED)
+    assert cli("repair") == (0, "nothing is damaged\n", "")
+    put = Put(b"txadmin", b"status", 1, b'"ASLEEP"')
+    store.write({FATE_TABLE: [RowMutation(row_of(bad.id), [put])]})
+    assert fates.swap_lock_queue("t", None, b"{")
+    for _ in range(2):
+        code, out, _ = cli("repair")
+        assert code == 0
+        assert f"would: operation {bad.id} is removed with its key and its locks" in out
+        assert "would: the queue for locks on t keeps nobody" in out
+        assert out.endswith("nothing was changed; add --apply\n")
+    assert cli("repair", good.id)[0] == 1
+    assert cli("repair", "t", "--apply")[0] == 0
+    assert [cells.id for cells in fates.scan()] != [good.id]
+    code, out, _ = cli("repair", "--apply", "--json")
+    assert (code, [one["what"] for one in json.loads(out)]) == (0, [bad.id])
+    assert list(fates.scan()) == [good]
+    assert cli("repair")[1] == "nothing is damaged\n"
+
+
+def test_a_delete_past_the_pivot_must_be_asked_for(cli: Cli, fates: TableFateStore) -> None:
+    """Nobody finishes it then, nor takes it back."""
+    operation = made(fates, Status.IN_PROGRESS, is_past_pivot=True)
+    code, out, _ = cli("delete", operation.id)
     assert code == 1
-    assert "the queue for locks on table 't' holds b'{'" in err
+    assert "--past-pivot deletes it" in out
     assert fates.read(operation.id) == operation
+    assert cli("delete", operation.id, "--past-pivot")[0] == 0
+    assert fates.read(operation.id) is None
 
 
 def test_a_store_of_a_newer_format_is_refused(

@@ -26,6 +26,9 @@ class Told:
     attempt = 1
     is_stopping = False
 
+    def confirm(self) -> None:
+        """Nobody else has it."""
+
     def progress(self, text: str) -> None:
         """Take note of nothing."""
 

@@ -89,14 +89,22 @@ class Catalog:
         return True
 
     def set_table_attributes(
-        self, connection: sqlite3.Connection, table: str, attributes: Mapping[str, str | None]
-    ) -> None:
-        """Set attributes of a table; None removes one."""
+        self,
+        connection: sqlite3.Connection,
+        table: str,
+        attributes: Mapping[str, str | None],
+        only: Mapping[str, str | None] | None,
+    ) -> bool:
+        """Set attributes of a table, if it has some; say whether it was so; None removes one."""
+        _, before = self._entry(connection, table, "id, attributes")
+        if not rules.has(_attributes(before), only):
+            return False
 
         def change(old: str) -> str:
             return json.dumps(rules.changed(_attributes(old), attributes))
 
         self._update(connection, table, "attributes", change)
+        return True
 
     def set_family_attributes(
         self,

@@ -141,11 +141,19 @@ class SqliteStore:
         """List every table by name."""
         return self._file.read(self._catalog.schemas)
 
-    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+    def set_table_attributes(
+        self,
+        table: str,
+        attributes: Mapping[str, str | None],
+        *,
+        only: Mapping[str, str | None] | None = None,
+    ) -> bool:
         """Set attributes of a table; None removes one."""
         rules.check_attributes(attributes)
-        self._change(
-            lambda connection: self._catalog.set_table_attributes(connection, table, attributes)
+        return self._change(
+            lambda connection: self._catalog.set_table_attributes(
+                connection, table, attributes, only
+            )
         )
 
     def set_family_attributes(

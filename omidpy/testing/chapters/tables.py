@@ -120,6 +120,19 @@ class Tables(Chapter):
         with pytest.raises(NoSuchTable):
             store.drop_table(TABLE, only={"which": "2"})
 
+    def test_attributes_are_set_only_if_it_has_what_is_asked_for(self, things: Store) -> None:
+        """Whoever found a table without a name of its own must not give it to a later one."""
+        if not things.capabilities.table_admin:
+            return
+        unnamed = {"which": None}
+        assert things.set_table_attributes(TABLE, {"which": "1"}, only=unnamed)
+        assert not things.set_table_attributes(TABLE, {"which": "2"}, only=unnamed)
+        assert not things.set_table_attributes(TABLE, {"which": "2"}, only={"which": "0"})
+        assert things.schema(TABLE).attributes["which"] == "1"
+        assert things.set_table_attributes(TABLE, {"which": "2"}, only={"which": "1"})
+        assert things.set_table_attributes(TABLE, {"which": "2"})
+        assert things.schema(TABLE).attributes["which"] == "2"
+
     def test_every_call_names_a_missing_table(self, store: Store) -> None:
         """NoSuchTable comes from every method that names a table."""
         condition = Condition("absent", b"r", COLUMN, None)
@@ -127,6 +140,7 @@ class Tables(Chapter):
             lambda: store.drop_table("absent"),
             lambda: store.schema("absent"),
             lambda: store.set_table_attributes("absent", {}),
+            lambda: store.set_table_attributes("absent", {}, only={"which": None}),
             lambda: store.set_family_attributes("absent", CF, {}),
             lambda: store.regions("absent"),
             lambda: store.split_region("absent", b"m"),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable
-from omidpy.fate.operation import Failure, Operation, Status, new_id
+from omidpy.fate.operation import Failure, Operation, Rest, Status, new_id
 from omidpy.fate.step import Answer, Done, Step, StepContext, encode_step, step
 from omidpy.fate.store import FateStore, Judge, Worker
 
@@ -55,6 +55,7 @@ def a_full_operation() -> Operation:
         progress="half",
         waiting="for you",
         failures=3,
+        rest=Rest(1_500, "a boot", 7_000),
         finished_ms=5_000,
         stack=(leaf(1), leaf(2), leaf(3)),
     )

@@ -130,6 +130,31 @@ class Queues(Chapter):
         assert {state.entry.operation for state in locks.states()} == {a.id, b.id}
         assert locks.write(TABLE, a.id) is None
 
+    def test_a_queue_that_cannot_be_read_stops_its_own_locks_alone(self, fates: FateStore) -> None:
+        """Whoever wants one there waits and says for what; everything else goes on."""
+        a, b, _ = three(fates)
+        locks = Locks(fates)
+        damaged = f"ns:{new_id()}"
+        assert locks.write(TABLE, a.id) is None
+        assert fates.swap_lock_queue(damaged, None, b"{")
+        try:
+            waits = locks.write(damaged, a.id)
+            assert waits is not None
+            assert "holds b'{'" in waits.reason
+            assert "omidpy fate repair" in waits.reason
+            locks.release_dangling()
+            assert [state.entry.operation for state in locks.states()] == [a.id]
+            queues, (bad,) = locks.read_queues()
+            assert TABLE in [table for table, _ in queues]
+            assert (bad.table, bad.raw) == (damaged, b"{")
+            locks.release(a.id, damaged)
+            locks.release(a.id)
+            assert locks.write(TABLE, b.id) is None
+            assert fates.read_lock_queue(damaged) == b"{"
+        finally:
+            assert locks.repair(bad)
+        assert locks.write(damaged, a.id) is None
+
     def test_of_many_writers_one_holds_and_all_get_it_in_turn(self, fates: FateStore) -> None:
         """However many ask at once."""
         operations = [an_operation() for _ in range(5)]

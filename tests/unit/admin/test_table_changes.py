@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from omidpy import admin
-from omidpy.admin.table_steps import Make, PlanRemoval, Remove, Renewal
+from omidpy.admin.table_steps import Make, PlanRemoval, PlanRemovalByName, Remove, Renewal
 from omidpy.admin.tables import CREATE, DROP, TRUNCATE
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation
 from omidpy.errors import Fenced, NoSuchTable, NotTransactional, TableExists
 from omidpy.facts.watermarks import Claim
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.locks import Queue, decode_queue
-from omidpy.fate.operation import RUNNABLE
+from omidpy.fate.operation import RUNNABLE, released
 from omidpy.fate.runner import Caller
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
@@ -235,7 +235,7 @@ def tools_of(world: World) -> admin.TableTools:
 def test_whoever_was_stopped_before_a_removal_removes_no_later_table() -> None:
     """Its lease is over, the table was dropped and made anew, and only now does its call arrive."""
     world = World(TRUNCATE)
-    planned = PlanRemoval(TABLE).do(tools_of(world))
+    planned = PlanRemoval(TABLE, (world.old,), "successor").do(tools_of(world))
     world.tm.drop_table(TABLE)
     world.tm.create_table(TABLE, ["cf"])
     with world.tm.begin() as tx:
@@ -250,13 +250,164 @@ def test_a_table_without_an_incarnation_gets_one_first() -> None:
     """Tables of earlier versions, and of Java, have none."""
     world = World(DROP)
     world.store.set_table_attributes(TABLE, {INCARNATION_ATTRIBUTE: None})
-    first, again = (PlanRemoval(TABLE).do(tools_of(world)) for _ in range(2))
+    changes = [world.change() for _ in range(2)]
+    assert changes[0] == changes[1]
+    steps = [change.step for change in changes] + [PlanRemovalByName(TABLE)]
+    first, *others = [step.do(tools_of(world)) for step in steps]  # type: ignore[attr-defined]  # it is one of these
     assert isinstance(first, Remove)
     assert first.incarnation
-    assert first == again
+    assert others == [first, first]
     first.do(tools_of(world))
     with pytest.raises(NoSuchTable):
         world.store.schema(TABLE)
+
+
+# -- the next table of the name --------------------------------------------------------------------
+
+
+def killed_behind(world: World, what: str) -> None:
+    """Let an executor that carries out the world's change die right behind a call of the store."""
+
+    def kill(point: Point) -> None:
+        if point.name == f"{what}.after" and TABLE in point.tables:
+            raise KilledError
+
+    mortal = world.fate(kill)
+    change = world.change()
+    mortal.submit(change.kind, change.step, key=change.key)
+    with pytest.raises(KilledError):
+        world.run(mortal)
+
+
+def carried_out(world: World, change: admin.TableChange) -> Status:
+    """Let another executor finish a change, and what is left of others."""
+    fate = world.fate()
+    handle = fate.submit(change.kind, change.step, key=change.key)
+    world.run(fate)
+    return handle.status
+
+
+def made_anew(world: World) -> str:
+    """Let somebody make the table again and write it; return its incarnation."""
+    world.tm.create_table(TABLE, ["his"])
+    with world.tm.begin() as tx:
+        tx.table(TABLE).put(b"his", {b"his:q": b"4"})
+    return incarnation(world.store.schema(TABLE))
+
+
+@pytest.mark.parametrize("make_store", [MemoryStore, LikeThrift2])
+def test_a_table_made_anew_is_dropped_by_the_next_call(make_store: Callable[[], Store]) -> None:
+    """The first call's operation is unfinished, and speaks of another table of the name (D21)."""
+    world = World(DROP, make_store)
+    killed_behind(world, "drop_table")
+    made_anew(world)
+    assert carried_out(world, world.change()) is Status.SUCCESSFUL
+    with pytest.raises(NoSuchTable):
+        world.store.schema(TABLE)
+
+
+def test_a_table_made_anew_is_emptied_by_the_next_call() -> None:
+    """Though the first call's operation still waits to make the table that it emptied."""
+    world = World(TRUNCATE)
+    killed_behind(world, "drop_table")
+    made_anew(world)
+    assert carried_out(world, world.change()) is Status.SUCCESSFUL
+    with world.tm.begin(read_only=True) as tx:
+        assert dict(tx.table(TABLE).scan()) == {}
+
+
+@pytest.mark.parametrize("kind", [DROP, TRUNCATE])
+def test_an_operation_that_nobody_began_removes_no_later_table(kind: str) -> None:
+    """Its client died behind its submission; days later some executor finds it."""
+    world = World(kind)
+    change = world.change()
+    fate = world.fate()
+    handle = fate.submit(change.kind, change.step, key=change.key)
+    world.store.drop_table(TABLE)
+    which = made_anew(world)
+    world.run(fate)
+    assert handle.status is Status.FAILED
+    assert "another one has its name" in str(handle.exception())
+    assert incarnation(world.store.schema(TABLE)) == which
+
+
+@pytest.mark.parametrize("calls", ["drop_table", "create_table"])
+def test_a_drop_behind_an_unfinished_truncation_drops_what_that_makes(calls: str) -> None:
+    """Whoever asks for it wants no table of the name, and the other one is finished first."""
+    world = World(TRUNCATE)
+    killed_behind(world, calls)
+    assert carried_out(world, admin.removal(world.tm, TABLE)) is Status.SUCCESSFUL
+    with pytest.raises(NoSuchTable):
+        world.store.schema(TABLE)
+
+
+def test_a_drop_beside_a_truncation_that_has_not_begun_drops_what_that_makes() -> None:
+    """The truncation was first in the queue; the drop names both tables that it may find."""
+    world = World(TRUNCATE)
+    first = world.change()
+    fate = world.fate()
+    fate.submit(first.kind, first.step, key=first.key)
+    second = admin.removal(world.tm, TABLE)
+    fate.run_pending()
+    handle = fate.submit(second.kind, second.step, key=second.key)
+    world.run(fate)
+    assert handle.status is Status.SUCCESSFUL
+    with pytest.raises(NoSuchTable):
+        world.store.schema(TABLE)
+
+
+def test_a_drop_removes_only_the_table_that_it_looked_at() -> None:
+    """Of the manager's direct call, too: between its look and its call another may be made."""
+    world = World(DROP)
+    store = MemoryStoreWithHook(world)
+    catalog = world.tm.session.catalog
+    catalog._store = store  # type: ignore[assignment]  # it passes everything on
+    with pytest.raises(NoSuchTable, match="another of its name"):
+        world.tm.drop_table(TABLE)
+    assert incarnation(world.store.schema(TABLE)) == store.which
+
+
+class MemoryStoreWithHook:
+    """Lets somebody replace the table before it is dropped."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.which = ""
+
+    def drop_table(self, table: str, **asked: Any) -> bool:
+        """Be too late."""
+        self._world.store.drop_table(table)
+        made = self._world.tm.session.catalog.plan(table, ["his"], ())
+        self._world.store.create_table(made.schema)
+        self.which = incarnation(made.schema)
+        return self._world.store.drop_table(table, **asked)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.store, name)
+
+
+def test_whoever_was_taken_for_dead_between_look_and_act_does_nothing() -> None:
+    """Its lock was held when it looked; its operation is another's when it goes on (D22)."""
+    world = World(DROP)
+    seen: list[bool] = []
+
+    class Stalls(Caller):
+        def call(self, step: Any, tx: Any, env: Any) -> Any:
+            is_stalled = isinstance(step, Remove) and not seen
+            if is_stalled:
+                found = fate.store.existing(tx.id)
+                fate.store.write(found, released(found))  # as whoever breaks a reservation
+            try:
+                return super().call(step, tx, env)
+            finally:
+                if is_stalled:
+                    seen.append(TABLE in {one.name for one in world.store.tables()})
+
+    fate = world.fate(caller=Stalls())
+    handle = fate.submit(*world.change()[:2])
+    world.run(fate)
+    assert handle.status is Status.SUCCESSFUL
+    assert seen == [True], "it was there still behind the call of the one who was deposed"
 
 
 def test_a_truncated_table_that_somebody_else_made_meanwhile_stays_his() -> None:

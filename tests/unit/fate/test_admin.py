@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from omidpy.base.clock import ManualClock
 from omidpy.fate.admin import FAILED_BY_ADMIN, Admin, Outcome, Told
-from omidpy.fate.locks import Locks
-from omidpy.fate.operation import CANCELLED, FateId, Operation, Status, new_id
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.locks import Locks, UnreadableQueue
+from omidpy.fate.operation import CANCELLED, FateId, Operation, Status, Unreadable, new_id
+from omidpy.fate.rows import row_of
+from omidpy.fate.table_store import FATE_TABLE, TableFateStore
+from omidpy.model import KeyRange
+from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation
 from tests.machines.interleaving import interleaved, once
@@ -120,6 +124,17 @@ def test_what_is_past_its_pivot_is_not_failed(bench: Bench) -> None:
     assert told.outcome is Outcome.REFUSED
     assert "past its pivot and only rolls forward" in told.text
     assert bench.read(operation) == operation
+    told = bench.admin.delete(operation.id)
+    assert told.outcome is Outcome.REFUSED
+    assert "would stay half-done; --past-pivot deletes it" in told.text
+    assert bench.read(operation) == operation
+    assert bench.admin.delete(operation.id, is_past_pivot_too=True).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("status", [Status.SUCCESSFUL, Status.FAILED])
+def test_what_is_over_is_deleted_past_its_pivot_too(bench: Bench, status: Status) -> None:
+    """Nothing of it is half-done."""
+    operation = bench.made(status, is_past_pivot=True, finished_ms=1)
     assert bench.admin.delete(operation.id).outcome is Outcome.DONE
 
 
@@ -135,6 +150,78 @@ def test_a_delete_takes_the_locks_along(bench: Bench, status: Status) -> None:
     assert bench.fates.read(operation.id) is None
     assert locks.write("t", other.id) is None
     assert bench.fates.worker_names() == {}
+
+
+# -- what cannot be read ---------------------------------------------------------------------------
+
+
+def damage(bench: Bench, operation: Operation) -> Unreadable:
+    """Make a record unreadable."""
+    put = Put(b"txinfo", b"failures", 1, b"many")
+    bench.store.write({FATE_TABLE: [RowMutation(row_of(operation.id), [put])]})
+    (found,) = [one for one in bench.fates.scan() if isinstance(one, Unreadable)]
+    return found
+
+
+def test_an_operation_that_cannot_be_read_is_removed_with_key_and_locks(bench: Bench) -> None:
+    """Else its key and its locks are taken for ever; what others have stays (D28)."""
+    operation, other = (
+        bench.fates.submit(an_operation(key=f'["{number}"]')) for number in range(2)
+    )
+    locks = Locks(bench.fates)
+    locks.write("t", operation.id)
+    locks.write("u", other.id)
+    bad = damage(bench, operation)
+    told = bench.admin.repair(bad)
+    assert told.outcome is Outcome.DONE
+    assert "removed with its key and its locks" in told.text
+    assert list(bench.fates.scan()) == [other]
+    assert [state.table for state in locks.states()] == ["u"]
+    again = bench.fates.submit(an_operation(key='["0"]'))
+    assert again.id != operation.id
+    assert bench.fates.submit(an_operation(key='["1"]')).id == other.id
+
+
+def test_what_can_be_read_by_now_is_not_removed(bench: Bench) -> None:
+    """Somebody has mended it, or a newer omidpy runs it."""
+    operation = bench.made(Status.SUBMITTED)
+    told = bench.admin.repair(Unreadable(operation.id, "it was"))
+    assert told.outcome is Outcome.REFUSED
+    assert bench.read(operation) == operation
+    locks = Locks(bench.fates)
+    locks.write("t", operation.id)
+    assert bench.admin.repair(UnreadableQueue("t", b"{", "it was")).outcome is Outcome.REFUSED
+    assert locks.states()[0].entry.operation == operation.id
+
+
+def test_a_queue_that_cannot_be_read_keeps_what_can(bench: Bench) -> None:
+    """Whoever held a lock there holds it still, as far as anybody can tell."""
+    operation, other = bench.made(Status.SUBMITTED), bench.made(Status.SUBMITTED)
+    locks = Locks(bench.fates)
+    locks.write("t", operation.id, KeyRange(b"a", b"\xff"))
+    raw = bench.fates.read_lock_queue("t")
+    assert raw is not None
+    torn = msgspec.json.decode(raw)
+    torn["entries"] += [{"operation": other.id, "mode": "PAINT"}, 7]
+    assert bench.fates.swap_lock_queue("t", raw, msgspec.json.encode(torn))
+    _, (bad,) = locks.read_queues()
+    told = bench.admin.repair(bad)
+    assert told.outcome is Outcome.DONE
+    assert f"keeps WRITE of {operation.id};" in told.text
+    (state,) = locks.states()
+    assert (state.entry.operation, state.entry.key_range) == (
+        operation.id,
+        KeyRange(b"a", b"\xff"),
+    )
+
+
+def test_a_queue_of_nonsense_is_emptied(bench: Bench) -> None:
+    """Then it is as if nobody had asked."""
+    operation = bench.made(Status.SUBMITTED)
+    bench.fates.swap_lock_queue("t", None, b"{")
+    _, (bad,) = Locks(bench.fates).read_queues()
+    assert "keeps nobody;" in bench.admin.repair(bad).text
+    assert Locks(bench.fates).write("t", operation.id) is None
 
 
 def test_what_is_not_there_is_refused(bench: Bench) -> None:

@@ -279,9 +279,10 @@ def test_tries_outlive_the_executor(bench: Bench) -> None:
     """A process that dies at each try would try for ever."""
     bench.world.on_call = {"a": [OSError("busy")] * 3}
     handle = bench.fate.submit("TEST", Tried("a"))
-    bench.fate.run_pending()
+    wait_s = bench.fate.run_pending()
     for _ in range(2):
-        bench.another().run_pending()
+        bench.clock.advance(wait_s or 0.0)
+        wait_s = bench.another().run_pending()
     assert bench.read(handle.id).status is Status.FAILED
     assert bench.world.diary == ["a", "a", "a", "-a"]
 

@@ -192,8 +192,15 @@ class Thrift1Store(Thrift1Calls):
             found.append(described.merged(name, families, known.get(name)))
         return found
 
-    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
+    def set_table_attributes(
+        self,
+        table: str,
+        attributes: Mapping[str, str | None],
+        *,
+        only: Mapping[str, str | None] | None = None,
+    ) -> bool:
         """Refuse: the gateway cannot."""
+        del only
         rules.check_attributes(attributes)
         self._described(table)
         raise UsageError(

@@ -134,13 +134,27 @@ class Thrift2Store(Thrift2Reads):
         descriptors = self._read(None, "getTableDescriptorsByPattern", ".*", False)
         return sorted(map(schemas.table_schema, descriptors), key=lambda schema: schema.name)
 
-    def set_table_attributes(self, table: str, attributes: Mapping[str, str | None]) -> None:
-        """Set attributes of a table; None removes one."""
+    def set_table_attributes(
+        self,
+        table: str,
+        attributes: Mapping[str, str | None],
+        *,
+        only: Mapping[str, str | None] | None = None,
+    ) -> bool:
+        """Set attributes of a table; None removes one.
+
+        The gateway changes a table whatever it is by then, so `only` holds when it is looked at,
+        which is right before.
+        """
         rules.check_attributes(attributes)
-        descriptor = schemas.changed_table(self._described(table), attributes)
+        before = self._described(table)
+        if not rules.has(schemas.table_schema(before).attributes, only):
+            return False
+        descriptor = schemas.changed_table(before, attributes)
         if descriptor is not None:
             self._change(table, "modifyTable", descriptor)
         described.record(self, self.schema(table))
+        return True
 
     def set_family_attributes(
         self, table: str, family: bytes, attributes: Mapping[str, str | None]

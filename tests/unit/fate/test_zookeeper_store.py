@@ -1,0 +1,115 @@
+"""Operations in ZooKeeper, on an ensemble in this process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from omidpy.base.clock import ManualClock
+from omidpy.errors import CorruptCell
+from omidpy.fate import zookeeper_store
+from omidpy.fate.operation import Unreadable
+from omidpy.fate.store import FateStore, Judge, Worker
+from omidpy.fate.zookeeper_session import Delete, Write
+from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.testing.fate.basics import an_operation, leaf
+from omidpy.testing.fate.contract import FateStoreContract
+from tests.machines.fake_session import FakeSession
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_store, "Session", FakeSession)
+
+
+def opened() -> ZooKeeperFateStore:
+    """Return an empty store."""
+    return ZooKeeperFateStore(f"{uuid.uuid4().hex}:2181", "/omid/fate", timeout_s=8.0)
+
+
+def session_of(fates: ZooKeeperFateStore) -> FakeSession:
+    """Return its session."""
+    session = fates._session
+    assert isinstance(session, FakeSession)
+    return session
+
+
+class TestInProcess(FateStoreContract):
+    """The meaning of stores of operations."""
+
+    @pytest.fixture
+    def fates(self) -> Iterator[ZooKeeperFateStore]:
+        """Return an empty store."""
+        store = opened()
+        yield store
+        store.close()
+
+    def reopen(self, fates: FateStore) -> FateStore:
+        """Read the same znodes in another session."""
+        assert isinstance(fates, ZooKeeperFateStore)
+        return ZooKeeperFateStore(fates._session.address.hosts, fates._path)
+
+    def let_die(self, worker: Worker, judge: Judge, clock: ManualClock) -> None:
+        """Take its znode away, as the ensemble does at the end of a session."""
+        fates = judge._session  # type: ignore[attr-defined]  # one of ZooKeeper's
+        assert fates.change([Delete(f"{judge._path}/{worker.id}")])  # type: ignore[attr-defined]  # see above
+
+
+# -- what cannot be read ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["repo_0000000001", None])
+def test_a_damaged_operation_is_listed_and_can_be_removed(lost: str | None) -> None:
+    """A step that is not there was looked for without end, and everything else with it."""
+    fates = opened()
+    good = fates.submit(an_operation())
+    bad = fates.submit(an_operation(key='["k"]', stack=(leaf(1), leaf(2))))
+    session = session_of(fates)
+    node = f"/omid/fate/tx_{bad.id}"
+    change = Delete(f"{node}/{lost}") if lost else Write(node, b"{")
+    assert session.change([change])
+    found = {one.id: one for one in fates.scan()}
+    assert found[good.id] == good
+    assert isinstance(found[bad.id], Unreadable)
+    with pytest.raises(CorruptCell, match=bad.id):
+        fates.read(bad.id)
+    assert not fates.remove_unreadable(good.id)
+    assert fates.remove_unreadable(bad.id)
+    assert list(fates.scan()) == [good]
+    assert fates.submit(an_operation(key='["k"]')).id != bad.id
+    assert not [path for path in session.ensemble.nodes if bad.id in path]
+
+
+# -- workers ---------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_registers_while_its_session_begins_anew_is_trusted() -> None:
+    """The client did not know its session then; the ensemble did, and says so with the znode."""
+    fates, clock = opened(), ManualClock()
+    session = session_of(fates)
+    session.is_known = False
+    worker = fates.new_worker(lease_s=1.0, clock=clock)
+    assert not worker.is_trusted(), "as long as nobody knows whether the session goes on"
+    session.is_known = True
+    assert worker.beat()
+    assert worker.is_trusted()
+    clock.advance(8.0)
+    assert not worker.is_trusted()
+    assert worker.beat()
+    assert worker.is_trusted()
+
+
+def test_a_worker_dies_with_the_session_that_it_was_registered_in() -> None:
+    """Whichever goes on in its process by then; the znode of the old one may be there still."""
+    fates = opened()
+    session = session_of(fates)
+    worker = fates.new_worker(lease_s=1.0, clock=ManualClock())
+    session.real_id += 1000
+    assert not worker.is_trusted()
+    assert not worker.beat()
+    other = fates.new_worker(lease_s=1.0, clock=ManualClock())
+    assert other.beat()
+    session.ensemble.end(session.real_id)
+    assert not other.beat()
