@@ -251,6 +251,24 @@ def no_start_is_answered_before_earlier_commits_are_durable() -> None:
     assert sorted(scene.sink.values) == ["first", "second"]
 
 
+def an_undo_removes_its_own_buckets_alone() -> None:
+    """X8: a second operation is picked up once the first one's buckets are in use."""
+    scene = Scene(buckets=2)
+    first, second = Rebucketing(scene, 3, "1" * 16), Rebucketing(scene, 4, "2" * 16)
+    late = second.next
+    assert late is not None
+    for _ in range(3):
+        first.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add(*range(10))
+    late.undo(second.told, second.tools)
+    with suppress(QueueFull, NoSuchQueue):
+        first.finish(scene.export)
+        scene.clock.advance(DEFINITION_AGE_S)
+        scene.export()
+    assert scene.sink.values == list(range(10))
+
+
 def two_additions_are_two_entries() -> None:
     """X3: of one key, in one transaction."""
     scene = Scene()
@@ -269,6 +287,7 @@ CHECKS: Final = (
     into_the_same_store_exactly_once,
     an_entry_outlives_the_pruning_of_its_commit,
     new_buckets_keep_the_order_of_each_key,
+    an_undo_removes_its_own_buckets_alone,
     keys_leave_whole_and_in_order,
     no_start_is_answered_before_earlier_commits_are_durable,
 )

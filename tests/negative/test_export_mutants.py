@@ -163,6 +163,16 @@ def changes_buckets_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransactionManager, "fence", lambda _, table: len(table))
 
 
+def undoes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X8: takes whatever buckets come next for its own."""
+
+    def undo(self: rebucketing.Prepare, tx: Any, env: rebucketing.RebucketTools) -> None:
+        del tx
+        env.remove_table(self.queue_id, self.old + 1)
+
+    monkeypatch.setattr(rebucketing.Prepare, "undo", undo)
+
+
 def forgets_what_waits_in_the_old_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X7: switches as soon as the new buckets are open."""
     monkeypatch.setattr(rebucketing, "_waiting", lambda *_: "")
@@ -208,6 +218,7 @@ def answers_before_commits_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
             export_checks.new_buckets_keep_the_order_of_each_key,
         ),
         (adds_by_what_it_once_read, export_checks.new_buckets_keep_the_order_of_each_key),
+        (undoes_by_name, export_checks.an_undo_removes_its_own_buckets_alone),
         (gives_out_one_number, export_checks.two_additions_are_two_entries),
         (removes_by_range, export_checks.an_entry_under_way_survives_what_is_removed_around_it),
         (snapshot_first, export_checks.a_commit_between_watermark_and_snapshot_is_not_lost),

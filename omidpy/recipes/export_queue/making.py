@@ -44,8 +44,8 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
         if known is not None and known.is_open:
             _check_same(places, known, wanted)
             return known
-        number = 1 if known is None else known.number + 1
-        new = msgspec.structs.replace(wanted, number=number, made=number, is_open=True)
+        number = 1 if known is None else known.next_number()
+        new = msgspec.structs.replace(wanted, number=number, last=number, made=number, is_open=True)
         with contextlib.suppress(TableExists):
             make_table(tm, places.queue_id, number, wanted.buckets)
         if tm.session.control.replace(places.row(), raw, encode_document(new)):

@@ -3,7 +3,8 @@
 A key that moves to another bucket would be exported by two owners at once.  So the new buckets are
 in a table of their own, and nobody exports them before the old ones are empty for good:
 
-    Prepare   make the new table, and name it in the definition: adders are refused from now on
+    Prepare   name the new table and this operation in the definition, which refuses adders from now
+              on; make the table
     Settle    wait until every adder knows; fence the old table; let adders into the new one
     Drain     wait until exporters have emptied the old buckets; move dead letters
     Switch    let exporters into the new buckets
@@ -18,6 +19,12 @@ seconds an adder gets `QueueFull`, which is retryable; exporters never stop.
 
 Killed at any moment, the same call goes on with the operation.  What was delivered and kept
 (`keep_s`) is not carried over.
+
+    X8 (own-buckets)  a step changes new buckets, and an undo removes them, only where the
+                      definition says that this operation makes them, under a number of their own
+
+so that a second operator's operation, or one that was left for weeks, finds buckets that are not
+its own, and leaves them alone (D21).
 """
 
 from __future__ import annotations
@@ -32,9 +39,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omidpy.base.cells import table_id
-from omidpy.errors import ExportError, FateError, NoSuchQueue, NoSuchTable, TableExists
+from omidpy.errors import (
+    ExportError,
+    FateError,
+    NoSuchQueue,
+    NoSuchTable,
+    OracleError,
+    StorageError,
+    TableExists,
+    TransactionAborted,
+)
 from omidpy.facts.control import encode_document
-from omidpy.fate.client import Fate
+from omidpy.fate.client import Fate, OperationHandle
+from omidpy.fate.operation import parse_id
 from omidpy.fate.step import Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.table_store import TableFateStore
 from omidpy.recipes.export_queue import making
@@ -62,6 +79,13 @@ LOOK_EVERY_S: Final = 0.5
 MOVED_AT_ONCE: Final = 500
 
 _WEATHER: Final = Retry(max=20, first_s=0.5, longest_s=10.0)
+_BEFORE: Final = Retry(
+    max=20,
+    first_s=0.5,
+    longest_s=10.0,
+    on=(StorageError, OracleError, TransactionAborted, OSError),
+)
+"""Of the step that may be refused, which no other try changes."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +123,7 @@ class RebucketTools:
 
 
 DROPPED: Final = "the queue was dropped"
+REPLACED: Final = "another operation has taken it over"
 
 
 class _QueueStep(Step):
@@ -112,53 +137,100 @@ class _QueueStep(Step):
 
     def call(self, tx: StepContext, env: RebucketTools) -> Any:
         """Look, and act."""
-        del tx
         found = env.read(self.queue_id, self.made)
-        return Done(DROPPED) if found is None else self.act(env, *found)
+        if found is None:
+            return Done(DROPPED)
+        raw, known = found
+        if known.number == self.old and not _is_of(known.successor, tx.id):
+            return Done(REPLACED)
+        return self.act(env, raw, known)
 
     @abstractmethod
     def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
         """Do it to a queue whose definition is `known`, written as `raw`."""
 
 
-@step(version=1, namespace="export_rebucket", retry=_WEATHER)
-class Prepare(_QueueStep):
-    """Make the new table, and close the old one for whoever asks from now on."""
+def _is_of(successor: Successor | None, operation: str) -> bool:
+    """Say whether an operation has made these buckets, or may have.
+
+    Where it was not said whose they are, there was one operation for each number of buckets.
+    """
+    return successor is not None and successor.operation in ("", operation)
+
+
+@step(version=2, namespace="export_rebucket", retry=_BEFORE)
+class Prepare(Step):
+    """Close the old table for whoever asks from now on, and make the new one."""
 
     queue_id: str
     made: int
     old: int
     buckets: int
+    after: str = ""
+    """The id of an operation that is gone, and whose place this one takes; empty: of none."""
 
-    def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
+    def call(self, tx: StepContext, env: RebucketTools) -> Any:
         """Make both."""
-        wanted = Successor(number=self.old + 1, buckets=self.buckets)
-        if known.number != self.old or known.successor not in (None, wanted):
+        found = env.read(self.queue_id, self.made)
+        if found is None:
+            return Done(DROPPED)
+        raw, known = found
+        successor = known.successor
+        if known.number != self.old or not (
+            successor is None or self._is_ours(successor, tx.id) or self._is_left(successor)
+        ):
             raise ExportError(
                 f"the queue {self.queue_id!r} got other buckets meanwhile: {known.buckets}, and "
-                f"{known.successor} next; look again, and ask again"
+                f"{successor} next; look again, and ask again"
             )
-        with contextlib.suppress(TableExists):
-            making.make_table(env.tm, self.queue_id, wanted.number, wanted.buckets)
-        if known.successor is None:
-            new = msgspec.structs.replace(known, successor=wanted)
+        if successor is None or successor.operation != tx.id:
+            # Named before it is made, so that a number is given to one operation alone.
+            number = known.next_number() if successor is None else successor.number
+            is_open = successor is not None and successor.is_open
+            successor = Successor(
+                number=number, buckets=self.buckets, operation=tx.id, is_open=is_open
+            )
+            new = msgspec.structs.replace(known, successor=successor, last=number)
             if not env.replace(self.queue_id, raw, new):
                 return self.again()
+        with contextlib.suppress(TableExists):
+            making.make_table(env.tm, self.queue_id, successor.number, successor.buckets)
+        # Who was paused here may have made a table for nobody: it was undone, or all was dropped.
+        found = env.read(self.queue_id, self.made)
+        if found is None or not self._is_named(found[1], successor.number):
+            env.remove_table(self.queue_id, successor.number)
+            return Done(DROPPED if found is None else REPLACED)
         return Settle(self.queue_id, self.made, self.old)
 
     def undo(self, tx: StepContext, env: RebucketTools) -> None:
-        """Open the old table again, and remove the new one."""
-        del tx
+        """Open the old table again, and remove the new one, where this operation has made it."""
         while (found := env.read(self.queue_id, self.made)) is not None:
             raw, known = found
-            if known.number != self.old or known.successor is None:
-                break
+            new = known.successor
+            if known.number != self.old or new is None or new.is_open:
+                return
+            if not self._is_ours(new, tx.id):
+                return  # another operator's: what is not proven to be ours stays (D21)
+            # First the table, as long as it is written whose it is: nobody adds to it yet, and
+            # whoever comes back to this line later finds none of this number.
+            env.remove_table(self.queue_id, new.number)
             if env.replace(self.queue_id, raw, msgspec.structs.replace(known, successor=None)):
-                break
-        env.remove_table(self.queue_id, self.old + 1)
+                return
+
+    def _is_ours(self, successor: Successor, operation: str) -> bool:
+        return _is_of(successor, operation) and successor.buckets == self.buckets
+
+    def _is_left(self, successor: Successor) -> bool:
+        """Say whether an operation that is gone has left these buckets to us."""
+        return successor.operation == self.after and successor.buckets == self.buckets
+
+    def _is_named(self, known: Definition, number: int) -> bool:
+        if known.number >= number:
+            return True  # another executor of this operation has come further
+        return known.successor is not None and known.successor.number == number
 
 
-@step(version=1, namespace="export_rebucket", retry=_WEATHER)
+@step(version=2, namespace="export_rebucket", retry=_WEATHER)
 class Settle(_QueueStep):
     """Let no commit into the old table be possible any more."""
 
@@ -174,12 +246,13 @@ class Settle(_QueueStep):
 
     def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
         """Fence the old table."""
-        del raw, known
-        env.tm.fence(table_name(self.queue_id, self.old))
+        del raw
+        if known.number == self.old:
+            env.tm.fence(table_name(self.queue_id, self.old))
         return Drain(self.queue_id, self.made, self.old)
 
 
-@step(version=1, namespace="export_rebucket", pivot=True, retry=_WEATHER)
+@step(version=2, namespace="export_rebucket", pivot=True, retry=_WEATHER)
 class Drain(_QueueStep):
     """Let adders into the new table, and wait until the old buckets are empty."""
 
@@ -198,7 +271,7 @@ class Drain(_QueueStep):
         return Switch(self.queue_id, self.made, self.old)
 
 
-@step(version=1, namespace="export_rebucket", retry=_WEATHER)
+@step(version=2, namespace="export_rebucket", retry=_WEATHER)
 class Switch(_QueueStep):
     """Move what is dead, and let exporters into the new buckets."""
 
@@ -208,9 +281,8 @@ class Switch(_QueueStep):
 
     def ready(self, tx: StepContext, env: RebucketTools) -> Defer | None:
         """Wait for exporters."""
-        del tx
         found = env.read(self.queue_id, self.made)
-        if found is None or found[1].number != self.old:
+        if found is None or found[1].number != self.old or not _is_of(found[1].successor, tx.id):
             return None
         waiting = _waiting(env, self.queue_id, found[1])
         return Defer(LOOK_EVERY_S, waiting) if waiting else None
@@ -225,6 +297,7 @@ class Switch(_QueueStep):
             new = msgspec.structs.replace(
                 known,
                 number=known.successor.number,
+                last=known.next_number() - 1,
                 buckets=known.successor.buckets,
                 successor=None,
             )
@@ -233,7 +306,7 @@ class Switch(_QueueStep):
         return Sweep(self.queue_id, self.made, self.old)
 
 
-@step(version=1, namespace="export_rebucket", retry=_WEATHER)
+@step(version=2, namespace="export_rebucket", retry=_WEATHER)
 class Sweep(Step):
     """Remove what is left of the old buckets."""
 
@@ -244,12 +317,31 @@ class Sweep(Step):
     def call(self, tx: StepContext, env: RebucketTools) -> Any:
         """Remove the table, and the facts about it."""
         del tx
+        found = env.read(self.queue_id, self.made)
+        if found is not None and found[1].number == self.old:
+            raise ExportError(
+                f"the table {table_name(self.queue_id, self.old)} is that of the queue "
+                f"{self.queue_id!r}, and is not removed; give this operation up with `omidpy fate "
+                "delete`"
+            )
         env.remove_table(self.queue_id, self.old)
         places, control = env.places(self.queue_id), env.tm.session.control
         facts = [row for row, _ in control.scan(places.facts(self.old))]
         if rest := [row for row in facts if row != places.gauge(self.made)]:
             control.forget(rest)
         return Done("switched")
+
+
+for _cls in (Prepare, Settle, Drain, Switch, Sweep):
+    # What an older omidpy has stored is taken as it would be now: its steps had the same fields,
+    # and an undo that removed whatever table had the next number.
+    step(
+        version=1,
+        name=_cls.__name__,
+        namespace="export_rebucket",
+        pivot=_cls.spec.is_pivot,
+        retry=_cls.spec.retry,
+    )(type(f"{_cls.__name__}1", (_cls,), {"__doc__": _cls.__doc__}))
 
 
 def rebucket(
@@ -265,10 +357,9 @@ def rebucket(
     known = making.find(tm, places)
     if known.successor is None and known.buckets == buckets:
         return known
-    first = Prepare(places.queue_id, known.made, known.number, buckets)
-    key = (KIND, places.first_table, str(known.number), str(buckets))
-    with Fate(RebucketTools(tm), TableFateStore(tm.store), {KIND: 1}) as fate:
-        handle = fate.submit(KIND, first, key=key)
+    operations = TableFateStore(tm.store)
+    with Fate(RebucketTools(tm), operations, {KIND: 1}) as fate:
+        handle = _submitted(fate, places, known, buckets)
         try:
             result = handle.result(wait_s)
         except FateError as error:
@@ -279,6 +370,30 @@ def rebucket(
     if result == DROPPED:
         raise NoSuchQueue(f"the export queue {places.queue_id!r} was dropped meanwhile")
     return making.find(tm, places)
+
+
+def _submitted(fate: Fate, places: Places, known: Definition, buckets: int) -> OperationHandle:
+    """Return the operation that gives a queue so many buckets: one under way, or a new one.
+
+    Raises:
+        ExportError: another one is under way.
+    """
+    waiting = known.successor
+    after = "" if waiting is None else waiting.operation
+    under_way = fate.store.read(parse_id(after)) if after else None
+    if waiting is not None and waiting.buckets != buckets:
+        by = f" by operation {after}" if after else ""
+        raise ExportError(
+            f"the queue {places.queue_id!r} is getting {waiting.buckets} buckets{by}; let that be "
+            f"finished (`omidpy export rebucket {places.queue_id} --buckets {waiting.buckets}`), "
+            "and ask again"
+        )
+    if under_way is not None and not under_way.is_finished:
+        return OperationHandle(fate, under_way)
+    # `made` and `number` are given once: they name this queue, and these buckets of it (D21).
+    key = (KIND, places.first_table, str(known.made), str(known.number), str(buckets))
+    first = Prepare(places.queue_id, known.made, known.number, buckets, after)
+    return fate.submit(KIND, first, key=key)
 
 
 def _waiting(env: RebucketTools, queue_id: str, known: Definition) -> str:

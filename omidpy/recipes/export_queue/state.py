@@ -9,10 +9,10 @@ that they can be read while the oracle is down:
     export/<table>/<number>/gauge                  how much waits, as it was last measured
 
 `<table>` is `OMIDPY_EXPORT_<ID>`, as the first table of the queue is called.  A definition stays
-when its queue is dropped, with the number of the last one: the next queue of this id gets the next
-number, and a table and rows of its own; so does a queue that gets other buckets.  So whoever still
-has the old definition in his hands writes to a table that is not there, and never beside the
-buckets of the new one.
+when its queue is dropped, with the largest number that was ever given: the next queue of this id
+gets the next number, and a table and rows of its own; so does a queue that gets other buckets, and
+one that is to get them and never does.  So whoever still has the old definition in his hands writes
+to a table that is not there, and never beside the buckets of the new one.
 
     X2 (one-owner)  a bucket's row changes only as its last reader saw it; whoever takes a bucket
                     raises its epoch, so that no earlier owner moves the cursor again
@@ -46,8 +46,11 @@ class Successor(msgspec.Struct, frozen=True, kw_only=True):
     """The buckets that a queue is about to have (`rebucketing.py`)."""
 
     number: int
-    """Of their table."""
+    """Of their table, which no other one of this id ever has."""
     buckets: int
+    operation: str = ""
+    """The id of the operation that makes them, and that alone may undo it (D21); empty where an
+    omidpy has written it that did not say so."""
     is_open: bool = False
     """Whether entries are added to them; until then none are added at all."""
 
@@ -56,7 +59,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue is; the same for everybody who opens it."""
 
     number: int
-    """How many tables this id has had, this one included."""
+    """Of its table: none of this id is given twice."""
+    last: int = 0
+    """The largest number that was given to a table of this id, whatever has become of it."""
     made: int = 0
     """The number that the queue was made with: what tells it from others of its id."""
     is_open: bool
@@ -74,9 +79,18 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self) -> dict[str, object]:
         """Return what its maker has chosen."""
         chosen = msgspec.structs.asdict(self)
-        for kept in ("number", "made", "is_open", "successor"):
+        for kept in ("number", "last", "made", "is_open", "successor"):
             del chosen[kept]
         return chosen
+
+    def next_number(self) -> int:
+        """Return a number that no table of this id ever had.
+
+        A name of a table is then one table for ever: who comes back after a pause, to make it or to
+        remove it, meets no later one (D21).
+        """
+        waiting = 0 if self.successor is None else self.successor.number
+        return max(self.number, self.last, waiting) + 1
 
     def of_adders(self) -> Definition | None:
         """Return the queue as entries are added to it; None: not now."""
