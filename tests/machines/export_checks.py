@@ -17,6 +17,7 @@ from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import QUEUE, STEPS, Scene
 from tests.machines.export_rebucketing import STEPS as REBUCKETING_STEPS
 from tests.machines.export_rebucketing import Rebucketing
+from tests.machines.fencing import Fencing, takes_over
 
 ALL_AT_ONCE: Final = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)
 
@@ -122,6 +123,26 @@ def two_owners_move_one_cursor() -> None:
     assert fences[-1] < max(fences), "the receiver can tell the paused one by its fence"
     done = list(scene.sink.values)
     assert scene.export() == done, "the cursor stands where the second owner left it"
+
+
+def who_was_replaced_removes_nothing() -> None:
+    """X9: its receiver refuses its fence, and the next owner has not delivered them yet."""
+    scene = Scene()
+    scene.sink = sink = Fencing()
+    scene.add(*range(3))
+    next_owner = scene.runner()
+    takes_over(next_owner)
+
+    def replace(_: Batch) -> None:
+        sink.on_batch = lambda _: None
+        next_owner._crew.join(takes_all=True)
+        next_owner._crew.look()
+        sink.fences[0] = next_owner._crew.leases[0].state.epoch
+        next_owner._crew.leave()
+
+    sink.on_batch = replace
+    assert scene.export() == []
+    assert scene.export() == [0, 1, 2]
 
 
 class CountsInATable(TransactionalExporter):
@@ -284,6 +305,7 @@ CHECKS: Final = (
     a_commit_between_watermark_and_snapshot_is_not_lost,
     who_dies_loses_nothing,
     two_owners_move_one_cursor,
+    who_was_replaced_removes_nothing,
     into_the_same_store_exactly_once,
     an_entry_outlives_the_pruning_of_its_commit,
     new_buckets_keep_the_order_of_each_key,

@@ -12,6 +12,7 @@ of the entries has each of them exactly once.
 from __future__ import annotations
 
 import heapq
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,6 +33,7 @@ PAGE_ENTRIES: Final = 1000
 PAGE_BYTES: Final = 1 << 20
 HOLD_BYTES: Final = 8 * PAGE_BYTES
 LOOK_EVERY_S: Final = 0.2
+NOTED_ENTRIES: Final = 100_000
 NO_LIMIT: Final = 2**62
 
 
@@ -172,24 +174,21 @@ class Possession:
         for lease in self._leases():
             if lease.state.cursor_ts >= end_ts:
                 continue
-            page: list[Found] = []
+            from_ts, cursor = lease.state.scan_from, lease.state.cursor
             count, low_ts = 0, view.low_ts + 1
-            for found in view.log(lease.bucket, from_ts=lease.state.scan_from):
+            gone: list[Found] | None = []
+            for found in view.log(lease.bucket, from_ts=from_ts):
                 if found.position.commit_ts >= end_ts:
                     low_ts = min(low_ts, found.start_ts)
-                elif found.position > lease.state.cursor:
-                    count += 1
-                    page.append(found._replace(content=None))
-                if len(page) >= PAGE_ENTRIES:
-                    self._remove(in_store, page)
-                    page = []
-            self._remove(in_store, page)
-            lease.update(
-                cursor_ts=end_ts,
-                cursor_ordinal="",
-                scan_from=max(low_ts, lease.state.scan_from),
-                exported=lease.state.exported + count,
-            )
+                    continue
+                count += found.position > cursor
+                # What is below the cursor was left by a death, and goes as well.
+                gone = _noted(gone, found)
+            exported = lease.state.exported + count
+            # First what says that it was delivered, and that it was ours to remove (X9).
+            lease.update(cursor_ts=end_ts, cursor_ordinal="", exported=exported)
+            self._remove(in_store, view, lease.bucket, gone, from_ts=from_ts, end_ts=end_ts)
+            lease.update(scan_from=max(low_ts, lease.state.scan_from))
 
     def close(self) -> None:
         """Give the buckets back."""
@@ -244,8 +243,22 @@ class Possession:
         while taken := window.take(buffer_bytes=NO_LIMIT, max_entries=1):
             yield taken[0].position.commit_ts
 
-    def _remove(self, in_store: str, page: list[Found]) -> None:
-        if self._definition.keep_s is None:
+    def _remove(
+        self,
+        in_store: str,
+        view: View,
+        bucket: int,
+        gone: list[Found] | None,
+        *,
+        from_ts: int,
+        end_ts: int,
+    ) -> None:
+        """Remove entries; where they were too many to be noted, those below `end_ts`."""
+        if self._definition.keep_s is not None:
+            return
+        found = iter(gone) if gone is not None else view.log(bucket, from_ts=from_ts)
+        below = (one for one in found if one.position.commit_ts < end_ts)
+        while page := [one._replace(content=None) for one in itertools.islice(below, PAGE_ENTRIES)]:
             remove(self._tm.store, in_store, page)
 
 
@@ -268,6 +281,14 @@ def read(tm: TransactionManager, portion: Portion) -> Iterator[tuple[Found, Cont
             if found.position.commit_ts >= portion.end_ts:
                 return
             yield found, decode_content(found.content or contents[found.row])
+
+
+def _noted(gone: list[Found] | None, found: Found) -> list[Found] | None:
+    """Return entries with one more, or None where they are too many: they are read once more."""
+    if gone is None or len(gone) >= NOTED_ENTRIES:
+        return None
+    gone.append(found._replace(content=None))
+    return gone
 
 
 def _after(lease: BucketLease, start_ts: int) -> Position:

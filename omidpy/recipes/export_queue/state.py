@@ -16,11 +16,15 @@ to a table that is not there, and never beside the buckets of the new one.
 
     X2 (one-owner)  a bucket's row changes only as its last reader saw it; whoever takes a bucket
                     raises its epoch, so that no earlier owner moves the cursor again
+    X9 (owner-removes)  what an owner has delivered is removed only once its row of the bucket was
+                        changed by it, which counts the entries and moves the cursor: with that
+                        change on one file, behind it elsewhere
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -32,6 +36,7 @@ from omidpy.recipes.export_queue.ordering import Position
 
 if TYPE_CHECKING:
     from omidpy.facts.catalog import Catalog
+    from omidpy.storage.base import RowMutation
 
 DEFINITION_AGE_S: Final = 2.0
 """How old may a definition be by which entries are added?"""
@@ -116,7 +121,7 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     scan_from: int = 0
     """No entry of a transaction that began before this is left to deliver."""
     exported: int = 0
-    """How many entries were delivered, repetitions not counted."""
+    """How many entries were delivered, repetitions not counted: changed with the cursor."""
     stopped: str = ""
     """Why it goes no further; empty if it does."""
 
@@ -162,6 +167,10 @@ class Places(NamedTuple):
         """Return the places of an id among the tables of one manager."""
         return cls(queue_id, catalog.full_name(EXPORT_TABLE_PREFIX + check_id(queue_id)))
 
+    def table(self, number: int) -> str:
+        """Return the name, in the store, of the table of this number."""
+        return self.first_table + _suffix(number)
+
     def row(self) -> bytes:
         """Return the row of the definition."""
         return ROW_PREFIX + self.first_table.encode()
@@ -189,7 +198,11 @@ class Places(NamedTuple):
 
 def table_name(queue_id: str, number: int) -> str:
     """Return the name of a queue's table, as a manager knows it."""
-    return f"{EXPORT_TABLE_PREFIX}{queue_id}" + (f".{number}" if number > 1 else "")
+    return f"{EXPORT_TABLE_PREFIX}{queue_id}" + _suffix(number)
+
+
+def _suffix(number: int) -> str:
+    return f".{number}" if number > 1 else ""
 
 
 class BucketRows:
@@ -200,6 +213,8 @@ class BucketRows:
         self._places = places
         self._number = definition.number
         self._count = definition.buckets
+        self.is_atomic = control.is_atomic
+        """Whether what is removed goes in one change with the state."""
 
     def read(self) -> list[Raw]:
         """Return the state of every bucket.  Cost: 1 get."""
@@ -210,13 +225,29 @@ class BucketRows:
             for bucket, (row, raw) in enumerate(zip(rows, found, strict=True))
         ]
 
-    def replace(self, old: Raw, state: BucketState) -> Raw | None:
-        """Replace a state that nobody has changed; None: somebody has."""
+    def replace(
+        self, old: Raw, state: BucketState, removing: Sequence[RowMutation] = ()
+    ) -> Raw | None:
+        """Replace a state that nobody has changed; None: somebody has.
+
+        Args:
+            old: As it was read.
+            state: What it becomes.
+            removing: Changes of the queue's table, made only if the state was replaced: a refusal
+                is told by somebody who has replaced us, and nothing irreversible follows it (D22).
+        """
         row, new = self._places.bucket(self._number, old.bucket), encode_document(state)
-        # Found different: unless the answer to an earlier attempt of ours was lost, somebody did.
-        if self._control.replace(row, old.raw, new) or self._control.read(row) == new:
-            return Raw(old.bucket, new, state)
-        return None
+        if removing:
+            table = self._places.table(self._number)
+            is_ours = self._control.replace_and(row, old.raw, new, {table: removing})
+        else:
+            # Found different: unless an answer to an earlier attempt was lost, somebody did it.
+            is_ours = self._control.replace(row, old.raw, new) or self._control.read(row) == new
+        return Raw(old.bucket, new, state) if is_ours else None
+
+    def is_as(self, raw: Raw) -> bool:
+        """Say whether a state is still as it was read.  Cost: 1 get."""
+        return self._control.read(self._places.bucket(self._number, raw.bucket)) == raw.raw
 
 
 class Raw(NamedTuple):
