@@ -137,7 +137,7 @@ def who_was_replaced_removes_nothing() -> None:
         sink.on_batch = lambda _: None
         next_owner._crew.join(takes_all=True)
         next_owner._crew.look()
-        sink.fences[0] = next_owner._crew.leases[0].state.epoch
+        sink.fences[0] = next_owner._crew.leases[0].fence
         next_owner._crew.leave()
 
     sink.on_batch = replace

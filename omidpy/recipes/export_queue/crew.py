@@ -25,7 +25,7 @@ import msgspec
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.fate.table_store import TableFateStore
 from omidpy.recipes.export_queue.delivery import BucketLost
-from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw
+from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw, fence_of
 
 if TYPE_CHECKING:
     from omidpy.base.clock import Clock
@@ -58,6 +58,11 @@ class BucketLease:
     def state(self) -> BucketState:
         """How far it has come."""
         return self._raw.state
+
+    @property
+    def fence(self) -> int:
+        """What is greater than that of every earlier owner, of earlier queues of this id too."""
+        return fence_of(self._rows.number, self._raw.state.epoch)
 
     @property
     def is_lost(self) -> bool:

@@ -2,7 +2,7 @@
 
     1  see the low watermark, and then a snapshot (`view.py`)
     2  take the next entries by position (`ordering.py`)
-    3  hand them to the exporter, with the epoch as a fence
+    3  hand them to the exporter, with a fence that grows with each owner
     4  move the cursor and count, if the bucket is still ours (`state.py`)
     5  remove exactly their rows (`acknowledgement.py`)
 
@@ -103,6 +103,11 @@ class Lease(Protocol):
     @property
     def state(self) -> BucketState:
         """How far it has come."""
+        ...
+
+    @property
+    def fence(self) -> int:
+        """What is greater than that of every earlier owner."""
         ...
 
     def check(self) -> None:
@@ -451,7 +456,7 @@ class Delivery:
 
     def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> int:
         """Hand entries to the exporter; return how many nobody has delivered before."""
-        bucket, fence = lease.bucket, lease.state.epoch
+        bucket, fence = lease.bucket, lease.fence
         if not isinstance(self._exporter, TransactionalExporter):
             entries = [entry for _, entry in good]
             batch = Batch(entries, queue=self._queue_id, bucket=bucket, fence=fence)

@@ -59,7 +59,8 @@ class Batch(Sequence[Entry]):
     Attributes:
         queue: The id of the queue.
         bucket: The number of the bucket.
-        fence: The epoch of its owner.  A receiver that keeps the largest one of each bucket, and
+        fence: Grows with each owner of the bucket, also when a queue of this id is dropped and made
+            again: up to 64 bits.  A receiver that keeps the largest one of each bucket, and
             refuses smaller ones, is safe from an owner that was paused and has lost the bucket.
     """
 

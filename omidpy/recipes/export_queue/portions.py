@@ -154,7 +154,7 @@ class Possession:
                     self._places.queue_id,
                     self._definition.number,
                     lease.bucket,
-                    state.epoch,
+                    lease.fence,
                     state.scan_from,
                     _after(lease, start_ts),
                     end_ts,

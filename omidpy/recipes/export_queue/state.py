@@ -44,6 +44,10 @@ DEFINITION_AGE_S: Final = 2.0
 ROW_PREFIX: Final = b"export/"
 GENERATION: Final = 0
 
+EPOCH_BITS: Final = 32
+"""Of a fence: so many changes of hands a bucket can see.  With 2**21 tables of one id it is still a
+number that JSON readers have exactly."""
+
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
@@ -111,7 +115,7 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     """How far a bucket has come, and in whose hands it is."""
 
     epoch: int = 0
-    """How often it changed hands."""
+    """How often it changed hands: what `fence_of` makes a fence of."""
     owner: str | None = None
     """The worker (`fate/workers.py`) that exports it."""
     cursor_ts: int = 0
@@ -129,6 +133,15 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     def cursor(self) -> Position:
         """The position of the last entry that was delivered."""
         return Position(self.cursor_ts, bytes.fromhex(self.cursor_ordinal))
+
+
+def fence_of(number: int, epoch: int) -> int:
+    """Return what grows with each owner of a bucket, in whichever table of a queue's id that is.
+
+    A receiver keeps the largest fence by queue and bucket, and the queue of the same id that is
+    made when one was dropped must not begin below it: its entries would be refused (D21).
+    """
+    return ((number - 1) << EPOCH_BITS) + epoch
 
 
 class Gauge(msgspec.Struct, frozen=True):
@@ -211,14 +224,15 @@ class BucketRows:
     def __init__(self, control: ControlTable, places: Places, definition: Definition) -> None:
         self._control = control
         self._places = places
-        self._number = definition.number
         self._count = definition.buckets
+        self.number = definition.number
+        """Of their table."""
         self.is_atomic = control.is_atomic
         """Whether what is removed goes in one change with the state."""
 
     def read(self) -> list[Raw]:
         """Return the state of every bucket.  Cost: 1 get."""
-        rows = tuple(self._places.bucket(self._number, bucket) for bucket in range(self._count))
+        rows = tuple(self._places.bucket(self.number, bucket) for bucket in range(self._count))
         found = self._control.read_many(rows)
         return [
             Raw(bucket, raw, BucketState() if raw is None else _decoded(raw, row))
@@ -236,9 +250,9 @@ class BucketRows:
             removing: Changes of the queue's table, made only if the state was replaced: a refusal
                 is told by somebody who has replaced us, and nothing irreversible follows it (D22).
         """
-        row, new = self._places.bucket(self._number, old.bucket), encode_document(state)
+        row, new = self._places.bucket(self.number, old.bucket), encode_document(state)
         if removing:
-            table = self._places.table(self._number)
+            table = self._places.table(self.number)
             is_ours = self._control.replace_and(row, old.raw, new, {table: removing})
         else:
             # Found different: unless an answer to an earlier attempt was lost, somebody did it.
@@ -247,7 +261,7 @@ class BucketRows:
 
     def is_as(self, raw: Raw) -> bool:
         """Say whether a state is still as it was read.  Cost: 1 get."""
-        return self._control.read(self._places.bucket(self._number, raw.bucket)) == raw.raw
+        return self._control.read(self._places.bucket(self.number, raw.bucket)) == raw.raw
 
 
 class Raw(NamedTuple):

@@ -92,7 +92,7 @@ def test_a_dead_letter_that_was_refused_by_a_fence_stays(store: Store) -> None:
         takes_over(runner)
         runner._crew.join(takes_all=True)
         runner._crew.look()
-        sink.fences[0] = runner._crew.leases[0].state.epoch
+        sink.fences[0] = runner._crew.leases[0].fence
         runner._crew.leave()
 
     asleep(sink, others)

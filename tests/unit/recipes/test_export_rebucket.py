@@ -18,6 +18,7 @@ from omidpy.recipes.export_queue.rebucketing import DROPPED, REPLACED, Drain, Pr
 from omidpy.recipes.export_queue.state import DEFINITION_AGE_S
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.export_rebucketing import STEPS, Rebucketing, Told
+from tests.machines.fencing import Fencing
 from tests.machines.waiting import wait_for
 
 
@@ -154,6 +155,25 @@ def test_fences_go_on_growing() -> None:
     scene.export()
     assert scene.sink.batches[-1].fence > last
     assert sum(one.exported for one in scene.queue.lag().buckets) == 4
+
+
+@pytest.mark.parametrize("gets_buckets", [False, True])
+def test_fences_outlive_their_queue(gets_buckets: bool) -> None:  # noqa: FBT001 - a case
+    """A receiver that keeps the largest takes what the next queue of this id delivers."""
+    scene = Scene(buckets=1)
+    scene.sink = sink = Fencing()
+    for value in range(3):
+        scene.add(value)
+        scene.export()
+    if gets_buckets:
+        Rebucketing(scene, 2).finish()
+    scene.queue.drop()
+    scene.queue = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    scene.add(3)
+    assert scene.export() == list(range(4))
+    fences = [batch.fence for batch in sink.batches]
+    assert fences == sorted(fences)
+    assert fences[:3] == [1, 2, 3], "those of a first queue are small numbers"
 
 
 @pytest.mark.parametrize("after", range(len(STEPS)))

@@ -2,7 +2,7 @@
 
     Idempotency-Key: <queue>-<start_ts>-<ordinal>    the same whenever this entry comes
     X-Omidpy-Seq: <commit_ts>-<ordinal>              grows for each key
-    X-Omidpy-Fence: <epoch>                          grows with each owner of the bucket
+    X-Omidpy-Fence: <number>                         grows with each owner of the bucket
 
 | answer | what it means |
 |---|---|
