@@ -109,7 +109,7 @@ def changes_buckets_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
         del removing
         control: ControlTable = self._control
         new = encode_document(state)
-        control.write(self._places.bucket(self._number, old.bucket), new)
+        control.write(self._places.bucket(self.number, old.bucket), new)
         return Raw(old.bucket, new, state)
 
     monkeypatch.setattr(BucketRows, "replace", write)

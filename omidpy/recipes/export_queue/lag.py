@@ -56,6 +56,9 @@ class Lag:
         buckets: The same by bucket.
         in_new_buckets: How many of the entries wait in the buckets that the queue is about to have,
             and that are not exported yet.
+        next_buckets: How many buckets the queue is about to have; None: no others.
+        takes_entries: Whether anything can be added to it; not while it gets other buckets.
+        operation: The id of the operation that gives it those; empty: none, or it is not known.
     """
 
     entries: int
@@ -64,6 +67,9 @@ class Lag:
     dead_letters: int
     buckets: tuple[BucketLag, ...]
     in_new_buckets: int = 0
+    next_buckets: int | None = None
+    takes_entries: bool = True
+    operation: str = ""
 
 
 def measure(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
@@ -80,7 +86,18 @@ def measure(tm: TransactionManager, places: Places, definition: Definition) -> L
     gauge = Gauge(entries, oldest_ts, view.start_ts)
     tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
     dead = sum(one.dead_letters for one in buckets)
-    return Lag(entries, oldest_ts, _age_s(view, oldest_ts), dead, buckets, in_new)
+    waits = definition.successor
+    return Lag(
+        entries,
+        oldest_ts,
+        _age_s(view, oldest_ts),
+        dead,
+        buckets,
+        in_new,
+        next_buckets=None if waits is None else waits.buckets,
+        takes_entries=adding is not None,
+        operation="" if waits is None else waits.operation,
+    )
 
 
 def _of_buckets(

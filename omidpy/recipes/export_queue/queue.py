@@ -68,6 +68,38 @@ def check_buckets(buckets: int) -> None:
         raise UsageError(f"buckets={buckets} must be 1 to {MAX_BUCKETS}")
 
 
+class _Care:
+    """What a process that exports does now and then.  One thread at a time."""
+
+    def __init__(
+        self, tm: TransactionManager, places: Places, find: Callable[[], Definition]
+    ) -> None:
+        from omidpy.recipes.export_queue.finishing import (  # noqa: PLC0415 - operations
+            Finisher,
+        )
+
+        self._tm = tm
+        self._places = places
+        self._find = find
+        self._purger = retention.Purger(tm, places)
+        self._finisher = Finisher(tm)
+
+    def look(self, definition: Definition) -> None:
+        """Measure, finish what others have left, and purge."""
+        if definition.max_entries is not None or definition.max_lag_s is not None:
+            measure_roughly(self._tm, self._places, definition)
+        self._finisher.look(self._find())
+        self._purger.run_if_due(definition)
+
+    def finish(self, pause: Callable[[float], object]) -> None:
+        """Finish what others have left."""
+        self._finisher.run(pause)
+
+    def close(self) -> None:
+        """End what was begun."""
+        self._finisher.close()
+
+
 class ExportQueue:
     """One export queue, for those who add and those who export.  Safe to share among threads.
 
@@ -255,7 +287,8 @@ class ExportQueue:
         if definition is None:
             raise QueueFull(
                 f"the export queue {self.id!r} gets other buckets, and takes nothing for some "
-                "seconds; try again"
+                "seconds; try again.  If that lasts, the operation has no executor: run an "
+                f"exporter of the queue, or see `omidpy export status {self.id}`"
             )
         try:
             return QueueWriter(writer, self.id, definition, self._limit, heard_as=self._heard_as)
@@ -390,19 +423,8 @@ class ExportQueue:
             max_poll_s=max_poll_s,
             lease_s=lease_s,
             on_step=on_step,
-            look_after=self._look_after(),
+            look_after=_Care(self._tm, self._places, self._find),
         )
-
-    def _look_after(self) -> Callable[[Definition], None]:
-        """Return what a process that exports does now and then."""
-        purge = retention.Purger(self._tm, self._places)
-
-        def look(definition: Definition) -> None:
-            if definition.max_entries is not None or definition.max_lag_s is not None:
-                measure_roughly(self._tm, self._places, definition)
-            purge.run_if_due(definition)
-
-        return look
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ Whoever adds reads the definition within the transaction, at most `DEFINITION_AG
 `SETTLE_S` all that still use the old one have begun before the fence, which aborts them.  For these
 seconds an adder gets `QueueFull`, which is retryable; exporters never stop.
 
-Killed at any moment, the same call goes on with the operation.  What was delivered and kept
-(`keep_s`) is not carried over.
+Killed at any moment, the same call goes on with the operation; so does any exporter of the store
+(`finishing.py`), and `omidpy fate run`, since nothing can be added while it stands still.  What was
+delivered and kept (`keep_s`) is not carried over.
 
     X8 (own-buckets)  a step changes new buckets, and an undo removes them, only where the
                       definition says that this operation makes them, under a number of their own
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
 KIND: Final = "EXPORT_REBUCKET"
 SETTLE_S: Final = 2.5 * DEFINITION_AGE_S
 LOOK_EVERY_S: Final = 0.5
+NO_TOOLS_S: Final = 10.0
+"""How long an operation waits for an executor that can run it."""
 MOVED_AT_ONCE: Final = 500
 
 _WEATHER: Final = Retry(max=20, first_s=0.5, longest_s=10.0)
@@ -90,7 +93,7 @@ _BEFORE: Final = Retry(
 
 @dataclass(frozen=True)
 class RebucketTools:
-    """What the steps need."""
+    """What the steps need: the environment of an executor, or its attribute `queues`."""
 
     tm: TransactionManager
     sleep: Callable[[float], object] = time.sleep
@@ -126,16 +129,57 @@ DROPPED: Final = "the queue was dropped"
 REPLACED: Final = "another operation has taken it over"
 
 
-class _QueueStep(Step):
-    """A step that looks at the queue first, and ends the operation where that is gone."""
+class _RebucketStep(Step):
+    """A step of one queue, for executors that can reach it."""
 
     queue_id: str
     made: int
     """The number that the queue was made with."""
     old: int
     """The number of the table that was exported when the operation began."""
+    first_table: str
+    """The name of the first table of its id, in the store: managers may prefix their tables.  Empty
+    where an older omidpy has stored the step."""
 
-    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+    def ready(self, tx: StepContext, env: Any) -> Defer | None:
+        """Wait for an executor with the tools."""
+        tools = _tools_of(env)
+        if tools is None:
+            return Defer(
+                NO_TOOLS_S,
+                "an exporter of the queue, or omidpy fate run --store URL --tso ADDR",
+            )
+        if self.first_table and tools.places(self.queue_id).first_table != self.first_table:
+            # To this executor it would seem that the queue was dropped.
+            return Defer(NO_TOOLS_S, f"an executor to which {self.first_table} is a queue's table")
+        return self.may_begin(tx, tools)
+
+    def may_begin(self, tx: StepContext, env: RebucketTools) -> Defer | None:
+        """Say what to wait for; None: nothing."""
+        del tx, env
+        return None
+
+    def call(self, tx: StepContext, env: Any) -> Any:
+        """Do the step with the tools."""
+        tools = _tools_of(env)
+        assert tools is not None, "ready() lets nobody through without"
+        return self.do(tx, tools)
+
+    @abstractmethod
+    def do(self, tx: StepContext, env: RebucketTools) -> Any:
+        """Do it."""
+
+
+def _tools_of(env: Any) -> RebucketTools | None:
+    """Return what an executor's environment has for these steps, if it has."""
+    found = env if isinstance(env, RebucketTools) else getattr(env, "queues", None)
+    return found if isinstance(found, RebucketTools) else None
+
+
+class _QueueStep(_RebucketStep):
+    """A step that looks at the queue first, and ends the operation where that is gone."""
+
+    def do(self, tx: StepContext, env: RebucketTools) -> Any:
         """Look, and act."""
         found = env.read(self.queue_id, self.made)
         if found is None:
@@ -159,7 +203,7 @@ def _is_of(successor: Successor | None, operation: str) -> bool:
 
 
 @step(version=2, namespace="export_rebucket", retry=_BEFORE)
-class Prepare(Step):
+class Prepare(_RebucketStep):
     """Close the old table for whoever asks from now on, and make the new one."""
 
     queue_id: str
@@ -168,8 +212,9 @@ class Prepare(Step):
     buckets: int
     after: str = ""
     """The id of an operation that is gone, and whose place this one takes; empty: of none."""
+    first_table: str = ""
 
-    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+    def do(self, tx: StepContext, env: RebucketTools) -> Any:
         """Make both."""
         found = env.read(self.queue_id, self.made)
         if found is None:
@@ -200,10 +245,16 @@ class Prepare(Step):
         if found is None or not self._is_named(found[1], successor.number):
             env.remove_table(self.queue_id, successor.number)
             return Done(DROPPED if found is None else REPLACED)
-        return Settle(self.queue_id, self.made, self.old)
+        return Settle(self.queue_id, self.made, self.old, self.first_table)
 
-    def undo(self, tx: StepContext, env: RebucketTools) -> None:
+    def undo(self, tx: StepContext, env: Any) -> None:
         """Open the old table again, and remove the new one, where this operation has made it."""
+        tools = _tools_of(env)
+        if tools is None:
+            raise ExportError(f"no oracle is here to undo what was done to {self.queue_id!r}")
+        self._undo(tx, tools)
+
+    def _undo(self, tx: StepContext, env: RebucketTools) -> None:
         while (found := env.read(self.queue_id, self.made)) is not None:
             raw, known = found
             new = known.successor
@@ -237,19 +288,20 @@ class Settle(_QueueStep):
     queue_id: str
     made: int
     old: int
+    first_table: str = ""
 
-    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+    def do(self, tx: StepContext, env: RebucketTools) -> Any:
         """Wait before each fence: whoever takes this step again waits again."""
         tx.progress("waiting until all who add know of it")
         env.sleep(SETTLE_S)
-        return super().call(tx, env)
+        return super().do(tx, env)
 
     def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
         """Fence the old table."""
         del raw
         if known.number == self.old:
             env.tm.fence(table_name(self.queue_id, self.old))
-        return Drain(self.queue_id, self.made, self.old)
+        return Drain(self.queue_id, self.made, self.old, self.first_table)
 
 
 @step(version=2, namespace="export_rebucket", pivot=True, retry=_WEATHER)
@@ -259,6 +311,7 @@ class Drain(_QueueStep):
     queue_id: str
     made: int
     old: int
+    first_table: str = ""
 
     def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
         """Open the new table, and move on once exporters have done their work."""
@@ -268,7 +321,7 @@ class Drain(_QueueStep):
                 self.queue_id, raw, msgspec.structs.replace(known, successor=opened)
             ):
                 return self.again()
-        return Switch(self.queue_id, self.made, self.old)
+        return Switch(self.queue_id, self.made, self.old, self.first_table)
 
 
 @step(version=2, namespace="export_rebucket", retry=_WEATHER)
@@ -278,8 +331,9 @@ class Switch(_QueueStep):
     queue_id: str
     made: int
     old: int
+    first_table: str = ""
 
-    def ready(self, tx: StepContext, env: RebucketTools) -> Defer | None:
+    def may_begin(self, tx: StepContext, env: RebucketTools) -> Defer | None:
         """Wait for exporters."""
         found = env.read(self.queue_id, self.made)
         if found is None or found[1].number != self.old or not _is_of(found[1].successor, tx.id):
@@ -303,18 +357,19 @@ class Switch(_QueueStep):
             )
             if not env.replace(self.queue_id, raw, new):
                 return self.again()
-        return Sweep(self.queue_id, self.made, self.old)
+        return Sweep(self.queue_id, self.made, self.old, self.first_table)
 
 
 @step(version=2, namespace="export_rebucket", retry=_WEATHER)
-class Sweep(Step):
+class Sweep(_RebucketStep):
     """Remove what is left of the old buckets."""
 
     queue_id: str
     made: int
     old: int
+    first_table: str = ""
 
-    def call(self, tx: StepContext, env: RebucketTools) -> Any:
+    def do(self, tx: StepContext, env: RebucketTools) -> Any:
         """Remove the table, and the facts about it."""
         del tx
         found = env.read(self.queue_id, self.made)
@@ -392,7 +447,7 @@ def _submitted(fate: Fate, places: Places, known: Definition, buckets: int) -> O
         return OperationHandle(fate, under_way)
     # `made` and `number` are given once: they name this queue, and these buckets of it (D21).
     key = (KIND, places.first_table, str(known.made), str(known.number), str(buckets))
-    first = Prepare(places.queue_id, known.made, known.number, buckets, after)
+    first = Prepare(places.queue_id, known.made, known.number, buckets, after, places.first_table)
     return fate.submit(KIND, first, key=key)
 
 

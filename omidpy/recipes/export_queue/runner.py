@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.base.within import within
 from omidpy.errors import ExportError, NoSuchQueue, OmidError
@@ -46,6 +46,22 @@ MOST_PAUSES: Final = 24
 """After how many failures in a row `run_once` gives up on a bucket."""
 
 
+class Caretaker(Protocol):
+    """Does what a queue needs beside its exporters.  One thread at a time."""
+
+    def look(self, definition: Definition) -> None:
+        """Do what is due; called now and then."""
+        ...
+
+    def finish(self, pause: Callable[[float], object]) -> None:
+        """Run in this thread what others have left, and stands in the way of entries."""
+        ...
+
+    def close(self) -> None:
+        """End what was begun."""
+        ...
+
+
 class Runner:
     """Exports one queue in this process."""
 
@@ -62,7 +78,7 @@ class Runner:
         max_poll_s: float = MAX_POLL_S,
         lease_s: float = LEASE_S,
         on_step: Callable[[str], None] = lambda _: None,
-        look_after: Callable[[Definition], None] = lambda _: None,
+        look_after: Caretaker | None = None,
     ) -> None:
         """Prepare; nothing is written.
 
@@ -77,7 +93,7 @@ class Runner:
             max_poll_s: How long an idle bucket rests at most.
             lease_s: How long others wait before they take what a dead process had.
             on_step: Called with the name of each step, for fault injection.
-            look_after: Called now and then, by a thread of its own.
+            look_after: Does what is to be done now and then, in a thread of its own.
         """
         self.tally = Tally()
         self._tm = tm
@@ -154,6 +170,13 @@ class Runner:
             if bucket not in self._paused and self._due_s.get(bucket, 0.0) > soon_s:
                 self._due_s[bucket] = soon_s
 
+    def _close(self) -> None:
+        try:
+            self._exporter.close()
+        finally:
+            if self._look_after is not None:
+                self._look_after.close()
+
     # -- for ever ------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -169,7 +192,7 @@ class Runner:
                 self._begin_term(self._find())
                 self._run_term()
         finally:
-            self._exporter.close()
+            self._close()
         if self._ended is not None:
             raise self._ended
 
@@ -205,8 +228,9 @@ class Runner:
     def _keep(self) -> None:
         while not self._is_over.wait(KEEP_EVERY_S):
             try:
-                if 0 in self._crew.leases:  # one of all processes is enough
-                    self._look_after(self._definition)
+                # One of all processes is enough.
+                if self._look_after is not None and 0 in self._crew.leases:
+                    self._look_after.look(self._definition)
             except OmidError as error:
                 log.warning("cannot look after the queue: %s", error)
 
@@ -341,13 +365,19 @@ class Runner:
         wait_s = 1.5 * self._lease_s if wait_s is None else wait_s
         try:
             self._exporter.open()
+            self._finish()
             self._run_term_once(wait_s)
+            self._finish()
             while self._has_moved():
                 self._begin_term(self._find())
                 self._run_term_once(wait_s)
         finally:
-            self._exporter.close()
+            self._close()
         return sum(tally.exported for tally in self.tally.read().values())
+
+    def _finish(self) -> None:
+        if self._look_after is not None:
+            self._look_after.finish(self._stopping.wait)
 
     def _run_term_once(self, wait_s: float) -> None:
         try:

@@ -259,7 +259,9 @@ def test_an_exporter_counts_no_further_than_it_must(most: int) -> None:
     scene.add(*range(5), key=b"b")
     late.commit()
     oldest_ts = scene.queue.lag().oldest_commit_ts
-    scene.queue._look_after()(scene.queue._definition)
+    care = scene.runner()._look_after
+    assert care is not None
+    care.look(scene.queue._definition)
     raw = scene.tm.session.control.read(Places.of(scene.tm.session.catalog, QUEUE).gauge(1))
     gauge = msgspec.json.decode(raw or b"", type=Gauge)
     assert gauge.oldest_ts == oldest_ts

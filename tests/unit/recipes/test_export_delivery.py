@@ -400,14 +400,15 @@ def test_what_was_kept_for_long_enough_goes() -> None:
     slow.flush()
     scene.client.naive._last += 11 * 10**9
     scene.add("new")
-    purge = scene.queue._look_after()
-    purge(scene.queue._definition)
+    care = scene.runner()._look_after
+    assert care is not None
+    care.look(scene.queue._definition)
     assert len(scene.raw_rows()) == 3, "the low watermark is below all of them"
     slow.commit()
     scene.client.naive.raise_low_watermark()
     scene.export()
     scene.clock.advance(60)
-    purge(scene.queue._definition)
+    care.look(scene.queue._definition)
     scene.queue.replay(timedelta(seconds=5))
     assert scene.export() == ["old", "new", "slow", "new", "slow"]
     with pytest.raises(ExportError, match="is longer ago"):
