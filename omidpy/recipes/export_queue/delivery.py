@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from omidpy.errors import CommitOutcomeUnknown, CorruptCell, ExportError, OmidError
+from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, NoSuchTable
 from omidpy.recipes.export_queue.acknowledgement import (
     ROWS_AT_ONCE,
     removals,
@@ -50,6 +50,7 @@ from omidpy.recipes.export_queue.exporter import (
     Entry,
     Exporter,
     Poison,
+    Refused,
     Retry,
     TransactionalExporter,
 )
@@ -57,6 +58,7 @@ from omidpy.recipes.export_queue.layout import BY_KEY, COLUMN, decode_content, k
 from omidpy.recipes.export_queue.ordering import Found, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS, Patience
 from omidpy.recipes.export_queue.state import table_name
+from omidpy.recipes.export_queue.verdicts import Blame, Trust, blame
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -211,6 +213,7 @@ class Delivery:
         self._counter = counter
         self._on_step = on_step
         self._clock = tm.session.clock
+        self._trust = Trust()
 
     def new_memory(self) -> Memory:
         """Return what is known of a bucket before its first pass."""
@@ -434,8 +437,9 @@ class Delivery:
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
-            raise self._paused(error, patience, good, memory) from error
+            raise self._paused(error, lease.bucket, patience, good, memory) from error
         patience.succeeded()
+        self._trust.taken()
         self._counter.delivered(lease.bucket, len(good), self._clock.monotonic_s() - since_s)
         self._on_step("exported")
         if isinstance(self._exporter, TransactionalExporter):
@@ -479,11 +483,16 @@ class Delivery:
     def _paused(
         self,
         error: Exception,
+        bucket: int,
         patience: Patience,
         good: Sequence[tuple[Found, Entry]],
         memory: Memory,
     ) -> Paused:
-        """Say how to go on after what an exporter raised."""
+        """Say how to go on after what an exporter raised.
+
+        Raises:
+            ExportError: not at all: the receiver refuses everything, and nothing was set aside.
+        """
         if isinstance(error, Poison):
             position = next((one.position for one, entry in good if entry is error.entry), None)
             if position is None:
@@ -494,18 +503,42 @@ class Delivery:
             memory.poison[position] = str(error)
             return Paused(0.0)
         log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
-        if isinstance(error, Retry):
-            patience.unreachable()
-            return Paused(max(0.0, error.after_s))
-        if isinstance(error, OSError | CommitOutcomeUnknown) or (
-            isinstance(error, OmidError) and error.retryable
-        ):
-            patience.unreachable()
-            return Paused(patience.pause_s())
-        if patience.failed(len(good)):
-            memory.poison[good[0][0].position] = f"{type(error).__name__}: {error}"
-            return Paused(0.0)
-        return Paused(patience.pause_s())
+        match blame(error):
+            case Blame.NOBODY:
+                patience.unreachable()
+                asks = isinstance(error, Retry)
+                return Paused(max(0.0, error.after_s) if asks else patience.pause_s())
+            case Blame.SETTINGS:
+                self._see_table(error)
+                if patience.refused():
+                    raise ExportError(self._refuses(error)) from error
+                asks = isinstance(error, Refused) and error.has_pause
+                return Paused(max(0.0, error.after_s) if asks else patience.pause_s())
+            case Blame.ENTRY:
+                if not patience.failed(len(good)):
+                    return Paused(patience.pause_s())
+                position = good[0][0].position
+                if self._trust.suspect(bucket, position):
+                    raise ExportError(self._refuses(error)) from error
+                memory.poison[position] = f"{type(error).__name__}: {error}"
+                # It is set aside once another one was taken, or none is left to ask.
+                patience.ask_beside(len(memory.poison))
+                return Paused(0.0)
+
+    def _refuses(self, error: Exception) -> str:
+        return (
+            f"the receiver of the queue {self._queue_id!r} refuses everything: {error!r}; mend the "
+            "exporter or its settings and start it again: what it has not taken stays, and what "
+            "was set aside is tried again by `omidpy export dlq retry`"
+        )
+
+    def _see_table(self, error: Exception) -> None:
+        """See whether it is the queue's own table that is gone."""
+        if isinstance(error, NoSuchTable):
+            try:
+                self._tm.store.schema(self._in_store)
+            except NoSuchTable:
+                raise NoSuchQueue(f"the queue was dropped: {error}") from error
 
 
 def _scan_from(view: View, window: Window | KeyWindow) -> int:
