@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 from omidpy.errors import QueueFull
 from omidpy.facts.control import decode_document
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 GAUGE_AGE_S: Final = 5.0
 
 NS_PER_S: Final = 1_000_000_000
+
+
+_RECORDED: Final[WeakKeyDictionary[Any, dict[str, dict[str, str]]]] = WeakKeyDictionary()
+"""The tables that each transaction records, by the queue's table: two objects may be one queue."""
 
 
 class Writer(Protocol):
@@ -174,6 +179,7 @@ class QueueWriter:
 
         Its key is the row, its value what was changed: {column: value, or None where deleted}, and
         the header `table` says where.  Entries are added at the commit; see `recording.py`.
+        Called again, as by parts of a program that do not know of each other, it adds none twice.
 
         Args:
             tables: Their names.
@@ -187,12 +193,17 @@ class QueueWriter:
             raise TypeError(f"tables are a list of names, not {tables!r}")
         recorded = check_recordable(self._writer, self._definition.codec)
         names = {self._writer.table(name).name: name for name in tables}
+        queues = _RECORDED.setdefault(recorded, {})
+        if (known := queues.get(self._table.name)) is not None:
+            known.update(names)
+            return
 
         def add() -> None:
             for table, row, columns in list(row_changes(recorded.changes(), names)):
                 self.add(row, columns, headers={"table": table})
 
         recorded.before_commit(add)
+        queues[self._table.name] = names
 
     def _tell_of(self, bucket: int) -> None:
         if not self._buckets and isinstance(self._writer, Committing):
