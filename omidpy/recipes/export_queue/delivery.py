@@ -42,6 +42,7 @@ from omidpy.recipes.export_queue.dead import (
     Note,
     bury,
     graves_of,
+    keep,
     poisoned,
     rewrite,
 )
@@ -256,7 +257,10 @@ class Delivery:
         return Pass(has_moved=has_moved, is_whole=True)
 
     def _window(self, lease: Lease, view: View, left: list[Found]) -> Window | KeyWindow:
-        found = view.log(lease.bucket, from_ts=lease.state.scan_from)
+        state = lease.state
+        found = view.entries(
+            lease.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
+        )
         if self._definition.layout == BY_KEY:
             return KeyWindow(found, key_prefix)
         if self._definition.keep_s is None:
@@ -455,8 +459,13 @@ class Delivery:
 
     def _remove_grave(self, lease: Lease, grave: Grave, count: int) -> None:
         """Remove a dead letter that was delivered: whatever is in its row, which was rewritten."""
-        gone = removals_of(self._tm.store, self._in_store, [grave.found.row])
-        lease.update(removing=gone, exported=lease.state.exported + count)
+        exported = lease.state.exported + count
+        if self._definition.keep_s is None:
+            gone = removals_of(self._tm.store, self._in_store, [grave.found.row])
+            lease.update(removing=gone, exported=exported)
+        else:
+            lease.update(exported=exported)
+            keep(self._tm, self._table, grave)
 
     def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> int:
         """Hand entries to the exporter; return how many nobody has delivered before."""

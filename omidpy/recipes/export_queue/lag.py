@@ -135,7 +135,9 @@ def measure_roughly(tm: TransactionManager, places: Places, definition: Definiti
 
 def _of_bucket(view: View, raw: Raw) -> BucketLag:
     state, entries, oldest_ts = raw.state, 0, None
-    for found in view.log(raw.bucket, from_ts=state.scan_from):
+    for found in view.entries(
+        raw.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
+    ):
         if found.position > state.cursor:
             entries += 1
             commit_ts = found.position.commit_ts

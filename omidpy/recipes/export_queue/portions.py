@@ -48,6 +48,7 @@ class Portion(NamedTuple):
     scan_from: int
     after: Position
     end_ts: int
+    replay_to: int = 0
 
 
 class Possession:
@@ -158,6 +159,7 @@ class Possession:
                     state.scan_from,
                     _after(lease, start_ts),
                     end_ts,
+                    state.replay_to,
                 )
             )
         return found
@@ -235,11 +237,11 @@ class Possession:
 
     def _commits(self, view: View, lease: BucketLease, start_ts: int) -> Iterator[int]:
         """Yield the commit timestamp of each entry of a bucket, in order."""
-        window = Window(
-            view.log(lease.bucket, from_ts=lease.state.scan_from),
-            after=_after(lease, start_ts),
-            hold_bytes=0,
+        after, state = _after(lease, start_ts), lease.state
+        found = view.entries(
+            lease.bucket, from_ts=state.scan_from, after=after, replay_to=state.replay_to
         )
+        window = Window(found, after=after, hold_bytes=0)
         while taken := window.take(buffer_bytes=NO_LIMIT, max_entries=1):
             yield taken[0].position.commit_ts
 
@@ -269,11 +271,13 @@ def read(tm: TransactionManager, portion: Portion) -> Iterator[tuple[Found, Cont
         CorruptCell: one of them cannot be read.
     """
     view = View(tm, table_name(portion.queue_id, portion.number))
-    window = Window(
-        view.log(portion.bucket, from_ts=portion.scan_from),
+    found_here = view.entries(
+        portion.bucket,
+        from_ts=portion.scan_from,
         after=portion.after,
-        hold_bytes=HOLD_BYTES,
+        replay_to=portion.replay_to,
     )
+    window = Window(found_here, after=portion.after, hold_bytes=HOLD_BYTES)
     while page := window.take(buffer_bytes=PAGE_BYTES, max_entries=PAGE_ENTRIES):
         missing = [found.row for found in page if found.content is None]
         contents = view.contents(missing) if missing else {}

@@ -444,11 +444,22 @@ class ExportQueue:
 
         def waiting() -> Iterator[Found]:
             for raw in states:
-                for found in view.log(raw.bucket, from_ts=raw.state.scan_from):
-                    if found.position > raw.state.cursor:
+                state = raw.state
+                for found in view.entries(
+                    raw.bucket,
+                    from_ts=state.scan_from,
+                    after=state.cursor,
+                    replay_to=state.replay_to,
+                ):
+                    if found.position > state.cursor:
                         yield found
 
-        return [self._shown(found) for found in heapq.nsmallest(count, waiting())]
+        first = heapq.nsmallest(count, waiting())
+        read = view.contents([found.row for found in first if found.content is None])
+        return [
+            self._shown(found._replace(content=found.content or read.get(found.row)))
+            for found in first
+        ]
 
     def acknowledge(self, commit_ts: int, ordinal: int | None = None) -> int:
         """Count entries as delivered that are not: somebody has brought them there by hand.

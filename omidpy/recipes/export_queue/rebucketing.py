@@ -456,9 +456,12 @@ def _waiting(env: RebucketTools, queue_id: str, known: Definition) -> str:
     view = View(env.tm, table_name(queue_id, known.number), layout=known.layout)
     count, buckets, stopped = 0, 0, ""
     for raw in BucketRows(env.tm.session.control, env.places(queue_id), known).read():
+        state = raw.state
         here = sum(
-            found.position > raw.state.cursor
-            for found in view.log(raw.bucket, from_ts=raw.state.scan_from)
+            found.position > state.cursor
+            for found in view.entries(
+                raw.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
+            )
         )
         here += len(graves_of(view, raw.bucket).due())
         count += here

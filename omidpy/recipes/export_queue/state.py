@@ -126,6 +126,9 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     """No entry of a transaction that began before this is left to deliver."""
     exported: int = 0
     """How many entries were delivered, repetitions not counted: changed with the cursor."""
+    replay_to: int = 0
+    """Up to which commit timestamp what is kept of dead letters is to be delivered again; the
+    cursor has passed it where it is not."""
     stopped: str = ""
     """Why it goes no further; empty if it does."""
 

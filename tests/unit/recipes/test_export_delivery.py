@@ -382,6 +382,73 @@ def test_what_is_kept_can_be_delivered_again() -> None:
     assert scene.export() == ["first", "second", "second"]
 
 
+def test_a_replay_has_what_went_through_dead_letters_in_the_old_order() -> None:
+    """Poison that was tried again, and what waited behind it; poison that was given up is gone."""
+    scene = Scene(keep_s=3600.0)
+    scene.add("before")
+    scene.add("bad")
+    scene.add("behind")
+    scene.add("other", key=b"other")
+    scene.add("given up", key=b"g")
+    scene.sink.on_batch = fails_on("bad", "given up")
+    scene.export(max_attempts=1)
+    scene.queue.dead_letters().drop(b"g")
+    scene.sink.on_batch = lambda _: None
+    scene.queue.dead_letters().retry(b"k")
+    scene.export()
+    scene.add("last")
+    assert scene.export() == ["before", "other", "bad", "behind", "last"]
+    assert list(scene.queue.dead_letters()) == []
+    scene.queue.replay(0)
+    assert scene.queue.lag().entries == 5
+    again = ["before", "bad", "behind", "other", "last"]
+    assert [entry.value for entry in scene.queue.peek()] == again
+    first = {entry.value: (entry.seq, entry.id) for entry in scene.sink.entries}
+    scene.sink.batches.clear()
+    assert scene.export(buffer_bytes=1) == again
+    assert {entry.value: (entry.seq, entry.id) for entry in scene.sink.entries} == first
+    assert scene.export() == again, "and nothing comes again"
+    assert scene.queue.lag().entries == 0
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 10
+
+
+def test_what_is_replayed_may_turn_out_to_be_poison_again() -> None:
+    """It is set aside once more, with what is behind it."""
+    scene = Scene(keep_s=3600.0)
+    scene.add("bad")
+    scene.add("behind")
+    for _ in range(2):
+        scene.sink.on_batch = fails_on("bad")
+        scene.export(max_attempts=1)
+        assert [letter.value for letter in scene.queue.dead_letters()] == ["bad", "behind"]
+        scene.sink.on_batch = lambda _: None
+        scene.queue.dead_letters().retry()
+        scene.export()
+        scene.queue.replay(0)
+    assert scene.export() == ["bad", "behind"] * 3
+
+
+def test_dead_letters_that_were_kept_for_long_enough_go() -> None:
+    """As other entries do."""
+    scene = Scene(keep_s=10.0)
+    scene.client.naive._last = 10**15  # time, from here on
+    scene.tm.session.control.raise_number(b"first-timestamp", 10**15)
+    scene.add("bad")
+    scene.sink.on_batch = fails_on("bad")
+    scene.export(max_attempts=1)
+    scene.sink.on_batch = lambda _: None
+    scene.queue.dead_letters().retry()
+    assert scene.export() == ["bad"]
+    assert len(scene.raw_rows()) == 1
+    scene.client.naive._last += 11 * 10**9
+    scene.add("new")
+    scene.export()
+    care = scene.runner()._look_after
+    assert care is not None
+    care.look(scene.queue._definition)
+    assert len(scene.raw_rows()) == 1
+
+
 def test_what_is_not_kept_cannot_be_replayed(scene: Scene) -> None:
     """It says so, instead of replaying nothing."""
     with pytest.raises(ExportError, match="keeps nothing"):
