@@ -117,7 +117,13 @@ class ExportQueue:
         self._definition = definition
         self._read_s = tm.session.clock.monotonic_s()
         """When somebody began to read the definition, at the latest."""
-        self._limit = Limit(tm.session.control, places, definition, tm.session.clock)
+        self._limit = Limit(
+            tm.session.control,
+            places,
+            definition,
+            tm.session.clock,
+            measure=lambda: measure_roughly(tm, places, self._find()),
+        )
         self.id = places.queue_id
         self.codec = definition.codec
         self.keep_s = definition.keep_s
@@ -152,7 +158,8 @@ class ExportQueue:
                 over few old ones.  `fluo`: those of a key stand side by side, and leave so: for
                 receivers that want all changes of a key at once, or the last one alone.
             keep_s: How long what was delivered can be replayed; None: it is deleted at once.
-            max_entries: `add` raises `QueueFull` where so many wait, as exporters last counted.
+            max_entries: `add` raises `QueueFull` where so many wait, as exporters last counted, or
+                whoever adds, where no exporter runs.
             max_lag_s: `add` raises `QueueFull` where the oldest has waited for longer.
 
         Raises:
