@@ -129,8 +129,7 @@ def status(
         ],
     )
     for name, lag in found:
-        if lag.next_buckets is not None:
-            say(_while_it_gets_others(name, lag))
+        _say_what_holds(name, lag)
 
 
 @app.command()
@@ -153,8 +152,7 @@ def lag(
     else:
         print_columns(*_bucket_table(found))
         say(f"{found.entries} entries wait, the oldest since {_age(found)}")
-        if found.next_buckets is not None:
-            say(_while_it_gets_others(queue, found))
+        _say_what_holds(queue, found)
 
 
 @app.command()
@@ -224,6 +222,26 @@ def rebucket(
         f"the queue {queue} has {found} buckets",
         as_json=as_json,
     )
+
+
+@app.command()
+def pause(
+    queue: QueueId, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+) -> None:
+    """Let exporters of a queue stop within some seconds, and begin no more until `resume`."""
+    with opened_queue(store, tso, queue) as opened:
+        opened.pause()
+    _answer({"queue": queue, "paused": True}, f"the queue {queue} is paused", as_json=as_json)
+
+
+@app.command()
+def resume(
+    queue: QueueId, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+) -> None:
+    """Let exporters of a queue go on."""
+    with opened_queue(store, tso, queue) as opened:
+        opened.resume()
+    _answer({"queue": queue, "paused": False}, f"the queue {queue} is exported", as_json=as_json)
 
 
 @app.command()
@@ -376,6 +394,13 @@ def _age(lag: Lag) -> str:
     if lag.oldest_commit_ts is None:
         return "-"
     return f"{lag.oldest_age_s:.0f}s" if lag.oldest_age_s is not None else f"{lag.oldest_commit_ts}"
+
+
+def _say_what_holds(name: str, lag: Lag) -> None:
+    if lag.is_paused:
+        say(f"{name} is paused: omidpy export resume {name}")
+    if lag.next_buckets is not None:
+        say(_while_it_gets_others(name, lag))
 
 
 def _bucket_count(lag: Lag) -> str:

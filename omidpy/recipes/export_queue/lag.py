@@ -59,6 +59,7 @@ class Lag:
         next_buckets: How many buckets the queue is about to have; None: no others.
         takes_entries: Whether anything can be added to it; not while it gets other buckets.
         operation: The id of the operation that gives it those; empty: none, or it is not known.
+        is_paused: Whether nobody exports it until it is resumed.
     """
 
     entries: int
@@ -70,6 +71,7 @@ class Lag:
     next_buckets: int | None = None
     takes_entries: bool = True
     operation: str = ""
+    is_paused: bool = False
 
 
 def measure(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
@@ -97,6 +99,7 @@ def measure(tm: TransactionManager, places: Places, definition: Definition) -> L
         next_buckets=None if waits is None else waits.buckets,
         takes_entries=adding is not None,
         operation="" if waits is None else waits.operation,
+        is_paused=definition.is_paused,
     )
 
 

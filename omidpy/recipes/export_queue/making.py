@@ -85,6 +85,35 @@ def find(tm: TransactionManager, places: Places) -> Definition:
     return known
 
 
+def pause(tm: TransactionManager, places: Places, made: int, *, is_paused: bool) -> None:
+    """Let nobody export a queue, or somebody again.
+
+    Raises:
+        NoSuchQueue: it was dropped.
+    """
+    while True:
+        raw = tm.session.control.read(places.row())
+        known = None if raw is None else decoded(places, raw)
+        if known is None or not known.is_open or known.made != made:
+            raise NoSuchQueue(f"the export queue {places.queue_id!r} was dropped")
+        new = msgspec.structs.replace(known, is_paused=is_paused)
+        if new == known or tm.session.control.replace(places.row(), raw, encode_document(new)):
+            return
+
+
+def check_going(places: Places, known: Definition) -> None:
+    """Refuse to export a queue that is paused.
+
+    Raises:
+        ExportError: it is.
+    """
+    if known.is_paused:
+        raise ExportError(
+            f"the export queue {places.queue_id!r} is paused: resume it with `omidpy export resume "
+            f"{places.queue_id}`"
+        )
+
+
 def names(tm: TransactionManager) -> list[str]:
     """Return the ids of the queues that a manager can open, sorted."""
     whole = ROW_PREFIX + Places.of(tm.session.catalog, "x").first_table[:-1].encode()

@@ -21,7 +21,7 @@ from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.acknowledgement import remove
 from omidpy.recipes.export_queue.crew import LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.layout import BY_TIME, Content, decode_content
-from omidpy.recipes.export_queue.making import check_store, find
+from omidpy.recipes.export_queue.making import check_going, check_store, find
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
 from omidpy.recipes.export_queue.state import Places, table_name
 from omidpy.recipes.export_queue.view import View
@@ -77,12 +77,14 @@ class Possession:
         Raises:
             NoSuchQueue: there is no such queue.
             ConfigError: its layout is another one.
-            ExportError: another process exports it, or dead letters stand before what is to come.
+            ExportError: another process exports it, or it is paused, or dead letters stand before
+                what is to come.
         """
         check_store(tm)
         self._tm = tm
         self._places = Places.of(tm.session.catalog, queue_id)
         self._definition = find(tm, self._places)
+        check_going(self._places, self._definition)
         if self._definition.layout != BY_TIME:
             raise ConfigError(
                 f"the queue {queue_id!r} has the layout {self._definition.layout!r}, whose entries "
@@ -227,7 +229,9 @@ class Possession:
 
     def _check(self) -> None:
         """See that the queue is what it was, and ours."""
-        if find(self._tm, self._places).number != self._definition.number:
+        now = find(self._tm, self._places)
+        check_going(self._places, now)
+        if now.number != self._definition.number:
             raise ExportError(
                 f"the queue {self._places.queue_id!r} was given other buckets, or made anew; "
                 "begin again from where you were"

@@ -267,6 +267,24 @@ class ExportQueue:
         self._find()
         self._definition = rebucket(self._tm, self._places, buckets, wait_s=wait_s)
 
+    def pause(self) -> None:
+        """Let exporters stop within some seconds, and begin no more until `resume`.
+
+        That is kept with the queue, and survives them all.  Entries can be added meanwhile.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        making.pause(self._tm, self._places, self._definition.made, is_paused=True)
+
+    def resume(self) -> None:
+        """Let exporters go on.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        making.pause(self._tm, self._places, self._definition.made, is_paused=False)
+
     def drop(self) -> None:
         """Remove the queue with everything in it.
 

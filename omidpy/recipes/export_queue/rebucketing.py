@@ -469,8 +469,10 @@ def _waiting(env: RebucketTools, queue_id: str, known: Definition) -> str:
         stopped = stopped or raw.state.stopped
     if not count:
         return ""
-    return f"{count} entries wait in {buckets} of the old buckets" + (
-        f", where an exporter has stopped: {stopped}" if stopped else ""
+    return (
+        f"{count} entries wait in {buckets} of the old buckets"
+        + (f", where an exporter has stopped: {stopped}" if stopped else "")
+        + (f"; the queue is paused: omidpy export resume {queue_id}" if known.is_paused else "")
     )
 
 

@@ -23,6 +23,7 @@ from omidpy.errors import ExportError, NoSuchQueue, OmidError
 from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.crew import BEATS_PER_LEASE, LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.delivery import BucketLost, Delivery, Memory, Options, Paused
+from omidpy.recipes.export_queue.making import check_going
 from omidpy.recipes.export_queue.state import table_name
 from omidpy.recipes.export_queue.tally import Tally
 from omidpy.recipes.export_queue.view import View
@@ -130,6 +131,8 @@ class Runner:
         self._crew = Crew(self._tm, self._places, definition, lease_s=self._lease_s)
         self._is_over = threading.Event()
         """Whether this term is."""
+        self._holds = False
+        """Whether the queue is paused, as was last seen."""
         self._busy: set[int] = set()
         self._due_s: dict[int, float] = {}
         self._poll_s: dict[int, float] = {}
@@ -209,8 +212,10 @@ class Runner:
                 thread.start()
             while not self._is_over.is_set():
                 try:
-                    if self._has_moved():
+                    now = self._find()
+                    if now.number != self._definition.number:
                         break
+                    self._holds = now.is_paused
                     self._share_out()
                 except NoSuchQueue as error:
                     self._end(error)
@@ -235,8 +240,9 @@ class Runner:
                 log.warning("cannot look after the queue: %s", error)
 
     def _share_out(self) -> None:
-        sight = self._crew.look()
-        for lease in within(self._lock, self._given_up, sight.excess):
+        """Take our share of the buckets, or give back what we have while the queue is paused."""
+        excess = len(self._crew.leases) if self._holds else self._crew.look().excess
+        for lease in within(self._lock, self._given_up, excess):
             lease.give_back()
         self._wake.set()
 
@@ -275,6 +281,8 @@ class Runner:
 
     def _take_due(self) -> list[BucketLease]:
         """Take this thread's part of the buckets that are due."""
+        if self._holds:
+            return []
         now_s = self._clock.monotonic_s()
         due = [
             lease
@@ -360,9 +368,10 @@ class Runner:
 
         Raises:
             ExportError: the receiver cannot be reached; or the policy is `stop`, and there is
-                poison; or the queue was dropped.  What was not delivered stays.
+                poison; or the queue is paused, or was dropped.  What was not delivered stays.
         """
         wait_s = 1.5 * self._lease_s if wait_s is None else wait_s
+        check_going(self._places, self._find())
         try:
             self._exporter.open()
             self._finish()

@@ -84,11 +84,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     layout: str = "log"
     successor: Successor | None = None
     """The buckets that it is about to have."""
+    is_paused: bool = False
+    """Whether nobody exports it, until somebody says otherwise."""
 
     def settings(self) -> dict[str, object]:
         """Return what its maker has chosen."""
         chosen = msgspec.structs.asdict(self)
-        for kept in ("number", "last", "made", "is_open", "successor"):
+        for kept in ("number", "last", "made", "is_open", "successor", "is_paused"):
             del chosen[kept]
         return chosen
 

@@ -17,6 +17,7 @@ from omidpy.recipes.export_queue.dead import Note, bury
 from omidpy.recipes.export_queue.delivery import BucketLost
 from omidpy.recipes.export_queue.layout import COLUMN, dead_row, decode_content, decode_dead
 from omidpy.recipes.export_queue.patience import Patience
+from omidpy.recipes.export_queue.portions import Possession
 from omidpy.recipes.export_queue.state import BucketRows, Places
 from omidpy.recipes.export_queue.view import View
 from tests.machines.export_checks import CHECKS, CountsInATable
@@ -677,6 +678,61 @@ def test_an_oracle_that_is_down_holds_up_and_loses_nothing(scene: Scene) -> None
         scene.export()
     scene.client.oracle.is_dead = False
     assert scene.export() == [1]
+
+
+# -- pauses ----------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_paused_keeps_its_entries() -> None:
+    """It takes more, and nobody delivers any, in whatever process, until it goes on."""
+    scene = Scene()
+    scene.queue.pause()
+    scene.queue.pause()
+    scene.add(1)
+    with pytest.raises(ExportError, match="is paused: resume it with `omidpy export resume q`"):
+        ExportQueue.open(scene.tm, QUEUE).run_once(scene.sink, wait_s=0)
+    with pytest.raises(ExportError, match="is paused"):
+        Possession(scene.tm, QUEUE, wait_s=0)
+    assert scene.queue.lag().is_paused
+    scene.queue.resume()
+    assert scene.export() == [1]
+    assert not scene.queue.lag().is_paused
+    ExportQueue.create(scene.tm, QUEUE, buckets=1).pause()
+    assert ExportQueue.create(scene.tm, QUEUE, buckets=1).lag().is_paused, "it is no setting"
+
+
+def test_an_exporter_that_runs_stops_for_a_pause_and_goes_on() -> None:
+    """It gives its buckets back meanwhile, and one that begins takes none."""
+    scene = Scene(buckets=2)
+    runner = scene.runner(max_poll_s=0.02, lease_s=0.2)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        scene.add("before")
+        wait_while_time_passes(scene, lambda: scene.sink.values == ["before"])
+        scene.queue.pause()
+        wait_while_time_passes(scene, lambda: not runner._crew.leases)
+        scene.add("meanwhile")
+        late = scene.runner()
+        late._crew.join(with_heart=False)
+        late._holds = True
+        late._share_out()
+        assert not late._crew.leases
+        late._crew.leave()
+        assert scene.queue.lag().entries == 1
+        scene.queue.resume()
+        wait_while_time_passes(scene, lambda: scene.sink.values == ["before", "meanwhile"])
+    finally:
+        runner.stop()
+        thread.join()
+
+
+def test_a_queue_that_was_dropped_is_not_paused(scene: Scene) -> None:
+    """Nor is the next one of its id, by who has the old one open."""
+    scene.queue.drop()
+    ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    with pytest.raises(NoSuchQueue, match="was dropped"):
+        scene.queue.pause()
 
 
 # -- looking ---------------------------------------------------------------------------------------
