@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, NoSuchTable
+from omidpy.errors import CorruptCell, ExportError
 from omidpy.recipes.export_queue.acknowledgement import (
     ROWS_AT_ONCE,
     removals,
@@ -50,16 +50,13 @@ from omidpy.recipes.export_queue.exporter import (
     Batch,
     Entry,
     Exporter,
-    Poison,
-    Refused,
-    Retry,
     TransactionalExporter,
 )
+from omidpy.recipes.export_queue.failing import Failures, Memory, Paused
 from omidpy.recipes.export_queue.layout import BY_KEY, COLUMN, decode_content, key_prefix
 from omidpy.recipes.export_queue.ordering import Found, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS, Patience
 from omidpy.recipes.export_queue.state import table_name
-from omidpy.recipes.export_queue.verdicts import Blame, Trust, blame
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -84,15 +81,6 @@ POLICIES: Final = (PARK_KEY, SKIP, STOP)
 
 class BucketLost(Exception):
     """The bucket is somebody else's now, or may be."""
-
-
-class Paused(Exception):
-    """The bucket goes on later."""
-
-    def __init__(self, after_s: float) -> None:
-        """Say in how many seconds."""
-        super().__init__(after_s)
-        self.after_s = after_s
 
 
 class Lease(Protocol):
@@ -146,16 +134,6 @@ class Options:
     poison: str = PARK_KEY
     max_attempts: int = MAX_ATTEMPTS
     pass_s: float = 5.0
-
-
-@dataclass
-class Memory:
-    """What a process remembers of a bucket from pass to pass; losing it loses no entry."""
-
-    patience: Patience
-    of_dead: Patience
-    poison: dict[Position, str] = field(default_factory=dict)
-    """Entries that turned out to be poison, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +192,7 @@ class Delivery:
         self._counter = counter
         self._on_step = on_step
         self._clock = tm.session.clock
-        self._trust = Trust()
+        self._failures = Failures(tm, queue_id, self._in_store)
 
     def new_memory(self) -> Memory:
         """Return what is known of a bucket before its first pass."""
@@ -441,9 +419,10 @@ class Delivery:
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
-            raise self._paused(error, lease.bucket, patience, good, memory) from error
+            paused = self._failures.paused(error, lease.bucket, patience, good, memory)
+            raise paused from error
         patience.succeeded()
-        self._trust.taken()
+        self._failures.over()
         self._counter.delivered(lease.bucket, len(good), self._clock.monotonic_s() - since_s)
         self._on_step("exported")
         if isinstance(self._exporter, TransactionalExporter):
@@ -488,66 +467,6 @@ class Delivery:
                 if found.row in there:
                     queue.delete(found.row, [COLUMN])
         return len(entries)
-
-    def _paused(
-        self,
-        error: Exception,
-        bucket: int,
-        patience: Patience,
-        good: Sequence[tuple[Found, Entry]],
-        memory: Memory,
-    ) -> Paused:
-        """Say how to go on after what an exporter raised.
-
-        Raises:
-            ExportError: not at all: the receiver refuses everything, and nothing was set aside.
-        """
-        if isinstance(error, Poison):
-            position = next((one.position for one, entry in good if entry is error.entry), None)
-            if position is None:
-                raise ExportError(
-                    "Poison names an entry that is not in the batch; raise it with the very entry "
-                    "that export() was given"
-                ) from error
-            memory.poison[position] = str(error)
-            return Paused(0.0)
-        log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
-        match blame(error):
-            case Blame.NOBODY:
-                patience.unreachable()
-                asks = isinstance(error, Retry)
-                return Paused(max(0.0, error.after_s) if asks else patience.pause_s())
-            case Blame.SETTINGS:
-                self._see_table(error)
-                if patience.refused():
-                    raise ExportError(self._refuses(error)) from error
-                asks = isinstance(error, Refused) and error.has_pause
-                return Paused(max(0.0, error.after_s) if asks else patience.pause_s())
-            case Blame.ENTRY:
-                if not patience.failed(len(good)):
-                    return Paused(patience.pause_s())
-                position = good[0][0].position
-                if self._trust.suspect(bucket, position):
-                    raise ExportError(self._refuses(error)) from error
-                memory.poison[position] = f"{type(error).__name__}: {error}"
-                # It is set aside once another one was taken, or none is left to ask.
-                patience.ask_beside(len(memory.poison))
-                return Paused(0.0)
-
-    def _refuses(self, error: Exception) -> str:
-        return (
-            f"the receiver of the queue {self._queue_id!r} refuses everything: {error!r}; mend the "
-            "exporter or its settings and start it again: what it has not taken stays, and what "
-            "was set aside is tried again by `omidpy export dlq retry`"
-        )
-
-    def _see_table(self, error: Exception) -> None:
-        """See whether it is the queue's own table that is gone."""
-        if isinstance(error, NoSuchTable):
-            try:
-                self._tm.store.schema(self._in_store)
-            except NoSuchTable:
-                raise NoSuchQueue(f"the queue was dropped: {error}") from error
 
 
 def _scan_from(view: View, window: Window | KeyWindow) -> int:

@@ -68,38 +68,6 @@ def check_buckets(buckets: int) -> None:
         raise UsageError(f"buckets={buckets} must be 1 to {MAX_BUCKETS}")
 
 
-class _Care:
-    """What a process that exports does now and then.  One thread at a time."""
-
-    def __init__(
-        self, tm: TransactionManager, places: Places, find: Callable[[], Definition]
-    ) -> None:
-        from omidpy.recipes.export_queue.finishing import (  # noqa: PLC0415 - operations
-            Finisher,
-        )
-
-        self._tm = tm
-        self._places = places
-        self._find = find
-        self._purger = retention.Purger(tm, places)
-        self._finisher = Finisher(tm)
-
-    def look(self, definition: Definition) -> None:
-        """Measure, finish what others have left, and purge."""
-        if definition.max_entries is not None or definition.max_lag_s is not None:
-            measure_roughly(self._tm, self._places, definition)
-        self._finisher.look(self._find())
-        self._purger.run_if_due(definition)
-
-    def finish(self, pause: Callable[[float], object]) -> None:
-        """Finish what others have left."""
-        self._finisher.run(pause)
-
-    def close(self) -> None:
-        """End what was begun."""
-        self._finisher.close()
-
-
 class ExportQueue:
     """One export queue, for those who add and those who export.  Safe to share among threads.
 
@@ -435,6 +403,8 @@ class ExportQueue:
             raise UsageError(f"poison={poison!r} is none of {', '.join(POLICIES)}")
         if not (max_poll_s > 0 and lease_s > 0):
             raise UsageError("max_poll_s and lease_s must be positive seconds")
+        from omidpy.recipes.export_queue.caring import Care  # noqa: PLC0415 - operations
+
         making.check_store(self._tm)
         options = Options(buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts)
         return Runner(
@@ -448,7 +418,7 @@ class ExportQueue:
             max_poll_s=max_poll_s,
             lease_s=lease_s,
             on_step=on_step,
-            look_after=_Care(self._tm, self._places, self._find),
+            look_after=Care(self._tm, self._places, self._find),
         )
 
     # -- looking -------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ delivered and kept (`keep_s`) is not carried over.
                       definition says that this operation makes them, under a number of their own
 
 so that a second operator's operation, or one that was left for weeks, finds buckets that are not
-its own, and leaves them alone (D21).
+its own, and leaves them alone.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Prepare(_RebucketStep):
             if known.number != self.old or new is None or new.is_open:
                 return
             if not self._is_ours(new, tx.id):
-                return  # another operator's: what is not proven to be ours stays (D21)
+                return  # another operator's: what is not proven to be ours stays (X8)
             # First the table, as long as it is written whose it is: nobody adds to it yet, and
             # whoever comes back to this line later finds none of this number.
             env.remove_table(self.queue_id, new.number)
@@ -445,7 +445,7 @@ def _submitted(fate: Fate, places: Places, known: Definition, buckets: int) -> O
         )
     if under_way is not None and not under_way.is_finished:
         return OperationHandle(fate, under_way)
-    # `made` and `number` are given once: they name this queue, and these buckets of it (D21).
+    # `made` and `number` are given once: they name this queue, and these buckets of it (X8).
     key = (KIND, places.first_table, str(known.made), str(known.number), str(buckets))
     first = Prepare(places.queue_id, known.made, known.number, buckets, after, places.first_table)
     return fate.submit(KIND, first, key=key)

@@ -58,7 +58,7 @@ class Successor(msgspec.Struct, frozen=True, kw_only=True):
     """Of their table, which no other one of this id ever has."""
     buckets: int
     operation: str = ""
-    """The id of the operation that makes them, and that alone may undo it (D21); empty where an
+    """The id of the operation that makes them, and that alone may undo it (X8); empty where an
     omidpy has written it that did not say so."""
     is_open: bool = False
     """Whether entries are added to them; until then none are added at all."""
@@ -98,7 +98,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         """Return a number that no table of this id ever had.
 
         A name of a table is then one table for ever: who comes back after a pause, to make it or to
-        remove it, meets no later one (D21).
+        remove it, meets no later one (X8).
         """
         waiting = 0 if self.successor is None else self.successor.number
         return max(self.number, self.last, waiting) + 1
@@ -144,7 +144,8 @@ def fence_of(number: int, epoch: int) -> int:
     """Return what grows with each owner of a bucket, in whichever table of a queue's id that is.
 
     A receiver keeps the largest fence by queue and bucket, and the queue of the same id that is
-    made when one was dropped must not begin below it: its entries would be refused (D21).
+    made when one was dropped must not begin below it, as its entries would be refused
+    (`docs/decisions/0049`).
     """
     return ((number - 1) << EPOCH_BITS) + epoch
 
@@ -253,7 +254,7 @@ class BucketRows:
             old: As it was read.
             state: What it becomes.
             removing: Changes of the queue's table, made only if the state was replaced: a refusal
-                is told by somebody who has replaced us, and nothing irreversible follows it (D22).
+                is told by somebody who has replaced us, and nothing irreversible follows it (X9).
         """
         row, new = self._places.bucket(self.number, old.bucket), encode_document(state)
         if removing:

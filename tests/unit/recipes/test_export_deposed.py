@@ -1,4 +1,4 @@
-"""An owner that was replaced while it slept removes nothing, whatever its receiver says (D22)."""
+"""An owner that was replaced while it slept removes nothing, whatever its receiver says (X9)."""
 
 from __future__ import annotations
 

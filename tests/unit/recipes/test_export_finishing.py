@@ -11,6 +11,7 @@ import pytest
 from omidpy.cli.export import _bucket_count, _while_it_gets_others
 from omidpy.errors import QueueFull
 from omidpy.fate.client import Fate
+from omidpy.fate.operation import FateId
 from omidpy.fate.table_store import TableFateStore
 from omidpy.recipes.export_queue import rebucketing, runner
 from omidpy.recipes.export_queue.rebucketing import KIND, Prepare, RebucketTools
@@ -28,7 +29,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "KEEP_EVERY_S", 0.02)
 
 
-def left(scene: Scene, buckets: int = 3) -> str:
+def left(scene: Scene, buckets: int = 3) -> FateId:
     """Let an operation die when nothing can be added any more; return its id."""
 
     def die(_: float) -> None:

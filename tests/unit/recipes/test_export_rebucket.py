@@ -226,7 +226,7 @@ def tables(scene: Scene) -> list[str]:
 @pytest.mark.parametrize("steps", range(1, len(STEPS) + 1))
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_second_operation_undoes_nothing_of_the_first(steps: int, version: int) -> None:
-    """Whether it comes at once or in weeks, and whichever omidpy has stored it (D21)."""
+    """Whether it comes at once or in weeks, and whichever omidpy has stored it (X8)."""
     scene = Scene(buckets=2)
     first, second = Rebucketing(scene, 3, "1" * 16), Rebucketing(scene, 4, "2" * 16)
     for _ in range(steps):
