@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.acknowledgement import remove
 from omidpy.recipes.export_queue.crew import LEASE_S, BucketLease, Crew
+from omidpy.recipes.export_queue.finishing import Finisher
 from omidpy.recipes.export_queue.layout import BY_TIME, Content, decode_content
 from omidpy.recipes.export_queue.making import check_going, check_store, find
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
@@ -92,6 +93,7 @@ class Possession:
             )
         self._table = table_name(queue_id, self._definition.number)
         self._crew = Crew(tm, self._places, self._definition, lease_s=lease_s)
+        self._finisher = Finisher(tm)
         try:
             self._take(1.5 * lease_s if wait_s is None else wait_s)
             self._refuse_dead_letters()
@@ -196,7 +198,10 @@ class Possession:
 
     def close(self) -> None:
         """Give the buckets back."""
-        self._crew.leave()
+        try:
+            self._crew.leave()
+        finally:
+            self._finisher.close()
 
     def _take(self, wait_s: float) -> None:
         clock = self._tm.session.clock
@@ -231,6 +236,7 @@ class Possession:
         """See that the queue is what it was, and ours."""
         now = find(self._tm, self._places)
         check_going(self._places, now)
+        self._finisher.look(now)
         if now.number != self._definition.number:
             raise ExportError(
                 f"the queue {self._places.queue_id!r} was given other buckets, or made anew; "

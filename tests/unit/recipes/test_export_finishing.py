@@ -14,6 +14,7 @@ from omidpy.fate.client import Fate
 from omidpy.fate.operation import FateId
 from omidpy.fate.table_store import TableFateStore
 from omidpy.recipes.export_queue import rebucketing, runner
+from omidpy.recipes.export_queue.portions import Possession
 from omidpy.recipes.export_queue.rebucketing import KIND, Prepare, RebucketTools
 from omidpy.recipes.export_queue.state import DEFINITION_AGE_S
 from tests.machines.export_queues import QUEUE, TABLE, Killed, Scene
@@ -91,6 +92,24 @@ def test_an_exporter_that_runs_goes_on_with_it() -> None:
         thread.join()
     assert scene.queue.buckets == 3
     assert set(scene.sink.values) >= set(range(ENTRIES))
+
+
+def test_a_reader_of_portions_goes_on_with_it() -> None:
+    """As Spark's driver is: it looks for a batch, and finds that the queue is getting buckets."""
+    scene = Scene(buckets=2)
+    scene.add("old")
+    possession = Possession(scene.tm, QUEUE, wait_s=0)
+    try:
+        left(scene)
+        end_ts = possession.next_end(0)
+        assert end_ts is not None
+        wait_for(lambda: not is_refused(scene), 60)
+        possession.acknowledge(end_ts)
+        wait_for(lambda: scene.queue.lag().next_buckets is None, 60)
+    finally:
+        possession.close()
+    scene.clock.advance(DEFINITION_AGE_S)
+    assert scene.export() == ["another"]
 
 
 def test_an_executor_that_has_the_queues_goes_on_with_it() -> None:
