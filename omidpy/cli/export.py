@@ -114,7 +114,7 @@ def status(
         print_json([_lag_document(name, lag) for name, lag in found])
         return
     print_columns(
-        ("queue", "waiting", "oldest", "dead", "delivered", "stopped"),
+        ("queue", "waiting", "oldest", "dead", "delivered", "stopped", "buckets"),
         [
             (
                 name,
@@ -123,10 +123,13 @@ def status(
                 lag.dead_letters,
                 sum(one.exported for one in lag.buckets),
                 ", ".join(str(one.bucket) for one in lag.buckets if one.stopped),
+                _bucket_count(lag),
             )
             for name, lag in found
         ],
     )
+    for name, lag in found:
+        _say_what_holds(name, lag)
 
 
 @app.command()
@@ -149,6 +152,7 @@ def lag(
     else:
         print_columns(*_bucket_table(found))
         say(f"{found.entries} entries wait, the oldest since {_age(found)}")
+        _say_what_holds(queue, found)
 
 
 @app.command()
@@ -218,6 +222,26 @@ def rebucket(
         f"the queue {queue} has {found} buckets",
         as_json=as_json,
     )
+
+
+@app.command()
+def pause(
+    queue: QueueId, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+) -> None:
+    """Let exporters of a queue stop within some seconds, and begin no more until `resume`."""
+    with opened_queue(store, tso, queue) as opened:
+        opened.pause()
+    _answer({"queue": queue, "paused": True}, f"the queue {queue} is paused", as_json=as_json)
+
+
+@app.command()
+def resume(
+    queue: QueueId, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
+) -> None:
+    """Let exporters of a queue go on."""
+    with opened_queue(store, tso, queue) as opened:
+        opened.resume()
+    _answer({"queue": queue, "paused": False}, f"the queue {queue} is exported", as_json=as_json)
 
 
 @app.command()
@@ -370,6 +394,32 @@ def _age(lag: Lag) -> str:
     if lag.oldest_commit_ts is None:
         return "-"
     return f"{lag.oldest_age_s:.0f}s" if lag.oldest_age_s is not None else f"{lag.oldest_commit_ts}"
+
+
+def _say_what_holds(name: str, lag: Lag) -> None:
+    if lag.is_paused:
+        say(f"{name} is paused: omidpy export resume {name}")
+    if lag.next_buckets is not None:
+        say(_while_it_gets_others(name, lag))
+
+
+def _bucket_count(lag: Lag) -> str:
+    has = str(len(lag.buckets))
+    return has if lag.next_buckets is None else f"{has}, getting {lag.next_buckets}"
+
+
+def _while_it_gets_others(name: str, lag: Lag) -> str:
+    """Say what stands still while a queue gets other buckets, and who ends that."""
+    by = f" by operation {lag.operation}" if lag.operation else ""
+    still = (
+        f"{lag.in_new_buckets} entries wait in the new ones until the old ones are empty"
+        if lag.takes_entries
+        else "nothing can be added to it for some seconds"
+    )
+    return (
+        f"{name} is getting {lag.next_buckets} buckets{by}: {still}; any exporter of this store "
+        "goes on with that, and so does `omidpy fate run`"
+    )
 
 
 def _bucket_table(lag: Lag) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:

@@ -35,6 +35,12 @@ To: TypeAlias = Annotated[
         "kafka://HOST:PORT/TOPIC.",
     ),
 ]
+Append: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--append", help="Tables of SQL get a row for every entry, not the newest of each key."
+    ),
+]
 ExporterName: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -66,6 +72,7 @@ def run(
     store: StoreUrl,
     tso: TsoAddress = None,
     to: To = None,
+    append: Append = False,
     exporter: ExporterName = None,
     workers: Annotated[int, typer.Option(metavar="N", help="How many threads.")] = 1,
     buffer: Buffer = BUFFER_BYTES,
@@ -84,7 +91,7 @@ def run(
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    chosen = _chosen(to, exporter)
+    chosen = _chosen(to, exporter, append=append)
     with ExitStack() as stack:
         tm = stack.enter_context(managed(store, tso))
         opened = ExportQueue.open(tm, queue)
@@ -112,6 +119,7 @@ def once(
     store: StoreUrl,
     tso: TsoAddress = None,
     to: To = None,
+    append: Append = False,
     exporter: ExporterName = None,
     buffer: Buffer = BUFFER_BYTES,
     poison: Policy = "park-key",
@@ -120,7 +128,7 @@ def once(
     as_json: AsJson = False,
 ) -> None:
     """Deliver what is in the queue now."""
-    chosen = _chosen(to, exporter)
+    chosen = _chosen(to, exporter, append=append)
     with managed(store, tso) as tm:
         runner = ExportQueue.open(tm, queue).runner(
             chosen,
@@ -141,7 +149,7 @@ def _stop_after(stopped: Any, runner: Runner) -> None:
     runner.stop()
 
 
-def _chosen(to: str | None, exporter: str | None) -> Exporter:
+def _chosen(to: str | None, exporter: str | None, *, append: bool) -> Exporter:
     """Return the exporter that a command line names.
 
     Raises:
@@ -150,12 +158,14 @@ def _chosen(to: str | None, exporter: str | None) -> Exporter:
     if (to is None) == (exporter is None):
         raise UsageError("give --to WHERE or --exporter MODULE:NAME, and one of them alone")
     if exporter is not None:
+        if append:
+            raise UsageError("--append is for --to: an exporter of yours decides that itself")
         return _of_user(exporter)
     from omidpy.recipes.export_queue.sinks.address import (  # noqa: PLC0415 - HTTP and TLS
         sink_at,
     )
 
-    return sink_at(to or "")
+    return sink_at(to or "", append=append)
 
 
 def _of_user(name: str) -> Exporter:

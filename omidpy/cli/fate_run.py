@@ -23,13 +23,14 @@ from omidpy.admin import TableTools
 from omidpy.cli.common import say
 from omidpy.cli.fate_common import FateStoreUrl, opened_fates, seconds
 from omidpy.committers import operation as _publishing_steps  # noqa: F401 - registers them
-from omidpy.connect import open_oracle, open_store
+from omidpy.connect import connect, open_oracle, open_store
 from omidpy.errors import OmidError, UsageError
 from omidpy.fate.client import Fate
 from omidpy.fate.executor import DEFAULT_POOLS
 from omidpy.fate.locks import Locks
 from omidpy.fate.store import FateStore
 from omidpy.oracle.zookeeper import SCHEME
+from omidpy.recipes.export_queue.rebucketing import RebucketTools
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Environment:
         self._tso = tso
         self._mutex = threading.Lock()
         self._tables: TableTools | None = None
+        self._queues: RebucketTools | None = None
 
     @property
     def tables(self) -> TableTools | None:
@@ -64,6 +66,20 @@ class Environment:
                     log.warning("changes of tables wait: %s", error)
             return self._tables
 
+    @property
+    def queues(self) -> RebucketTools | None:
+        """What operations of export queues need; None: there is no oracle, or it does not answer.
+
+        Their tables are those of a manager that prefixes none.
+        """
+        with self._mutex:
+            if self._queues is None and self._tso and not self._url.startswith(SCHEME):
+                try:
+                    self._queues = RebucketTools(connect(self._url, self._tso))
+                except OmidError as error:
+                    log.warning("operations of export queues wait: %s", error)
+            return self._queues
+
     def _opened(self, tso: str) -> TableTools:
         with ExitStack() as stack:
             cells = stack.enter_context(closing(open_store(self._url, must_exist=True)))
@@ -75,6 +91,8 @@ class Environment:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if self._queues is not None:
+            self._queues.tm.close()
         if self._tables is not None:
             self._tables.oracle.close()
             self._tables.store.close()

@@ -24,7 +24,7 @@ The rows, by the module that owns them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -41,7 +41,14 @@ from omidpy.base.tables import (
 )
 from omidpy.errors import CorruptCell, TableExists
 from omidpy.model import Column, FamilySchema, KeyRange, TableSchema, Timestamp
-from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    GuardedMutation,
+    Put,
+    RowMutation,
+    Store,
+)
 
 T = TypeVar("T")
 
@@ -93,6 +100,37 @@ class ControlTable:
         return self._store.check_and_mutate(
             CONTROL_TABLE, row, VALUE, expected, mutation, durable=True
         )
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether `replace_and` does both at once."""
+        return self._store.capabilities.guarded_batches
+
+    def replace_and(
+        self,
+        row: bytes,
+        expected: bytes | None,
+        value: bytes,
+        others: Mapping[str, Sequence[RowMutation]],
+    ) -> bool:
+        """Set a fact as `replace`, and change rows of other tables only if it was set; durable.
+
+        Where the store cannot do both at once the fact is set first: who dies in between has set
+        the fact, and changed some of the rows, or none.
+
+        Cost: 1 write on one file, else 2.
+        """
+        if not self.is_atomic:
+            is_set = self.replace(row, expected, value) or self.read(row) == value
+            if is_set:
+                self._store.write(others, durable=True)
+            return is_set
+        changes = [
+            GuardedMutation(CONTROL_TABLE, put_value(row, value)),
+            *(GuardedMutation(table, one) for table, some in others.items() for one in some),
+        ]
+        guard = Condition(CONTROL_TABLE, row, VALUE, expected)
+        return self._store.write_guarded(changes, guard=guard, durable=True) is not None
 
     # -- a second column: who may change the first ---------------------------------------------
 

@@ -18,7 +18,7 @@ from tests.machines.export_processes import QUEUE, Work, run
 from tests.machines.export_queues import Scene
 from tests.machines.postgresql import Postgresql
 from tests.machines.processes import tso_server
-from tests.machines.sink_contract import NEWER, Newest, Place, SinkContract, batch, in_use
+from tests.machines.sink_contract import NEWER, OLDER, Newest, Place, SinkContract, batch, in_use
 
 pytestmark = pytest.mark.integration
 
@@ -69,6 +69,20 @@ def test_values_are_what_the_column_is(postgresql: Postgresql, kind: str) -> Non
         with pytest.raises(Retry, match="let it be bytea"):
             place.deliver(unreadable)
     place.sink.close()
+
+
+def test_every_entry_may_have_a_row(postgresql: Postgresql) -> None:
+    """Exactly once, and a table that keeps the newest of each key is refused for it."""
+    sink = PostgresqlSink(postgresql.url, "log", append=True)
+    sink.open()
+    for one in (OLDER, NEWER, OLDER, NEWER):
+        sink.export(one)
+    sink.close()
+    with postgresql.connect() as connection:
+        found = connection.execute("SELECT value FROM log ORDER BY commit_ts, ordinal").fetchall()
+    assert [value for (value,) in found] == [{"n": 1}, {"n": 2}, {"n": 3}, "y", "x"]
+    with pytest.raises(ConfigError, match="ON CONFLICT"):
+        PostgresqlSink(postgresql.url, "log").open()
 
 
 def test_a_batch_is_durable_where_the_server_would_answer_earlier(postgresql: Postgresql) -> None:

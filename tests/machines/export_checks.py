@@ -17,6 +17,7 @@ from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import QUEUE, STEPS, Scene
 from tests.machines.export_rebucketing import STEPS as REBUCKETING_STEPS
 from tests.machines.export_rebucketing import Rebucketing
+from tests.machines.fencing import Fencing, takes_over
 
 ALL_AT_ONCE: Final = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)
 
@@ -122,6 +123,26 @@ def two_owners_move_one_cursor() -> None:
     assert fences[-1] < max(fences), "the receiver can tell the paused one by its fence"
     done = list(scene.sink.values)
     assert scene.export() == done, "the cursor stands where the second owner left it"
+
+
+def who_was_replaced_removes_nothing() -> None:
+    """X9: its receiver refuses its fence, and the next owner has not delivered them yet."""
+    scene = Scene()
+    scene.sink = sink = Fencing()
+    scene.add(*range(3))
+    next_owner = scene.runner()
+    takes_over(next_owner)
+
+    def replace(_: Batch) -> None:
+        sink.on_batch = lambda _: None
+        next_owner._crew.join(takes_all=True)
+        next_owner._crew.look()
+        sink.fences[0] = next_owner._crew.leases[0].fence
+        next_owner._crew.leave()
+
+    sink.on_batch = replace
+    assert scene.export() == []
+    assert scene.export() == [0, 1, 2]
 
 
 class CountsInATable(TransactionalExporter):
@@ -251,6 +272,24 @@ def no_start_is_answered_before_earlier_commits_are_durable() -> None:
     assert sorted(scene.sink.values) == ["first", "second"]
 
 
+def an_undo_removes_its_own_buckets_alone() -> None:
+    """X8: a second operation is picked up once the first one's buckets are in use."""
+    scene = Scene(buckets=2)
+    first, second = Rebucketing(scene, 3, "1" * 16), Rebucketing(scene, 4, "2" * 16)
+    late = second.next
+    assert late is not None
+    for _ in range(3):
+        first.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add(*range(10))
+    late.undo(second.told, second.tools)
+    with suppress(QueueFull, NoSuchQueue):
+        first.finish(scene.export)
+        scene.clock.advance(DEFINITION_AGE_S)
+        scene.export()
+    assert scene.sink.values == list(range(10))
+
+
 def two_additions_are_two_entries() -> None:
     """X3: of one key, in one transaction."""
     scene = Scene()
@@ -266,9 +305,11 @@ CHECKS: Final = (
     a_commit_between_watermark_and_snapshot_is_not_lost,
     who_dies_loses_nothing,
     two_owners_move_one_cursor,
+    who_was_replaced_removes_nothing,
     into_the_same_store_exactly_once,
     an_entry_outlives_the_pruning_of_its_commit,
     new_buckets_keep_the_order_of_each_key,
+    an_undo_removes_its_own_buckets_alone,
     keys_leave_whole_and_in_order,
     no_start_is_answered_before_earlier_commits_are_durable,
 )

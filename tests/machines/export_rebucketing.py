@@ -22,9 +22,11 @@ STEPS: Final = (Prepare, Settle, Drain, Switch, Sweep)
 class Told:
     """What a step is told of its operation."""
 
-    id = "0" * 16
     attempt = 1
     is_stopping = False
+
+    def __init__(self, operation: str = "0" * 16) -> None:
+        self.id = operation
 
     def confirm(self) -> None:
         """Nobody else has it."""
@@ -36,8 +38,9 @@ class Told:
 class Rebucketing:
     """One operation, taken step by step."""
 
-    def __init__(self, scene: Scene, buckets: int) -> None:
+    def __init__(self, scene: Scene, buckets: int, operation: str = "0" * 16) -> None:
         self.tools = RebucketTools(scene.tm, sleep=scene.clock.advance)
+        self.told = Told(operation)
         known = scene.queue._find()
         self.next: Step | None = Prepare(QUEUE, known.made, known.number, buckets)
         self.result: Any = None
@@ -45,7 +48,7 @@ class Rebucketing:
     @property
     def reason(self) -> str:
         """Why the next step cannot be taken yet; empty if it can."""
-        answer = None if self.next is None else self.next.ready(Told(), self.tools)
+        answer = None if self.next is None else self.next.ready(self.told, self.tools)
         return answer.reason if isinstance(answer, Defer) else ""
 
     def take(self, *, times: int = 1) -> None:
@@ -53,7 +56,7 @@ class Rebucketing:
         assert self.next is not None, "there is no further step"
         assert not self.reason, self.reason
         for _ in range(times):
-            answer = self.next.call(Told(), self.tools)
+            answer = self.next.call(self.told, self.tools)
         if isinstance(answer, Done):
             self.next, self.result = None, answer.result
         else:

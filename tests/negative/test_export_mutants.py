@@ -23,7 +23,7 @@ from omidpy.recipes.export_queue.exporter import Batch
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
 from omidpy.recipes.export_queue.state import BucketRows, BucketState, Definition, Raw
 from omidpy.recipes.export_queue.view import View
-from omidpy.storage.base import DeleteVersion, RowMutation, Store
+from omidpy.storage.base import DeleteVersion, RowMutation
 from omidpy.tx.ordinals import Ordinals
 from tests.machines import export_checks
 from tests.machines.naive_oracle import NaiveOracle
@@ -34,14 +34,16 @@ Variant = Callable[[pytest.MonkeyPatch], None]
 def removes_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X5: all rows between the first and the last one that was delivered."""
 
-    def remove(store: Store, table: str, found: Sequence[Found]) -> None:
+    def removals(self: Delivery, found: Sequence[Found]) -> list[RowMutation]:
         rows = [one.row for one in found]
-        for page in store.scan(table, KeyRange(min(rows), max(rows) + b"\0")):
-            for cells in page:
-                deletes = [DeleteVersion(*cell[1:4]) for cell in cells]
-                store.write({table: [RowMutation(cells[0].row, deletes=deletes)]})
+        between = KeyRange(min(rows), max(rows) + b"\0")
+        return [
+            RowMutation(cells[0].row, deletes=[DeleteVersion(*cell[1:4]) for cell in cells])
+            for page in self._tm.store.scan(self._in_store, between)
+            for cells in page
+        ]
 
-    monkeypatch.setattr(delivery, "remove", remove)
+    monkeypatch.setattr(Delivery, "_removals", removals)
 
 
 def snapshot_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,10 +92,10 @@ def moves_the_cursor_before_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None
     """Break X6 for what is kept."""
     send = Delivery._send
 
-    def moved(self: Delivery, lease: Any, patience: Any, good: Any, *more: Any) -> None:
+    def moved(self: Delivery, lease: Any, patience: Any, good: Any, *more: Any) -> int:
         position = good[-1][0].position
         lease.update(cursor_ts=position.commit_ts, cursor_ordinal=position.ordinal.hex())
-        send(self, lease, patience, good, *more)
+        return send(self, lease, patience, good, *more)
 
     monkeypatch.setattr(Delivery, "_send", moved)
 
@@ -101,23 +103,39 @@ def moves_the_cursor_before_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None
 def changes_buckets_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X2."""
 
-    def write(self: BucketRows, old: Raw, state: BucketState) -> Raw:
+    def write(
+        self: BucketRows, old: Raw, state: BucketState, removing: Sequence[RowMutation] = ()
+    ) -> Raw:
+        del removing
         control: ControlTable = self._control
         new = encode_document(state)
-        control.write(self._places.bucket(self._number, old.bucket), new)
+        control.write(self._places.bucket(self.number, old.bucket), new)
         return Raw(old.bucket, new, state)
 
     monkeypatch.setattr(BucketRows, "replace", write)
 
 
+def removes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X9: removes what the receiver has taken, and then looks whether it is the owner."""
+    send = Delivery._send
+
+    def and_remove(self: Delivery, lease: Any, patience: Any, good: Any, memory: Any) -> int:
+        count = send(self, lease, patience, good, memory)
+        acknowledgement.remove(self._tm.store, self._in_store, [found for found, _ in good])
+        return count
+
+    monkeypatch.setattr(Delivery, "_send", and_remove)
+
+
 def delivers_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an exporter into the same store commit without taking the entry out."""
 
-    def export(self: Delivery, lease: Any, good: Any) -> None:
+    def export(self: Delivery, lease: Any, good: Any) -> int:
         exporter: Any = self._exporter
         with self._tm.begin() as tx:
             entries = [entry for _, entry in good]
             exporter.export_within(tx, Batch(entries, queue="q", bucket=0, fence=0))
+        return len(entries)
 
     monkeypatch.setattr(Delivery, "_export", export)
 
@@ -161,6 +179,16 @@ def opens_the_new_buckets_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def changes_buckets_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X7: whoever is slow still commits into the old buckets."""
     monkeypatch.setattr(TransactionManager, "fence", lambda _, table: len(table))
+
+
+def undoes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X8: takes whatever buckets come next for its own."""
+
+    def undo(self: rebucketing.Prepare, tx: Any, env: rebucketing.RebucketTools) -> None:
+        del tx
+        env.remove_table(self.queue_id, self.old + 1)
+
+    monkeypatch.setattr(rebucketing.Prepare, "undo", undo)
 
 
 def forgets_what_waits_in_the_old_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +236,7 @@ def answers_before_commits_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
             export_checks.new_buckets_keep_the_order_of_each_key,
         ),
         (adds_by_what_it_once_read, export_checks.new_buckets_keep_the_order_of_each_key),
+        (undoes_by_name, export_checks.an_undo_removes_its_own_buckets_alone),
         (gives_out_one_number, export_checks.two_additions_are_two_entries),
         (removes_by_range, export_checks.an_entry_under_way_survives_what_is_removed_around_it),
         (snapshot_first, export_checks.a_commit_between_watermark_and_snapshot_is_not_lost),
@@ -216,6 +245,7 @@ def answers_before_commits_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
         (removes_before_it_delivers, export_checks.who_dies_loses_nothing),
         (moves_the_cursor_before_it_delivers, export_checks.who_dies_loses_nothing),
         (changes_buckets_blindly, export_checks.two_owners_move_one_cursor),
+        (removes_without_asking, export_checks.who_was_replaced_removes_nothing),
         (delivers_what_is_gone, export_checks.into_the_same_store_exactly_once),
         (
             takes_its_table_for_a_system_table,

@@ -15,6 +15,7 @@ from omidpy.recipes.export_queue.exporter import (
     Entry,
     Exporter,
     Poison,
+    Refused,
     Retry,
     TransactionalExporter,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Exporter",
     "Lag",
     "Poison",
+    "Refused",
     "Retry",
     "Runner",
     "TransactionalExporter",

@@ -35,7 +35,12 @@ def remove(store: Store, table: str, found: Sequence[Found]) -> None:
     Cost: 1 write.
     """
     if found:
-        store.write({table: [_removal(one.row, {one.version}) for one in found]}, durable=True)
+        store.write({table: removals(found)}, durable=True)
+
+
+def removals(found: Sequence[Found]) -> list[RowMutation]:
+    """Return what removes the cells of entries as a snapshot has shown them; see `remove`."""
+    return [_removal(one.row, {one.version}) for one in found]
 
 
 def remove_deleted(store: Store, table: str, rows: Sequence[bytes]) -> None:
@@ -44,12 +49,14 @@ def remove_deleted(store: Store, table: str, rows: Sequence[bytes]) -> None:
     Cost: 1 get and 1 write for each `ROWS_AT_ONCE` rows.
     """
     for at in range(0, len(rows), ROWS_AT_ONCE):
-        found = store.get(table, rows[at : at + ROWS_AT_ONCE])
-        mutations = [
-            _removal(cells[0].row, {cell.version for cell in cells}) for cells in found if cells
-        ]
-        if mutations:
+        if mutations := removals_of(store, table, rows[at : at + ROWS_AT_ONCE]):
             store.write({table: mutations}, durable=True)
+
+
+def removals_of(store: Store, table: str, rows: Sequence[bytes]) -> list[RowMutation]:
+    """Return what removes rows with all that is in them now.  Cost: 1 get."""
+    found = store.get(table, rows)
+    return [_removal(cells[0].row, {cell.version for cell in cells}) for cells in found if cells]
 
 
 def _removal(row: bytes, versions: set[int]) -> RowMutation:

@@ -7,16 +7,19 @@ so the cells are written without a conflict check, and an adder never aborts ano
 cells of a transactional table like others: fences, shadow cells and compactions see them.
 
 A limit is judged by the gauge that exporters keep (`lag.py`), read at most once in `GAUGE_AGE_S`
-seconds: no adder ever counts entries.
+seconds.  Where nobody has kept it for `STALE_S`, since no exporter runs, one adder counts, no
+further than the limit, and writes it for all; and so on while that lasts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 from omidpy.errors import QueueFull
 from omidpy.facts.control import decode_document
+from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.layout import (
@@ -38,8 +41,14 @@ if TYPE_CHECKING:
     from omidpy.tx.table import TransactionalTable
 
 GAUGE_AGE_S: Final = 5.0
+STALE_S: Final = 20.0
+"""After so long without a count no exporter runs."""
 
 NS_PER_S: Final = 1_000_000_000
+
+
+_RECORDED: Final[WeakKeyDictionary[Any, dict[str, dict[str, str]]]] = WeakKeyDictionary()
+"""The tables that each transaction records, by the queue's table: two objects may be one queue."""
 
 
 class Writer(Protocol):
@@ -73,14 +82,24 @@ class Limit:
     """Says whether a queue takes more.  Safe to share among threads."""
 
     def __init__(
-        self, control: ControlTable, places: Places, definition: Definition, clock: Clock
+        self,
+        control: ControlTable,
+        places: Places,
+        definition: Definition,
+        clock: Clock,
+        *,
+        measure: Callable[[], Gauge],
     ) -> None:
+        """Judge by the gauge; `measure` counts, and writes it."""
+        self._measure = measure
         self._control = control
         self._places = places
         self._definition = definition
         self._clock = clock
         self._gauge: Gauge | None = None
         self._read_s: float | None = None
+        self._seen_s = 0.0
+        """When this gauge was read for the first time."""
 
     def check(self, now_ts: int) -> None:
         """Refuse more than the queue was made for.
@@ -94,8 +113,8 @@ class Limit:
         most, longest_s = self._definition.max_entries, self._definition.max_lag_s
         if most is None and longest_s is None:
             return
-        gauge = self._fresh()
-        if gauge is None or gauge.oldest_ts is None:
+        gauge = self._fresh(now_ts)
+        if gauge.oldest_ts is None:
             return
         found = ""
         if most is not None and gauge.entries >= most:
@@ -109,14 +128,24 @@ class Limit:
                 "lag` to see which bucket is behind, and more exporters, or try again later"
             )
 
-    def _fresh(self) -> Gauge | None:
+    def _fresh(self, now_ts: int) -> Gauge:
         now_s = self._clock.monotonic_s()
-        if self._read_s is None or now_s - self._read_s >= GAUGE_AGE_S:
+        if self._gauge is None or self._read_s is None or now_s - self._read_s >= GAUGE_AGE_S:
             row = self._places.gauge(self._definition.made)
             raw = self._control.read(row)
-            self._gauge = None if raw is None else decode_document(raw, Gauge, row=row)
-            self._read_s = now_s
+            gauge = None if raw is None else decode_document(raw, Gauge, row=row)
+            if gauge != self._gauge:
+                self._seen_s = now_s
+            if gauge is None or self._is_stale(gauge, now_ts, now_s):
+                gauge = self._measure()
+                self._seen_s = now_s
+            self._gauge, self._read_s = gauge, now_s
         return self._gauge
+
+    def _is_stale(self, gauge: Gauge, now_ts: int, now_s: float) -> bool:
+        if gauge.measured_ts >= FIRST_WORLD_TIMESTAMP:
+            return (now_ts - gauge.measured_ts) / NS_PER_S > STALE_S
+        return now_s - self._seen_s > STALE_S
 
 
 class QueueWriter:
@@ -174,6 +203,7 @@ class QueueWriter:
 
         Its key is the row, its value what was changed: {column: value, or None where deleted}, and
         the header `table` says where.  Entries are added at the commit; see `recording.py`.
+        Called again, as by parts of a program that do not know of each other, it adds none twice.
 
         Args:
             tables: Their names.
@@ -187,12 +217,17 @@ class QueueWriter:
             raise TypeError(f"tables are a list of names, not {tables!r}")
         recorded = check_recordable(self._writer, self._definition.codec)
         names = {self._writer.table(name).name: name for name in tables}
+        queues = _RECORDED.setdefault(recorded, {})
+        if (known := queues.get(self._table.name)) is not None:
+            known.update(names)
+            return
 
         def add() -> None:
             for table, row, columns in list(row_changes(recorded.changes(), names)):
                 self.add(row, columns, headers={"table": table})
 
         recorded.before_commit(add)
+        queues[self._table.name] = names
 
     def _tell_of(self, bucket: int) -> None:
         if not self._buckets and isinstance(self._writer, Committing):

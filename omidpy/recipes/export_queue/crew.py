@@ -7,8 +7,9 @@ whoever has more than his share gives some back.
 
 A worker that was paused for longer than its lease finds its buckets in other hands.  It notices
 before the next batch, because it trusts itself for less than its lease, and at the latest when the
-cursor does not move (X2).  What it was handing to its receiver at that time still arrives: the
-receiver refuses it by `seq`, or by the fence.
+cursor does not move (X2), so that it removes nothing (X9).  What it was handing to its receiver at
+that time still arrives: the receiver refuses it by `seq`, or by the fence, and what it answers then
+says nothing of whether those entries were ever delivered.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -23,13 +25,14 @@ import msgspec
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.fate.table_store import TableFateStore
 from omidpy.recipes.export_queue.delivery import BucketLost
-from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw
+from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw, fence_of
 
 if TYPE_CHECKING:
     from omidpy.base.clock import Clock
     from omidpy.fate.store import Worker
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.state import Definition, Places
+    from omidpy.storage.base import RowMutation
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,11 @@ class BucketLease:
         return self._raw.state
 
     @property
+    def fence(self) -> int:
+        """What is greater than that of every earlier owner, of earlier queues of this id too."""
+        return fence_of(self._rows.number, self._raw.state.epoch)
+
+    @property
     def is_lost(self) -> bool:
         """Whether somebody else was seen to have it."""
         return self._is_lost
@@ -66,16 +74,27 @@ class BucketLease:
         if self._is_lost or not self._worker.is_trusted():
             raise BucketLost(f"bucket {self.bucket}: this process has shown no life for too long")
 
-    def update(self, **changes: Any) -> None:
-        """Change its state.
+    @property
+    def removes_at_once(self) -> bool:
+        """Whether what `update` removes goes in one change with the state."""
+        return self._rows.is_atomic
+
+    def confirm(self) -> None:
+        """Raise `BucketLost` where somebody else has it.  Cost: 1 get."""
+        if self._is_lost or not self._rows.is_as(self._raw):
+            self._is_lost = True
+            raise BucketLost(f"bucket {self.bucket} is in other hands")
+
+    def update(self, *, removing: Sequence[RowMutation] = (), **changes: Any) -> None:
+        """Change its state, and remove what was delivered with that (X9).
 
         Raises:
             BucketLost: it is somebody else's; nothing was changed.
         """
         state = msgspec.structs.replace(self._raw.state, **changes)
-        if state == self._raw.state:
+        if state == self._raw.state and not removing:
             return
-        raw = self._rows.replace(self._raw, state)
+        raw = self._rows.replace(self._raw, state, removing)
         if raw is None:
             self._is_lost = True
             raise BucketLost(f"bucket {self.bucket} is in other hands")

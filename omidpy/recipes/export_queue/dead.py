@@ -28,6 +28,7 @@ from omidpy.recipes.export_queue.layout import (
     decode_content,
     decode_dead,
     encode_dead,
+    kept_row,
 )
 from omidpy.recipes.export_queue.ordering import Found, Position
 from omidpy.recipes.export_queue.state import GENERATION
@@ -179,6 +180,21 @@ def rewrite(
                 log.delete(row, [COLUMN])
             else:
                 log.put(row, {COLUMN: encode_dead(msgspec.json.encode(note), decode_dead(cell)[1])})
+
+
+def keep(tm: TransactionManager, table: str, grave: Grave) -> None:
+    """Keep a dead letter that was delivered, for a replay; one that is gone is left alone.
+
+    Raises:
+        TransactionAborted: somebody else changes it at the same time; nothing was changed.
+    """
+    row = grave.found.row
+    with tm.begin() as tx:
+        log = tx.table(table)
+        if (cell := log.row(row, columns=[COLUMN]).get(COLUMN)) is not None:
+            log.put(kept_row(row), {COLUMN: decode_dead(cell)[1]})
+            log.delete(row, [COLUMN])
+    remove_deleted(tm.store, table_in_store(tm, table), [row])
 
 
 def table_in_store(tm: TransactionManager, table: str) -> str:

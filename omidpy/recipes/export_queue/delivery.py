@@ -2,13 +2,18 @@
 
     1  see the low watermark, and then a snapshot (`view.py`)
     2  take the next entries by position (`ordering.py`)
-    3  hand them to the exporter, with the epoch as a fence
-    4  remove exactly their rows (`acknowledgement.py`)
-    5  move the cursor, if the bucket is still ours (`state.py`)
+    3  hand them to the exporter, with a fence that grows with each owner
+    4  move the cursor and count, if the bucket is still ours (`state.py`)
+    5  remove exactly their rows (`acknowledgement.py`)
 
-A process that dies before 5 leaves entries that come again; one that dies behind 4 leaves nothing.
+A process that dies before 4 leaves entries that come again.  On one file 4 and 5 are one change;
+elsewhere one that dies between them leaves rows behind the cursor, which whoever has the bucket
+next removes unseen: no scan begins above them before.  An owner that was replaced cannot do 4, and
+so removes nothing, whatever its receiver has told it (X9): "older than what I have" may speak of
+its fence, and then nobody has delivered these entries yet.
+
 No transaction that has to commit is open while the exporter works, since a slow one would outlast
-it; but for exporters into tables of the same store 3 and 4 are one transaction.
+it; but for exporters into tables of the same store 3 and 5 are one transaction.
 
     X6 (delivered-first)  nothing is removed, and no cursor moved, before the exporter has returned
 """
@@ -16,20 +21,28 @@ it; but for exporters into tables of the same store 3 and 4 are one transaction.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from omidpy.errors import CommitOutcomeUnknown, CorruptCell, ExportError, OmidError
-from omidpy.recipes.export_queue.acknowledgement import remove, remove_deleted
+from omidpy.errors import CorruptCell, ExportError
+from omidpy.recipes.export_queue.acknowledgement import (
+    ROWS_AT_ONCE,
+    removals,
+    removals_of,
+    remove,
+    remove_deleted,
+)
 from omidpy.recipes.export_queue.codecs import codec_named
 from omidpy.recipes.export_queue.dead import (
     POISON,
     WAITS,
+    Grave,
     Graves,
     Note,
     bury,
     graves_of,
+    keep,
     poisoned,
     rewrite,
 )
@@ -37,10 +50,9 @@ from omidpy.recipes.export_queue.exporter import (
     Batch,
     Entry,
     Exporter,
-    Poison,
-    Retry,
     TransactionalExporter,
 )
+from omidpy.recipes.export_queue.failing import Failures, Memory, Paused
 from omidpy.recipes.export_queue.layout import BY_KEY, COLUMN, decode_content, key_prefix
 from omidpy.recipes.export_queue.ordering import Found, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS, Patience
@@ -50,6 +62,7 @@ if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.state import BucketState, Definition
     from omidpy.recipes.export_queue.view import View
+    from omidpy.storage.base import RowMutation
 
 log = logging.getLogger(__name__)
 
@@ -70,15 +83,6 @@ class BucketLost(Exception):
     """The bucket is somebody else's now, or may be."""
 
 
-class Paused(Exception):
-    """The bucket goes on later."""
-
-    def __init__(self, after_s: float) -> None:
-        """Say in how many seconds."""
-        super().__init__(after_s)
-        self.after_s = after_s
-
-
 class Lease(Protocol):
     """The right to export one bucket."""
 
@@ -92,12 +96,26 @@ class Lease(Protocol):
         """How far it has come."""
         ...
 
+    @property
+    def fence(self) -> int:
+        """What is greater than that of every earlier owner."""
+        ...
+
     def check(self) -> None:
         """Raise `BucketLost` where somebody else may have the bucket by now."""
         ...
 
-    def update(self, **changes: object) -> None:
-        """Change its state; raise `BucketLost` where somebody else has (X2)."""
+    def confirm(self) -> None:
+        """Raise `BucketLost` where somebody else has the bucket."""
+        ...
+
+    @property
+    def removes_at_once(self) -> bool:
+        """Whether what `update` removes goes in one change with the state."""
+        ...
+
+    def update(self, *, removing: Sequence[RowMutation] = (), **changes: object) -> None:
+        """Change its state, and with it remove rows; raise `BucketLost` where another has (X2)."""
         ...
 
 
@@ -116,16 +134,6 @@ class Options:
     poison: str = PARK_KEY
     max_attempts: int = MAX_ATTEMPTS
     pass_s: float = 5.0
-
-
-@dataclass
-class Memory:
-    """What a process remembers of a bucket from pass to pass; losing it loses no entry."""
-
-    patience: Patience
-    of_dead: Patience
-    poison: dict[Position, str] = field(default_factory=dict)
-    """Entries that turned out to be poison, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +192,7 @@ class Delivery:
         self._counter = counter
         self._on_step = on_step
         self._clock = tm.session.clock
+        self._failures = Failures(tm, queue_id, self._in_store)
 
     def new_memory(self) -> Memory:
         """Return what is known of a bucket before its first pass."""
@@ -205,27 +214,54 @@ class Delivery:
         until_s = self._clock.monotonic_s() + self._options.pass_s
         graves = graves_of(view, lease.bucket)
         self._deliver_dead(lease, memory, graves)
-        window = self._window(lease, view)
+        left: list[Found] = []
+        window = self._window(lease, view, left)
         has_moved = False
         while batch := window.take(
             buffer_bytes=self._options.buffer_bytes, max_entries=memory.patience.max_entries
         ):
             self._on_step("taken")
+            self._remove_left(left)
             self._deliver_batch(lease, memory, graves, batch, view, window)
             has_moved = True
             if self._clock.monotonic_s() >= until_s:
                 return Pass(has_moved=True, is_whole=False)
+        self._remove_left(left)
         scan_from = _scan_from(view, window)
-        if has_moved or scan_from - lease.state.scan_from > IDLE_TS:
+        # Where rows go behind the state, the next batch says so in passing.
+        is_known = has_moved and lease.removes_at_once
+        if is_known or scan_from - lease.state.scan_from > IDLE_TS:
             lease.update(scan_from=max(scan_from, lease.state.scan_from))
         return Pass(has_moved=has_moved, is_whole=True)
 
-    def _window(self, lease: Lease, view: View) -> Window | KeyWindow:
-        found = view.log(lease.bucket, from_ts=lease.state.scan_from)
+    def _window(self, lease: Lease, view: View, left: list[Found]) -> Window | KeyWindow:
+        state = lease.state
+        found = view.entries(
+            lease.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
+        )
         if self._definition.layout == BY_KEY:
             return KeyWindow(found, key_prefix)
+        if self._definition.keep_s is None:
+            found = self._but_left(found, lease.state.cursor, left)
         hold_bytes = HOLD_BATCHES * self._options.buffer_bytes
         return Window(found, after=lease.state.cursor, hold_bytes=hold_bytes)
+
+    def _but_left(
+        self, found: Iterator[Found], cursor: Position, left: list[Found]
+    ) -> Iterator[Found]:
+        """Yield what is above the cursor; what a death has left below it goes into `left`."""
+        for one in found:
+            if one.position > cursor:
+                yield one
+                continue
+            left.append(one._replace(content=None))
+            if len(left) >= ROWS_AT_ONCE:
+                self._remove_left(left)
+
+    def _remove_left(self, left: list[Found]) -> None:
+        """Remove rows behind a cursor that is durable: whoever does it, they were delivered."""
+        remove(self._tm.store, self._in_store, left)
+        left.clear()
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -258,8 +294,10 @@ class Delivery:
                 dying.append((found, Note(state=WAITS, reason=why, parks=True)))
             elif entry is not None:
                 good.append((found, entry))
-        self._send(lease, memory.patience, good, memory, self._remove)
+        count = self._send(lease, memory.patience, good, memory)
+        gone = [found for found, _ in good]
         if dying:
+            lease.confirm()
             bury(self._tm, self._table, lease.bucket, dying)
             for found, note in dying:
                 memory.poison.pop(found.position, None)
@@ -268,19 +306,30 @@ class Delivery:
                     self._queue_id, found.start_ts, note.reason,
                 )  # fmt: skip
         if stopped:
-            # What stands before it was delivered, and its rows are gone; the cursor stays below it.
+            # What stands before it was delivered, and its rows go; the cursor stays below it.
             before = [found.position for found, _ in good]
-            lease.update(stopped=stopped, **self._moved(max(before, default=lease.state.cursor)))
+            lease.update(
+                removing=self._removals(gone),
+                stopped=stopped,
+                exported=lease.state.exported + count,
+                **self._moved(max(before, default=lease.state.cursor)),
+            )
             raise ExportError(
                 f"bucket {lease.bucket} of the queue {self._queue_id!r} has stopped at the entry "
                 f"of seq {end.commit_ts}: {stopped}; deliver it, or start again with "
                 "poison='park-key' or 'skip'"
             )
+        scan_from = _scan_from(view, window)
+        if not lease.removes_at_once and self._definition.keep_s is None:
+            # Who dies before these rows are gone leaves them to the next scan.
+            scan_from = min(scan_from, *(found.start_ts for found in batch))
         lease.update(
+            removing=self._removals(gone),
             **self._moved(end),
-            scan_from=max(_scan_from(view, window), lease.state.scan_from),
-            exported=lease.state.exported + len(good),
+            scan_from=max(scan_from, lease.state.scan_from),
+            exported=lease.state.exported + count,
         )
+        self._on_step("removed")
         self._on_step("cursor")
 
     def _moved(self, cursor: Position) -> dict[str, object]:
@@ -336,13 +385,14 @@ class Delivery:
             _, entry, reason = self._judged(grave.found, memory)
             if entry is not None:
                 try:
-                    good = [(grave.found, entry)]
-                    self._send(lease, memory.of_dead, good, memory, self._remove_rows)
+                    count = self._send(lease, memory.of_dead, [(grave.found, entry)], memory)
+                    self._remove_grave(lease, grave, count)
                 except Paused:
                     if (why := memory.poison.pop(grave.found.position, None)) is None:
                         raise
                     reason = why
             if reason:
+                lease.confirm()
                 rewrite(self._tm, self._table, [(grave, poisoned(grave.note, reason))])
                 graves.block(grave)
             else:
@@ -356,44 +406,54 @@ class Delivery:
         patience: Patience,
         good: Sequence[tuple[Found, Entry]],
         memory: Memory,
-        remove_them: Callable[[Sequence[Found]], None],
-    ) -> None:
-        """Hand entries to the exporter, and remove their rows (X6)."""
+    ) -> int:
+        """Hand entries to the exporter; return how many it has taken."""
         if not good:
-            return
+            return 0
         lease.check()
         self._on_step("before-export")
         since_s = self._clock.monotonic_s()
         try:
-            self._export(lease, good)
+            count = self._export(lease, good)
         except BucketLost:
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
-            raise self._paused(error, patience, good, memory) from error
+            paused = self._failures.paused(error, lease.bucket, patience, good, memory)
+            raise paused from error
         patience.succeeded()
+        self._failures.over()
         self._counter.delivered(lease.bucket, len(good), self._clock.monotonic_s() - since_s)
         self._on_step("exported")
-        remove_them([found for found, _ in good])
-        self._on_step("removed")
-
-    def _remove(self, delivered: Sequence[Found]) -> None:
         if isinstance(self._exporter, TransactionalExporter):
-            self._remove_rows(delivered)
-        elif self._definition.keep_s is None:
-            remove(self._tm.store, self._in_store, delivered)
+            # A transaction has deleted them; this is what is left of their cells.
+            remove_deleted(self._tm.store, self._in_store, [found.row for found, _ in good])
+        return count
 
-    def _remove_rows(self, delivered: Sequence[Found]) -> None:
-        """Remove rows whatever is in them: what a transaction has deleted, or rewritten."""
-        remove_deleted(self._tm.store, self._in_store, [found.row for found in delivered])
+    def _removals(self, delivered: Sequence[Found]) -> list[RowMutation]:
+        """Return what removes the rows of delivered entries, with the state of the bucket (X9)."""
+        if isinstance(self._exporter, TransactionalExporter) or self._definition.keep_s is not None:
+            return []
+        return removals(delivered)
 
-    def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> None:
-        bucket, fence = lease.bucket, lease.state.epoch
+    def _remove_grave(self, lease: Lease, grave: Grave, count: int) -> None:
+        """Remove a dead letter that was delivered: whatever is in its row, which was rewritten."""
+        exported = lease.state.exported + count
+        if self._definition.keep_s is None:
+            gone = removals_of(self._tm.store, self._in_store, [grave.found.row])
+            lease.update(removing=gone, exported=exported)
+        else:
+            lease.update(exported=exported)
+            keep(self._tm, self._table, grave)
+
+    def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> int:
+        """Hand entries to the exporter; return how many nobody has delivered before."""
+        bucket, fence = lease.bucket, lease.fence
         if not isinstance(self._exporter, TransactionalExporter):
             entries = [entry for _, entry in good]
             batch = Batch(entries, queue=self._queue_id, bucket=bucket, fence=fence)
             self._exporter.export(batch)
-            return
+            return len(entries)
         with self._tm.begin() as tx:
             queue = tx.table(self._table)
             # Another owner may have delivered them before this transaction began; if it does so
@@ -406,37 +466,7 @@ class Delivery:
             for found, _ in good:
                 if found.row in there:
                     queue.delete(found.row, [COLUMN])
-
-    def _paused(
-        self,
-        error: Exception,
-        patience: Patience,
-        good: Sequence[tuple[Found, Entry]],
-        memory: Memory,
-    ) -> Paused:
-        """Say how to go on after what an exporter raised."""
-        if isinstance(error, Poison):
-            position = next((one.position for one, entry in good if entry is error.entry), None)
-            if position is None:
-                raise ExportError(
-                    "Poison names an entry that is not in the batch; raise it with the very entry "
-                    "that export() was given"
-                ) from error
-            memory.poison[position] = str(error)
-            return Paused(0.0)
-        log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
-        if isinstance(error, Retry):
-            patience.unreachable()
-            return Paused(max(0.0, error.after_s))
-        if isinstance(error, OSError | CommitOutcomeUnknown) or (
-            isinstance(error, OmidError) and error.retryable
-        ):
-            patience.unreachable()
-            return Paused(patience.pause_s())
-        if patience.failed(len(good)):
-            memory.poison[good[0][0].position] = f"{type(error).__name__}: {error}"
-            return Paused(0.0)
-        return Paused(patience.pause_s())
+        return len(entries)
 
 
 def _scan_from(view: View, window: Window | KeyWindow) -> int:

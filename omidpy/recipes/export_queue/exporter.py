@@ -59,7 +59,8 @@ class Batch(Sequence[Entry]):
     Attributes:
         queue: The id of the queue.
         bucket: The number of the bucket.
-        fence: The epoch of its owner.  A receiver that keeps the largest one of each bucket, and
+        fence: Grows with each owner of the bucket, also when a queue of this id is dropped and made
+            again: up to 64 bits.  A receiver that keeps the largest one of each bucket, and
             refuses smaller ones, is safe from an owner that was paused and has lost the bucket.
     """
 
@@ -103,6 +104,19 @@ class Retry(Exception):
         self.after_s = after
 
 
+class Refused(Retry):
+    """Raised by an exporter whose system refuses whatever comes: a wrong password, no such topic.
+
+    The batch comes again, and no entry is at fault.  But where nothing else is heard for a while
+    the exporter ends with an error, since only a change of its settings will help.
+    """
+
+    def __init__(self, message: str = "", *, after: float | None = None) -> None:
+        """Ask to be called again after `after` seconds; None: after longer and longer pauses."""
+        super().__init__(message or "the receiver refuses whatever comes", after=after or 0.0)
+        self.has_pause = after is not None
+
+
 class Poison(Exception):
     """Raised by an exporter for an entry that it can never deliver: it is set aside at once.
 
@@ -126,9 +140,11 @@ class Exporter:
 
         Raises:
             Retry, OSError: the other system cannot be reached; the batch comes again.
+            Refused, ConfigError: it refuses whatever comes; in the end the exporter stops.
             Poison: one entry can never be delivered.
             Exception: something else failed.  The batch comes again in smaller pieces, until one
-                entry alone has failed so often that it counts as poison.
+                entry alone has failed so often that it counts as poison; but where several do, and
+                nothing was taken meanwhile, the exporter stops.
         """
         raise NotImplementedError(f"{type(self).__name__} has no export(batch)")
 

@@ -56,6 +56,10 @@ class Lag:
         buckets: The same by bucket.
         in_new_buckets: How many of the entries wait in the buckets that the queue is about to have,
             and that are not exported yet.
+        next_buckets: How many buckets the queue is about to have; None: no others.
+        takes_entries: Whether anything can be added to it; not while it gets other buckets.
+        operation: The id of the operation that gives it those; empty: none, or it is not known.
+        is_paused: Whether nobody exports it until it is resumed.
     """
 
     entries: int
@@ -64,6 +68,10 @@ class Lag:
     dead_letters: int
     buckets: tuple[BucketLag, ...]
     in_new_buckets: int = 0
+    next_buckets: int | None = None
+    takes_entries: bool = True
+    operation: str = ""
+    is_paused: bool = False
 
 
 def measure(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
@@ -80,7 +88,19 @@ def measure(tm: TransactionManager, places: Places, definition: Definition) -> L
     gauge = Gauge(entries, oldest_ts, view.start_ts)
     tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
     dead = sum(one.dead_letters for one in buckets)
-    return Lag(entries, oldest_ts, _age_s(view, oldest_ts), dead, buckets, in_new)
+    waits = definition.successor
+    return Lag(
+        entries,
+        oldest_ts,
+        _age_s(view, oldest_ts),
+        dead,
+        buckets,
+        in_new,
+        next_buckets=None if waits is None else waits.buckets,
+        takes_entries=adding is not None,
+        operation="" if waits is None else waits.operation,
+        is_paused=definition.is_paused,
+    )
 
 
 def _of_buckets(
@@ -91,34 +111,45 @@ def _of_buckets(
     return view, tuple(_of_bucket(view, raw) for raw in states)
 
 
-def measure_roughly(tm: TransactionManager, places: Places, definition: Definition) -> None:
-    """Note what those who add must know, and count no further than that.
+def measure_roughly(tm: TransactionManager, places: Places, definition: Definition) -> Gauge:
+    """Note what those who add must know, and count no further than that; return it.
 
     An entry committed after its transaction began: once one was read that began later than the
     oldest commit so far, that is the oldest of all.
     """
     most = definition.max_entries or 0
-    view = View(tm, table_name(places.queue_id, definition.number), layout=definition.layout)
-    entries, oldest_ts = 0, None
-    for raw in BucketRows(tm.session.control, places, definition).read():
-        oldest_here: int | None = None
-        for found in view.log(raw.bucket, from_ts=raw.state.scan_from):
-            if found.position <= raw.state.cursor:
-                continue
-            if entries >= most and oldest_here is not None and found.start_ts > oldest_here:
-                break
-            entries += 1
-            commit_ts = found.position.commit_ts
-            oldest_here = commit_ts if oldest_here is None else min(oldest_here, commit_ts)
-        if oldest_here is not None:
-            oldest_ts = oldest_here if oldest_ts is None else min(oldest_ts, oldest_here)
-    gauge = Gauge(entries, oldest_ts, view.start_ts)
+    entries, oldest_ts, measured_ts = 0, None, 0
+    # While it gets other buckets entries wait in both.
+    for one in _with_new(definition):
+        view = View(tm, table_name(places.queue_id, one.number), layout=one.layout)
+        measured_ts = view.start_ts
+        for raw in BucketRows(tm.session.control, places, one).read():
+            oldest_here: int | None = None
+            for found in view.log(raw.bucket, from_ts=raw.state.scan_from):
+                if found.position <= raw.state.cursor:
+                    continue
+                if entries >= most and oldest_here is not None and found.start_ts > oldest_here:
+                    break
+                entries += 1
+                commit_ts = found.position.commit_ts
+                oldest_here = commit_ts if oldest_here is None else min(oldest_here, commit_ts)
+            if oldest_here is not None:
+                oldest_ts = oldest_here if oldest_ts is None else min(oldest_ts, oldest_here)
+    gauge = Gauge(entries, oldest_ts, measured_ts)
     tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
+    return gauge
+
+
+def _with_new(definition: Definition) -> list[Definition]:
+    adding = definition.of_adders()
+    return [definition] if adding is None or adding is definition else [definition, adding]
 
 
 def _of_bucket(view: View, raw: Raw) -> BucketLag:
     state, entries, oldest_ts = raw.state, 0, None
-    for found in view.log(raw.bucket, from_ts=state.scan_from):
+    for found in view.entries(
+        raw.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
+    ):
         if found.position > state.cursor:
             entries += 1
             commit_ts = found.position.commit_ts

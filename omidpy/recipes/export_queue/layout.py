@@ -5,6 +5,7 @@ Rows, numbers big endian:
     dead    generation 1 | 00 | bucket 2 | commit_ts 8 | start_ts 8 | ordinal
     log     generation 1 | 01 | bucket 2 | start_ts 8 | ordinal
     fluo    generation 1 | 01 | bucket 2 | length of key 2 | key | start_ts 8 | ordinal
+    kept    generation 1 | 02 | bucket 2 | commit_ts 8 | start_ts 8 | ordinal
 
 All of a row but the commit timestamp is known when the entry is added, and no two additions have
 one row: a transaction has its own start timestamp, and each of its entries an ordinal of its own
@@ -12,7 +13,8 @@ one row: a transaction has its own start timestamp, and each of its entries an o
 and the layout `fluo` has the entries of a key side by side, among them in that order: the length
 before the key keeps one that begins with another one apart from it.
 dead letters of a bucket are in the order in which they committed, and stand apart from all logs, so
-that one look shows that no bucket has any.
+that one look shows that no bucket has any.  One that was delivered, of a queue that keeps what was,
+is kept in the same order in a place that no exporter reads unless it is to be delivered again.
 
 The cell `e:e` of a log row holds an entry:
 
@@ -22,7 +24,7 @@ and that of a dead letter holds what is known of its death, and then the entry a
 
     01 | length of note 4 | note, JSON | entry
 
-so that neither is ever empty, whatever the value is.
+so that neither is ever empty, whatever the value is.  A dead letter that is kept is an entry again.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ LAYOUTS: Final = (BY_TIME, BY_KEY)
 FORMAT: Final = b"\x01"
 _DEAD: Final = b"\x00"
 _LOG: Final = b"\x01"
+_KEPT: Final = b"\x02"
 _PLACE_BYTES: Final = 4
 _TS_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
@@ -146,8 +149,21 @@ def dead_row(generation: int, bucket: int, commit_ts: int, start_ts: int, ordina
     return _place(generation, bucket, _DEAD) + stamps + ordinal
 
 
+def kept_row(dead: bytes) -> bytes:
+    """Return the row that a dead letter has once it was delivered and is kept."""
+    return dead[:1] + _KEPT + dead[2:]
+
+
+def kept_range(generation: int, bucket: int, *, from_ts: int, to_ts: int) -> KeyRange:
+    """Return the rows of dead letters that are kept, and that committed in [from_ts, to_ts)."""
+    place = _place(generation, bucket, _KEPT)
+    return KeyRange(
+        place + from_ts.to_bytes(_TS_BYTES, "big"), place + to_ts.to_bytes(_TS_BYTES, "big")
+    )
+
+
 def parse_dead_row(row: bytes) -> DeadRow:
-    """Return what the row of a dead letter says."""
+    """Return what the row of a dead letter says, kept or not."""
     first, second = _PLACE_BYTES + _TS_BYTES, _PLACE_BYTES + 2 * _TS_BYTES
     return DeadRow(
         int.from_bytes(row[2:_PLACE_BYTES], "big"),

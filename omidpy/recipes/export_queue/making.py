@@ -44,8 +44,8 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
         if known is not None and known.is_open:
             _check_same(places, known, wanted)
             return known
-        number = 1 if known is None else known.number + 1
-        new = msgspec.structs.replace(wanted, number=number, made=number, is_open=True)
+        number = 1 if known is None else known.next_number()
+        new = msgspec.structs.replace(wanted, number=number, last=number, made=number, is_open=True)
         with contextlib.suppress(TableExists):
             make_table(tm, places.queue_id, number, wanted.buckets)
         if tm.session.control.replace(places.row(), raw, encode_document(new)):
@@ -83,6 +83,35 @@ def find(tm: TransactionManager, places: Places) -> Definition:
             f"{places.queue_id}`"
         )
     return known
+
+
+def pause(tm: TransactionManager, places: Places, made: int, *, is_paused: bool) -> None:
+    """Let nobody export a queue, or somebody again.
+
+    Raises:
+        NoSuchQueue: it was dropped.
+    """
+    while True:
+        raw = tm.session.control.read(places.row())
+        known = None if raw is None else decoded(places, raw)
+        if known is None or not known.is_open or known.made != made:
+            raise NoSuchQueue(f"the export queue {places.queue_id!r} was dropped")
+        new = msgspec.structs.replace(known, is_paused=is_paused)
+        if new == known or tm.session.control.replace(places.row(), raw, encode_document(new)):
+            return
+
+
+def check_going(places: Places, known: Definition) -> None:
+    """Refuse to export a queue that is paused.
+
+    Raises:
+        ExportError: it is.
+    """
+    if known.is_paused:
+        raise ExportError(
+            f"the export queue {places.queue_id!r} is paused: resume it with `omidpy export resume "
+            f"{places.queue_id}`"
+        )
 
 
 def names(tm: TransactionManager) -> list[str]:

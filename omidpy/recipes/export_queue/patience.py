@@ -1,8 +1,9 @@
 """How a bucket goes on after a failure: how long it waits, and which entry is at fault.  Pure.
 
 A batch that failed is tried again in halves, so that the entries before the one at fault leave.  An
-entry that has failed `max_attempts` times alone is poison.  What says that the receiver cannot be
-reached (`Retry`, an `OSError`) blames no entry, however often it comes.
+entry that has failed `max_attempts` times alone is poison, unless the receiver takes nothing at all
+(`verdicts.py`).  What says that it cannot be reached (`Retry`, an `OSError`) blames no entry,
+however often it comes; what says that it refuses everybody ends the exporter in the end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 30.0
 MAX_ATTEMPTS: Final = 8
+MOST_REFUSALS: Final = 16
+"""In a row; with pauses that double these are some minutes."""
 
 
 class Patience:
@@ -31,6 +34,7 @@ class Patience:
         self._max_attempts = max_attempts
         self._draw = draw
         self._failures = 0
+        self._refusals = 0
         self.max_entries: int | None = None
         """How many entries the next batch may have; None: as many as fit."""
         self.attempts = 0
@@ -51,10 +55,21 @@ class Patience:
     def unreachable(self) -> None:
         """Note a failure that is no entry's fault."""
         self._failures += 1
+        self._refusals = 0
+
+    def refused(self) -> bool:
+        """Note a failure that is that of the settings; say whether to wait no longer."""
+        self._failures += 1
+        self._refusals += 1
+        return self._refusals >= MOST_REFUSALS
+
+    def ask_beside(self, suspect_count: int) -> None:
+        """Let the next batch hold an entry beside those that have failed alone."""
+        self.max_entries = suspect_count + 1
 
     def succeeded(self) -> None:
         """Note that a batch was delivered: the next one may be larger."""
-        self.attempts = self._failures = 0
+        self.attempts = self._failures = self._refusals = 0
         if self.max_entries is not None:
             self.max_entries *= 2
             if self.max_entries > 10_000:

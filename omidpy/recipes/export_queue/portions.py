@@ -12,6 +12,7 @@ of the entries has each of them exactly once.
 from __future__ import annotations
 
 import heapq
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.acknowledgement import remove
 from omidpy.recipes.export_queue.crew import LEASE_S, BucketLease, Crew
+from omidpy.recipes.export_queue.finishing import Finisher
 from omidpy.recipes.export_queue.layout import BY_TIME, Content, decode_content
-from omidpy.recipes.export_queue.making import check_store, find
+from omidpy.recipes.export_queue.making import check_going, check_store, find
 from omidpy.recipes.export_queue.ordering import Found, Position, Window
 from omidpy.recipes.export_queue.state import Places, table_name
 from omidpy.recipes.export_queue.view import View
@@ -32,6 +34,7 @@ PAGE_ENTRIES: Final = 1000
 PAGE_BYTES: Final = 1 << 20
 HOLD_BYTES: Final = 8 * PAGE_BYTES
 LOOK_EVERY_S: Final = 0.2
+NOTED_ENTRIES: Final = 100_000
 NO_LIMIT: Final = 2**62
 
 
@@ -46,6 +49,7 @@ class Portion(NamedTuple):
     scan_from: int
     after: Position
     end_ts: int
+    replay_to: int = 0
 
 
 class Possession:
@@ -74,12 +78,14 @@ class Possession:
         Raises:
             NoSuchQueue: there is no such queue.
             ConfigError: its layout is another one.
-            ExportError: another process exports it, or dead letters stand before what is to come.
+            ExportError: another process exports it, or it is paused, or dead letters stand before
+                what is to come.
         """
         check_store(tm)
         self._tm = tm
         self._places = Places.of(tm.session.catalog, queue_id)
         self._definition = find(tm, self._places)
+        check_going(self._places, self._definition)
         if self._definition.layout != BY_TIME:
             raise ConfigError(
                 f"the queue {queue_id!r} has the layout {self._definition.layout!r}, whose entries "
@@ -87,6 +93,7 @@ class Possession:
             )
         self._table = table_name(queue_id, self._definition.number)
         self._crew = Crew(tm, self._places, self._definition, lease_s=lease_s)
+        self._finisher = Finisher(tm)
         try:
             self._take(1.5 * lease_s if wait_s is None else wait_s)
             self._refuse_dead_letters()
@@ -152,10 +159,11 @@ class Possession:
                     self._places.queue_id,
                     self._definition.number,
                     lease.bucket,
-                    state.epoch,
+                    lease.fence,
                     state.scan_from,
                     _after(lease, start_ts),
                     end_ts,
+                    state.replay_to,
                 )
             )
         return found
@@ -172,28 +180,28 @@ class Possession:
         for lease in self._leases():
             if lease.state.cursor_ts >= end_ts:
                 continue
-            page: list[Found] = []
+            from_ts, cursor = lease.state.scan_from, lease.state.cursor
             count, low_ts = 0, view.low_ts + 1
-            for found in view.log(lease.bucket, from_ts=lease.state.scan_from):
+            gone: list[Found] | None = []
+            for found in view.log(lease.bucket, from_ts=from_ts):
                 if found.position.commit_ts >= end_ts:
                     low_ts = min(low_ts, found.start_ts)
-                elif found.position > lease.state.cursor:
-                    count += 1
-                    page.append(found._replace(content=None))
-                if len(page) >= PAGE_ENTRIES:
-                    self._remove(in_store, page)
-                    page = []
-            self._remove(in_store, page)
-            lease.update(
-                cursor_ts=end_ts,
-                cursor_ordinal="",
-                scan_from=max(low_ts, lease.state.scan_from),
-                exported=lease.state.exported + count,
-            )
+                    continue
+                count += found.position > cursor
+                # What is below the cursor was left by a death, and goes as well.
+                gone = _noted(gone, found)
+            exported = lease.state.exported + count
+            # First what says that it was delivered, and that it was ours to remove (X9).
+            lease.update(cursor_ts=end_ts, cursor_ordinal="", exported=exported)
+            self._remove(in_store, view, lease.bucket, gone, from_ts=from_ts, end_ts=end_ts)
+            lease.update(scan_from=max(low_ts, lease.state.scan_from))
 
     def close(self) -> None:
         """Give the buckets back."""
-        self._crew.leave()
+        try:
+            self._crew.leave()
+        finally:
+            self._finisher.close()
 
     def _take(self, wait_s: float) -> None:
         clock = self._tm.session.clock
@@ -226,7 +234,10 @@ class Possession:
 
     def _check(self) -> None:
         """See that the queue is what it was, and ours."""
-        if find(self._tm, self._places).number != self._definition.number:
+        now = find(self._tm, self._places)
+        check_going(self._places, now)
+        self._finisher.look(now)
+        if now.number != self._definition.number:
             raise ExportError(
                 f"the queue {self._places.queue_id!r} was given other buckets, or made anew; "
                 "begin again from where you were"
@@ -236,16 +247,30 @@ class Possession:
 
     def _commits(self, view: View, lease: BucketLease, start_ts: int) -> Iterator[int]:
         """Yield the commit timestamp of each entry of a bucket, in order."""
-        window = Window(
-            view.log(lease.bucket, from_ts=lease.state.scan_from),
-            after=_after(lease, start_ts),
-            hold_bytes=0,
+        after, state = _after(lease, start_ts), lease.state
+        found = view.entries(
+            lease.bucket, from_ts=state.scan_from, after=after, replay_to=state.replay_to
         )
+        window = Window(found, after=after, hold_bytes=0)
         while taken := window.take(buffer_bytes=NO_LIMIT, max_entries=1):
             yield taken[0].position.commit_ts
 
-    def _remove(self, in_store: str, page: list[Found]) -> None:
-        if self._definition.keep_s is None:
+    def _remove(
+        self,
+        in_store: str,
+        view: View,
+        bucket: int,
+        gone: list[Found] | None,
+        *,
+        from_ts: int,
+        end_ts: int,
+    ) -> None:
+        """Remove entries; where they were too many to be noted, those below `end_ts`."""
+        if self._definition.keep_s is not None:
+            return
+        found = iter(gone) if gone is not None else view.log(bucket, from_ts=from_ts)
+        below = (one for one in found if one.position.commit_ts < end_ts)
+        while page := [one._replace(content=None) for one in itertools.islice(below, PAGE_ENTRIES)]:
             remove(self._tm.store, in_store, page)
 
 
@@ -256,11 +281,13 @@ def read(tm: TransactionManager, portion: Portion) -> Iterator[tuple[Found, Cont
         CorruptCell: one of them cannot be read.
     """
     view = View(tm, table_name(portion.queue_id, portion.number))
-    window = Window(
-        view.log(portion.bucket, from_ts=portion.scan_from),
+    found_here = view.entries(
+        portion.bucket,
+        from_ts=portion.scan_from,
         after=portion.after,
-        hold_bytes=HOLD_BYTES,
+        replay_to=portion.replay_to,
     )
+    window = Window(found_here, after=portion.after, hold_bytes=HOLD_BYTES)
     while page := window.take(buffer_bytes=PAGE_BYTES, max_entries=PAGE_ENTRIES):
         missing = [found.row for found in page if found.content is None]
         contents = view.contents(missing) if missing else {}
@@ -268,6 +295,14 @@ def read(tm: TransactionManager, portion: Portion) -> Iterator[tuple[Found, Cont
             if found.position.commit_ts >= portion.end_ts:
                 return
             yield found, decode_content(found.content or contents[found.row])
+
+
+def _noted(gone: list[Found] | None, found: Found) -> list[Found] | None:
+    """Return entries with one more, or None where they are too many: they are read once more."""
+    if gone is None or len(gone) >= NOTED_ENTRIES:
+        return None
+    gone.append(found._replace(content=None))
+    return gone
 
 
 def _after(lease: BucketLease, start_ts: int) -> Position:

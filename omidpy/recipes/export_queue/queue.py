@@ -85,7 +85,13 @@ class ExportQueue:
         self._definition = definition
         self._read_s = tm.session.clock.monotonic_s()
         """When somebody began to read the definition, at the latest."""
-        self._limit = Limit(tm.session.control, places, definition, tm.session.clock)
+        self._limit = Limit(
+            tm.session.control,
+            places,
+            definition,
+            tm.session.clock,
+            measure=lambda: measure_roughly(tm, places, self._find()),
+        )
         self.id = places.queue_id
         self.codec = definition.codec
         self.keep_s = definition.keep_s
@@ -120,7 +126,8 @@ class ExportQueue:
                 over few old ones.  `fluo`: those of a key stand side by side, and leave so: for
                 receivers that want all changes of a key at once, or the last one alone.
             keep_s: How long what was delivered can be replayed; None: it is deleted at once.
-            max_entries: `add` raises `QueueFull` where so many wait, as exporters last counted.
+            max_entries: `add` raises `QueueFull` where so many wait, as exporters last counted, or
+                whoever adds, where no exporter runs.
             max_lag_s: `add` raises `QueueFull` where the oldest has waited for longer.
 
         Raises:
@@ -228,6 +235,24 @@ class ExportQueue:
         self._find()
         self._definition = rebucket(self._tm, self._places, buckets, wait_s=wait_s)
 
+    def pause(self) -> None:
+        """Let exporters stop within some seconds, and begin no more until `resume`.
+
+        That is kept with the queue, and survives them all.  Entries can be added meanwhile.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        making.pause(self._tm, self._places, self._definition.made, is_paused=True)
+
+    def resume(self) -> None:
+        """Let exporters go on.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        making.pause(self._tm, self._places, self._definition.made, is_paused=False)
+
     def drop(self) -> None:
         """Remove the queue with everything in it.
 
@@ -255,7 +280,8 @@ class ExportQueue:
         if definition is None:
             raise QueueFull(
                 f"the export queue {self.id!r} gets other buckets, and takes nothing for some "
-                "seconds; try again"
+                "seconds; try again.  If that lasts, the operation has no executor: run an "
+                f"exporter of the queue, or see `omidpy export status {self.id}`"
             )
         try:
             return QueueWriter(writer, self.id, definition, self._limit, heard_as=self._heard_as)
@@ -377,6 +403,8 @@ class ExportQueue:
             raise UsageError(f"poison={poison!r} is none of {', '.join(POLICIES)}")
         if not (max_poll_s > 0 and lease_s > 0):
             raise UsageError("max_poll_s and lease_s must be positive seconds")
+        from omidpy.recipes.export_queue.caring import Care  # noqa: PLC0415 - operations
+
         making.check_store(self._tm)
         options = Options(buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts)
         return Runner(
@@ -390,19 +418,8 @@ class ExportQueue:
             max_poll_s=max_poll_s,
             lease_s=lease_s,
             on_step=on_step,
-            look_after=self._look_after(),
+            look_after=Care(self._tm, self._places, self._find),
         )
-
-    def _look_after(self) -> Callable[[Definition], None]:
-        """Return what a process that exports does now and then."""
-        purge = retention.Purger(self._tm, self._places)
-
-        def look(definition: Definition) -> None:
-            if definition.max_entries is not None or definition.max_lag_s is not None:
-                measure_roughly(self._tm, self._places, definition)
-            purge.run_if_due(definition)
-
-        return look
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -422,11 +439,22 @@ class ExportQueue:
 
         def waiting() -> Iterator[Found]:
             for raw in states:
-                for found in view.log(raw.bucket, from_ts=raw.state.scan_from):
-                    if found.position > raw.state.cursor:
+                state = raw.state
+                for found in view.entries(
+                    raw.bucket,
+                    from_ts=state.scan_from,
+                    after=state.cursor,
+                    replay_to=state.replay_to,
+                ):
+                    if found.position > state.cursor:
                         yield found
 
-        return [self._shown(found) for found in heapq.nsmallest(count, waiting())]
+        first = heapq.nsmallest(count, waiting())
+        read = view.contents([found.row for found in first if found.content is None])
+        return [
+            self._shown(found._replace(content=found.content or read.get(found.row)))
+            for found in first
+        ]
 
     def acknowledge(self, commit_ts: int, ordinal: int | None = None) -> int:
         """Count entries as delivered that are not: somebody has brought them there by hand.

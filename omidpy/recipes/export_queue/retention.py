@@ -1,6 +1,7 @@
 """What was delivered and is kept: until when, and how it is delivered again.
 
-A queue that keeps its entries moves the cursor past them and removes nothing.  They go once they
+A queue that keeps its entries moves the cursor past them and removes nothing; of dead letters that
+were delivered it keeps the entries in a place of their own (`layout.py`).  They go once they
 are older than `keep_s`, below every bucket's next scan, and below the low watermark, where nothing
 commits any more.
 """
@@ -70,6 +71,11 @@ def purge(tm: TransactionManager, places: Places, definition: Definition) -> int
                 old = []
         remove(tm.store, in_store, old)
         count += len(old)
+        # And of dead letters what is not about to be delivered again.
+        gone = list(view.kept(raw.bucket, to_ts=min(kept_from, raw.state.cursor_ts)))
+        for at in range(0, len(gone), ROWS_AT_ONCE):
+            remove(tm.store, in_store, gone[at : at + ROWS_AT_ONCE])
+        count += len(gone)
     return count
 
 
@@ -109,6 +115,7 @@ def replay(
                     cursor_ts=max(0, since_ts - 1),
                     cursor_ordinal="",
                     scan_from=0,
+                    replay_to=max(raw.state.replay_to, raw.state.cursor_ts),
                 ),
             )
             for raw in behind

@@ -16,13 +16,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.base.within import within
 from omidpy.errors import ExportError, NoSuchQueue, OmidError
 from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.crew import BEATS_PER_LEASE, LEASE_S, BucketLease, Crew
-from omidpy.recipes.export_queue.delivery import BucketLost, Delivery, Memory, Options, Paused
+from omidpy.recipes.export_queue.delivery import BucketLost, Delivery, Options
+from omidpy.recipes.export_queue.failing import Memory, Paused
+from omidpy.recipes.export_queue.making import check_going
 from omidpy.recipes.export_queue.state import table_name
 from omidpy.recipes.export_queue.tally import Tally
 from omidpy.recipes.export_queue.view import View
@@ -46,6 +48,22 @@ MOST_PAUSES: Final = 24
 """After how many failures in a row `run_once` gives up on a bucket."""
 
 
+class Caretaker(Protocol):
+    """Does what a queue needs beside its exporters.  One thread at a time."""
+
+    def look(self, definition: Definition) -> None:
+        """Do what is due; called now and then."""
+        ...
+
+    def finish(self, pause: Callable[[float], object]) -> None:
+        """Run in this thread what others have left, and stands in the way of entries."""
+        ...
+
+    def close(self) -> None:
+        """End what was begun."""
+        ...
+
+
 class Runner:
     """Exports one queue in this process."""
 
@@ -62,7 +80,7 @@ class Runner:
         max_poll_s: float = MAX_POLL_S,
         lease_s: float = LEASE_S,
         on_step: Callable[[str], None] = lambda _: None,
-        look_after: Callable[[Definition], None] = lambda _: None,
+        look_after: Caretaker | None = None,
     ) -> None:
         """Prepare; nothing is written.
 
@@ -77,7 +95,7 @@ class Runner:
             max_poll_s: How long an idle bucket rests at most.
             lease_s: How long others wait before they take what a dead process had.
             on_step: Called with the name of each step, for fault injection.
-            look_after: Called now and then, by a thread of its own.
+            look_after: Does what is to be done now and then, in a thread of its own.
         """
         self.tally = Tally()
         self._tm = tm
@@ -114,6 +132,8 @@ class Runner:
         self._crew = Crew(self._tm, self._places, definition, lease_s=self._lease_s)
         self._is_over = threading.Event()
         """Whether this term is."""
+        self._holds = False
+        """Whether the queue is paused, as was last seen."""
         self._busy: set[int] = set()
         self._due_s: dict[int, float] = {}
         self._poll_s: dict[int, float] = {}
@@ -154,6 +174,13 @@ class Runner:
             if bucket not in self._paused and self._due_s.get(bucket, 0.0) > soon_s:
                 self._due_s[bucket] = soon_s
 
+    def _close(self) -> None:
+        try:
+            self._exporter.close()
+        finally:
+            if self._look_after is not None:
+                self._look_after.close()
+
     # -- for ever ------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -169,7 +196,7 @@ class Runner:
                 self._begin_term(self._find())
                 self._run_term()
         finally:
-            self._exporter.close()
+            self._close()
         if self._ended is not None:
             raise self._ended
 
@@ -186,8 +213,10 @@ class Runner:
                 thread.start()
             while not self._is_over.is_set():
                 try:
-                    if self._has_moved():
+                    now = self._find()
+                    if now.number != self._definition.number:
                         break
+                    self._holds = now.is_paused
                     self._share_out()
                 except NoSuchQueue as error:
                     self._end(error)
@@ -205,14 +234,16 @@ class Runner:
     def _keep(self) -> None:
         while not self._is_over.wait(KEEP_EVERY_S):
             try:
-                if 0 in self._crew.leases:  # one of all processes is enough
-                    self._look_after(self._definition)
+                # One of all processes is enough.
+                if self._look_after is not None and 0 in self._crew.leases:
+                    self._look_after.look(self._definition)
             except OmidError as error:
                 log.warning("cannot look after the queue: %s", error)
 
     def _share_out(self) -> None:
-        sight = self._crew.look()
-        for lease in within(self._lock, self._given_up, sight.excess):
+        """Take our share of the buckets, or give back what we have while the queue is paused."""
+        excess = len(self._crew.leases) if self._holds else self._crew.look().excess
+        for lease in within(self._lock, self._given_up, excess):
             lease.give_back()
         self._wake.set()
 
@@ -251,6 +282,8 @@ class Runner:
 
     def _take_due(self) -> list[BucketLease]:
         """Take this thread's part of the buckets that are due."""
+        if self._holds:
+            return []
         now_s = self._clock.monotonic_s()
         due = [
             lease
@@ -336,18 +369,25 @@ class Runner:
 
         Raises:
             ExportError: the receiver cannot be reached; or the policy is `stop`, and there is
-                poison; or the queue was dropped.  What was not delivered stays.
+                poison; or the queue is paused, or was dropped.  What was not delivered stays.
         """
         wait_s = 1.5 * self._lease_s if wait_s is None else wait_s
+        check_going(self._places, self._find())
         try:
             self._exporter.open()
+            self._finish()
             self._run_term_once(wait_s)
+            self._finish()
             while self._has_moved():
                 self._begin_term(self._find())
                 self._run_term_once(wait_s)
         finally:
-            self._exporter.close()
+            self._close()
         return sum(tally.exported for tally in self.tally.read().values())
+
+    def _finish(self) -> None:
+        if self._look_after is not None:
+            self._look_after.finish(self._stopping.wait)
 
     def _run_term_once(self, wait_s: float) -> None:
         try:

@@ -10,6 +10,7 @@ aborted.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +24,7 @@ from omidpy.recipes.export_queue.layout import (
     MAX_BUCKETS,
     QUALIFIER,
     dead_range,
+    kept_range,
     log_range,
     parse_dead_row,
     parse_keyed_row,
@@ -46,6 +48,10 @@ class DeadCell(NamedTuple):
     start_ts: int
     row: bytes
     cell: bytes
+
+
+def _start_ts(found: Found) -> int:
+    return found.start_ts
 
 
 class View:
@@ -106,6 +112,45 @@ class View:
             parsed = parse_dead_row(cell.row)
             position = Position(parsed.commit_ts, parsed.ordinal)
             yield DeadCell(position, parsed.start_ts, cell.row, cell.value)
+
+    def entries(
+        self, bucket: int, *, from_ts: int, after: Position, replay_to: int
+    ) -> Iterator[Found]:
+        """Yield the entries of a bucket, and dead letters that are to be delivered again.
+
+        Args:
+            bucket: The number of the bucket.
+            from_ts: Entries of transactions that began before are left out.
+            after: Where the bucket stands; some that are not behind it are yielded as well.
+            replay_to: The commit timestamp of the last such dead letter, at most.
+
+        Returns:
+            All in the order of `log`; dead letters without their content.
+        """
+        found = self.log(bucket, from_ts=from_ts)
+        if replay_to <= after.commit_ts:
+            return found
+        again = [
+            one._replace(content=None)
+            for one in self.kept(bucket, from_ts=after.commit_ts, to_ts=replay_to + 1)
+        ]
+        again.sort(key=_start_ts)
+        return heapq.merge(found, again, key=_start_ts)
+
+    def kept(self, bucket: int, *, from_ts: int = 0, to_ts: int) -> Iterator[Found]:
+        """Yield dead letters that were delivered and are kept, by position.
+
+        Args:
+            bucket: The number of the bucket.
+            from_ts: What committed before is left out.
+            to_ts: What committed then, or later, is left out.
+        """
+        key_range = kept_range(GENERATION, bucket, from_ts=from_ts, to_ts=to_ts)
+        for cell, _ in self._scan(key_range):
+            parsed = parse_dead_row(cell.row)
+            position = Position(parsed.commit_ts, parsed.ordinal)
+            size_bytes = len(cell.row) + len(cell.value)
+            yield Found(position, parsed.start_ts, cell.row, cell.value, size_bytes, cell.version)
 
     def contents(self, rows: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the cells of rows that are still there."""

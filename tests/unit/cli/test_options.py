@@ -31,6 +31,8 @@ ASK_AN_ORACLE: Final = {
     "export peek",
     "export replay",
     "export rebucket",
+    "export pause",
+    "export resume",
     "export ack",
     "export drop",
     "export dlq list",

@@ -21,12 +21,16 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.facts.catalog import LAYOUT_AGE_S
+from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue import ExportQueue
-from omidpy.recipes.export_queue.adding import GAUGE_AGE_S
+from omidpy.recipes.export_queue import queue as queue_module
+from omidpy.recipes.export_queue.adding import GAUGE_AGE_S, STALE_S
+from omidpy.recipes.export_queue.lag import measure_roughly
 from omidpy.recipes.export_queue.state import Gauge, Places
 from omidpy.tx import ordinals
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import QUEUE, TABLE, Scene
+from tests.machines.export_rebucketing import Rebucketing
 
 
 @pytest.fixture
@@ -237,6 +241,60 @@ def test_a_full_queue_takes_no_more_until_somebody_has_counted_less() -> None:
     assert scene.export() == [1, 2, 5]
 
 
+def test_a_limit_holds_where_nobody_exports() -> None:
+    """Before the first exporter, and when the last one is gone: whoever adds counts."""
+    scene = Scene(max_entries=2)
+    scene.add(1, 2)
+    scene.clock.advance(STALE_S + GAUGE_AGE_S)
+    with pytest.raises(QueueFull, match="2 entries wait, of at most 2"):
+        scene.add(3)
+    scene.export()
+    scene.clock.advance(STALE_S + GAUGE_AGE_S)
+    scene.add(4)
+    assert scene.export() == [1, 2, 4]
+
+
+def test_who_adds_counts_only_where_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while an exporter does, and of many who add the first alone."""
+    counted: list[int] = []
+
+    def counts(*args: Any) -> Gauge:
+        counted.append(1)
+        return measure_roughly(*args)
+
+    monkeypatch.setattr(queue_module, "measure_roughly", counts)
+    scene = Scene(max_entries=100)
+    scene.client.naive._last = FIRST_WORLD_TIMESTAMP  # time, from here on
+    for _ in range(3):
+        scene.queue = ExportQueue.open(scene.tm, QUEUE)
+        scene.add(1)
+    assert len(counted) == 1, "the others read what it wrote"
+    for _ in range(5):
+        scene.client.naive._last += int(STALE_S * 0.8e9)
+        scene.queue.lag()
+        scene.clock.advance(GAUGE_AGE_S)
+        scene.add(2)
+    assert len(counted) == 1, "somebody else counts"
+    scene.client.naive._last += int(STALE_S * 1.1e9)
+    scene.clock.advance(GAUGE_AGE_S)
+    scene.add(3)
+    assert len(counted) == 2
+
+
+def test_a_limit_counts_old_and_new_buckets() -> None:
+    """While a queue gets others, entries wait in both."""
+    scene = Scene(buckets=2, max_entries=3)
+    scene.add(1, 2)
+    rebucketing = Rebucketing(scene, 3)
+    for _ in range(3):
+        rebucketing.take()
+    scene.clock.advance(STALE_S + GAUGE_AGE_S)
+    scene.add(3)
+    scene.clock.advance(STALE_S + GAUGE_AGE_S)
+    with pytest.raises(QueueFull, match="3 entries wait, of at most 3"):
+        scene.add(4)
+
+
 def test_a_queue_that_is_too_far_behind_takes_no_more() -> None:
     """Judged by the age of the oldest entry; a later transaction is further from it."""
     scene = Scene(max_lag_s=1e-7)
@@ -259,7 +317,9 @@ def test_an_exporter_counts_no_further_than_it_must(most: int) -> None:
     scene.add(*range(5), key=b"b")
     late.commit()
     oldest_ts = scene.queue.lag().oldest_commit_ts
-    scene.queue._look_after()(scene.queue._definition)
+    care = scene.runner()._look_after
+    assert care is not None
+    care.look(scene.queue._definition)
     raw = scene.tm.session.control.read(Places.of(scene.tm.session.catalog, QUEUE).gauge(1))
     gauge = msgspec.json.decode(raw or b"", type=Gauge)
     assert gauge.oldest_ts == oldest_ts

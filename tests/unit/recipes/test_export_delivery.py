@@ -17,6 +17,7 @@ from omidpy.recipes.export_queue.dead import Note, bury
 from omidpy.recipes.export_queue.delivery import BucketLost
 from omidpy.recipes.export_queue.layout import COLUMN, dead_row, decode_content, decode_dead
 from omidpy.recipes.export_queue.patience import Patience
+from omidpy.recipes.export_queue.portions import Possession
 from omidpy.recipes.export_queue.state import BucketRows, Places
 from omidpy.recipes.export_queue.view import View
 from tests.machines.export_checks import CHECKS, CountsInATable
@@ -382,6 +383,73 @@ def test_what_is_kept_can_be_delivered_again() -> None:
     assert scene.export() == ["first", "second", "second"]
 
 
+def test_a_replay_has_what_went_through_dead_letters_in_the_old_order() -> None:
+    """Poison that was tried again, and what waited behind it; poison that was given up is gone."""
+    scene = Scene(keep_s=3600.0)
+    scene.add("before")
+    scene.add("bad")
+    scene.add("behind")
+    scene.add("other", key=b"other")
+    scene.add("given up", key=b"g")
+    scene.sink.on_batch = fails_on("bad", "given up")
+    scene.export(max_attempts=1)
+    scene.queue.dead_letters().drop(b"g")
+    scene.sink.on_batch = lambda _: None
+    scene.queue.dead_letters().retry(b"k")
+    scene.export()
+    scene.add("last")
+    assert scene.export() == ["before", "other", "bad", "behind", "last"]
+    assert list(scene.queue.dead_letters()) == []
+    scene.queue.replay(0)
+    assert scene.queue.lag().entries == 5
+    again = ["before", "bad", "behind", "other", "last"]
+    assert [entry.value for entry in scene.queue.peek()] == again
+    first = {entry.value: (entry.seq, entry.id) for entry in scene.sink.entries}
+    scene.sink.batches.clear()
+    assert scene.export(buffer_bytes=1) == again
+    assert {entry.value: (entry.seq, entry.id) for entry in scene.sink.entries} == first
+    assert scene.export() == again, "and nothing comes again"
+    assert scene.queue.lag().entries == 0
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 10
+
+
+def test_what_is_replayed_may_turn_out_to_be_poison_again() -> None:
+    """It is set aside once more, with what is behind it."""
+    scene = Scene(keep_s=3600.0)
+    scene.add("bad")
+    scene.add("behind")
+    for _ in range(2):
+        scene.sink.on_batch = fails_on("bad")
+        scene.export(max_attempts=1)
+        assert [letter.value for letter in scene.queue.dead_letters()] == ["bad", "behind"]
+        scene.sink.on_batch = lambda _: None
+        scene.queue.dead_letters().retry()
+        scene.export()
+        scene.queue.replay(0)
+    assert scene.export() == ["bad", "behind"] * 3
+
+
+def test_dead_letters_that_were_kept_for_long_enough_go() -> None:
+    """As other entries do."""
+    scene = Scene(keep_s=10.0)
+    scene.client.naive._last = 10**15  # time, from here on
+    scene.tm.session.control.raise_number(b"first-timestamp", 10**15)
+    scene.add("bad")
+    scene.sink.on_batch = fails_on("bad")
+    scene.export(max_attempts=1)
+    scene.sink.on_batch = lambda _: None
+    scene.queue.dead_letters().retry()
+    assert scene.export() == ["bad"]
+    assert len(scene.raw_rows()) == 1
+    scene.client.naive._last += 11 * 10**9
+    scene.add("new")
+    scene.export()
+    care = scene.runner()._look_after
+    assert care is not None
+    care.look(scene.queue._definition)
+    assert len(scene.raw_rows()) == 1
+
+
 def test_what_is_not_kept_cannot_be_replayed(scene: Scene) -> None:
     """It says so, instead of replaying nothing."""
     with pytest.raises(ExportError, match="keeps nothing"):
@@ -400,14 +468,15 @@ def test_what_was_kept_for_long_enough_goes() -> None:
     slow.flush()
     scene.client.naive._last += 11 * 10**9
     scene.add("new")
-    purge = scene.queue._look_after()
-    purge(scene.queue._definition)
+    care = scene.runner()._look_after
+    assert care is not None
+    care.look(scene.queue._definition)
     assert len(scene.raw_rows()) == 3, "the low watermark is below all of them"
     slow.commit()
     scene.client.naive.raise_low_watermark()
     scene.export()
     scene.clock.advance(60)
-    purge(scene.queue._definition)
+    care.look(scene.queue._definition)
     scene.queue.replay(timedelta(seconds=5))
     assert scene.export() == ["old", "new", "slow", "new", "slow"]
     with pytest.raises(ExportError, match="is longer ago"):
@@ -609,6 +678,61 @@ def test_an_oracle_that_is_down_holds_up_and_loses_nothing(scene: Scene) -> None
         scene.export()
     scene.client.oracle.is_dead = False
     assert scene.export() == [1]
+
+
+# -- pauses ----------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_paused_keeps_its_entries() -> None:
+    """It takes more, and nobody delivers any, in whatever process, until it goes on."""
+    scene = Scene()
+    scene.queue.pause()
+    scene.queue.pause()
+    scene.add(1)
+    with pytest.raises(ExportError, match="is paused: resume it with `omidpy export resume q`"):
+        ExportQueue.open(scene.tm, QUEUE).run_once(scene.sink, wait_s=0)
+    with pytest.raises(ExportError, match="is paused"):
+        Possession(scene.tm, QUEUE, wait_s=0)
+    assert scene.queue.lag().is_paused
+    scene.queue.resume()
+    assert scene.export() == [1]
+    assert not scene.queue.lag().is_paused
+    ExportQueue.create(scene.tm, QUEUE, buckets=1).pause()
+    assert ExportQueue.create(scene.tm, QUEUE, buckets=1).lag().is_paused, "it is no setting"
+
+
+def test_an_exporter_that_runs_stops_for_a_pause_and_goes_on() -> None:
+    """It gives its buckets back meanwhile, and one that begins takes none."""
+    scene = Scene(buckets=2)
+    runner = scene.runner(max_poll_s=0.02, lease_s=0.2)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        scene.add("before")
+        wait_while_time_passes(scene, lambda: scene.sink.values == ["before"])
+        scene.queue.pause()
+        wait_while_time_passes(scene, lambda: not runner._crew.leases)
+        scene.add("meanwhile")
+        late = scene.runner()
+        late._crew.join(with_heart=False)
+        late._holds = True
+        late._share_out()
+        assert not late._crew.leases
+        late._crew.leave()
+        assert scene.queue.lag().entries == 1
+        scene.queue.resume()
+        wait_while_time_passes(scene, lambda: scene.sink.values == ["before", "meanwhile"])
+    finally:
+        runner.stop()
+        thread.join()
+
+
+def test_a_queue_that_was_dropped_is_not_paused(scene: Scene) -> None:
+    """Nor is the next one of its id, by who has the old one open."""
+    scene.queue.drop()
+    ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    with pytest.raises(NoSuchQueue, match="was dropped"):
+        scene.queue.pause()
 
 
 # -- looking ---------------------------------------------------------------------------------------

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from omidpy.errors import ExportError, Fenced, NoSuchQueue, QueueFull, UsageError
-from omidpy.recipes.export_queue import ExportQueue
-from omidpy.recipes.export_queue.rebucketing import Drain, Prepare, Settle
+from omidpy.fate.step import Step, decode_step, encode_step
+from omidpy.recipes.export_queue import ExportQueue, making
+from omidpy.recipes.export_queue import rebucketing as rebucketing_module
+from omidpy.recipes.export_queue.rebucketing import DROPPED, REPLACED, Drain, Prepare, Settle
 from omidpy.recipes.export_queue.state import DEFINITION_AGE_S
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.export_rebucketing import STEPS, Rebucketing, Told
+from tests.machines.fencing import Fencing
 from tests.machines.waiting import wait_for
 
 
@@ -152,6 +157,25 @@ def test_fences_go_on_growing() -> None:
     assert sum(one.exported for one in scene.queue.lag().buckets) == 4
 
 
+@pytest.mark.parametrize("gets_buckets", [False, True])
+def test_fences_outlive_their_queue(gets_buckets: bool) -> None:  # noqa: FBT001 - a case
+    """A receiver that keeps the largest takes what the next queue of this id delivers."""
+    scene = Scene(buckets=1)
+    scene.sink = sink = Fencing()
+    for value in range(3):
+        scene.add(value)
+        scene.export()
+    if gets_buckets:
+        Rebucketing(scene, 2).finish()
+    scene.queue.drop()
+    scene.queue = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    scene.add(3)
+    assert scene.export() == list(range(4))
+    fences = [batch.fence for batch in sink.batches]
+    assert fences == sorted(fences)
+    assert fences[:3] == [1, 2, 3], "those of a first queue are small numbers"
+
+
 @pytest.mark.parametrize("after", range(len(STEPS)))
 def test_a_queue_that_is_dropped_meanwhile_leaves_nothing(after: int) -> None:
     """Whatever step comes next ends without a word, and no table is left of either buckets."""
@@ -192,6 +216,140 @@ def test_two_numbers_at_the_same_time_are_refused() -> None:
     Rebucketing(scene, 3).take()
     with pytest.raises(ExportError, match="got other buckets meanwhile"):
         Rebucketing(scene, 4).take()
+
+
+def tables(scene: Scene) -> list[str]:
+    """Return the tables that there are of the queue."""
+    return [name for name in scene.tm.tables() if name.startswith(TABLE)]
+
+
+@pytest.mark.parametrize("steps", range(1, len(STEPS) + 1))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_second_operation_undoes_nothing_of_the_first(steps: int, version: int) -> None:
+    """Whether it comes at once or in weeks, and whichever omidpy has stored it (X8)."""
+    scene = Scene(buckets=2)
+    first, second = Rebucketing(scene, 3, "1" * 16), Rebucketing(scene, 4, "2" * 16)
+    for _ in range(steps):
+        first.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    if steps >= STEPS.index(Drain) + 1:
+        scene.add(*range(100))
+    late = stored_by(version, second.next)
+    with pytest.raises(ExportError, match="got other buckets meanwhile"):
+        late.call(second.told, second.tools)
+    late.undo(second.told, second.tools)
+    first.finish(scene.export)
+    scene.clock.advance(DEFINITION_AGE_S)
+    if not scene.sink.values:
+        scene.add(*range(100))
+    assert scene.export() == list(range(100))
+    assert (scene.queue.buckets, tables(scene)) == (3, [f"{TABLE}.2"])
+
+
+def stored_by(version: int, step: Step | None) -> Step:
+    """Return a step as an executor reads it from what a version of omidpy has stored."""
+    assert step is not None
+    kept = msgspec.json.decode(encode_step(step))
+    if version == 1:
+        kept["version"] = 1
+        kept["fields"].pop("after", None)
+    return decode_step(msgspec.json.encode(kept))
+
+
+def test_who_removes_late_finds_nothing_of_that_name() -> None:
+    """One that undoes is paused; others undo for it, and the next operation makes a new table."""
+    scene = Scene(buckets=2)
+    first = Rebucketing(scene, 3, "1" * 16)
+    begun = first.next
+    assert begun is not None
+    first.take()
+    begun.undo(first.told, first.tools)
+    second = Rebucketing(scene, 3, "2" * 16)
+    for _ in range(3):
+        second.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add("live")
+    first.tools.remove_table(QUEUE, 2)
+    second.finish(scene.export)
+    assert scene.sink.values == ["live"]
+    assert tables(scene) == [f"{TABLE}.3"]
+
+
+def test_numbers_are_given_once_whatever_becomes_of_them() -> None:
+    """To buckets that were given up, and to queues that were dropped while they got some."""
+    scene = Scene(buckets=2)
+    given_up = Rebucketing(scene, 3)
+    begun = given_up.next
+    assert begun is not None
+    given_up.take()
+    begun.undo(given_up.told, given_up.tools)
+    Rebucketing(scene, 5, "2" * 16).take()
+    scene.queue.drop()
+    scene.queue = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    assert tables(scene) == [f"{TABLE}.4"]
+
+
+def test_a_table_that_was_made_for_nobody_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its maker was paused, and the queue was dropped meanwhile."""
+    scene = Scene(buckets=2)
+    make_table = making.make_table
+
+    def paused(*args: Any) -> None:
+        monkeypatch.setattr(making, "make_table", make_table)
+        scene.queue.drop()
+        make_table(*args)
+
+    monkeypatch.setattr(making, "make_table", paused)
+    rebucketing = Rebucketing(scene, 3)
+    rebucketing.take()
+    assert rebucketing.result == DROPPED
+    assert tables(scene) == []
+
+
+def test_buckets_whose_operation_is_gone_are_taken_over() -> None:
+    """Somebody has deleted it: the same call begins another one, and a late step does nothing."""
+    scene = Scene(buckets=2)
+    gone = Rebucketing(scene, 3, "1" * 16)
+    for _ in range(2):
+        gone.take()
+    with pytest.raises(ExportError, match="is getting 3 buckets by operation 1111"):
+        scene.queue.rebucket(4)
+    heir = Rebucketing(scene, 3, "2" * 16)
+    assert isinstance(heir.next, Prepare)
+    heir.next = dataclasses.replace(heir.next, after="1" * 16)
+    heir.take()
+    gone.take()
+    assert gone.result == REPLACED
+    heir.finish(scene.export)
+    assert tables(scene) == [f"{TABLE}.2"]
+
+
+def test_two_calls_at_once_end_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real operations: the second is refused, and no entry is lost."""
+    monkeypatch.setattr(rebucketing_module, "SETTLE_S", 0.0)
+    scene = Scene(buckets=2)
+    scene.add(*range(100))
+    refused: list[str] = []
+
+    def give(buckets: int) -> None:
+        try:
+            scene.queue.rebucket(buckets, wait_s=60)
+        except ExportError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=give, args=(buckets,)) for buckets in (3, 4)]
+    for thread in threads:
+        thread.start()
+
+    def is_over() -> bool:
+        scene.clock.advance(0.1)
+        scene.export()
+        return not any(thread.is_alive() for thread in threads)
+
+    wait_for(is_over, 60)
+    assert len(refused) == 1
+    assert scene.sink.values == list(range(100))
+    assert len(tables(scene)) == 1
 
 
 @pytest.mark.parametrize("buckets", [0, -1, 65_537, 1.5, None])

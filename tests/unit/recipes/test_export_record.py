@@ -85,6 +85,25 @@ def test_what_was_flushed_and_written_again_is_recorded_as_it_came_to() -> None:
     assert found(scene) == [(b"1", ORDERS, {STATE: b"two", SUM: b"2"})]
 
 
+def test_what_is_recorded_twice_is_one_entry() -> None:
+    """By parts of a program that do not know of each other, and through two objects."""
+    scene = recorded()
+    with scene.tm.begin() as tx:
+        scene.queue.record(tx, tables=[ORDERS])
+        tx.table(ORDERS).put(b"1", {STATE: b"new"})
+        tx.queue("q").record([ORDERS, OTHER])
+        tx.table(OTHER).put(b"2", {STATE: b"x"})
+        ExportQueue.open(scene.tm, "q").record(tx, tables=[OTHER])
+    with scene.tm.begin() as tx:
+        scene.queue.record(tx, tables=[ORDERS])
+        tx.table(ORDERS).put(b"1", {STATE: b"paid"})
+    assert found(scene) == [
+        (b"1", ORDERS, {STATE: b"new"}),
+        (b"2", OTHER, {STATE: b"x"}),
+        (b"1", ORDERS, {STATE: b"paid"}),
+    ]
+
+
 def test_nothing_changed_is_nothing_recorded() -> None:
     """A transaction that only read has no entry, and asks no oracle."""
     scene = recorded()

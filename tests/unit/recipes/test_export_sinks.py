@@ -29,11 +29,13 @@ from omidpy.recipes.export_queue.sinks import (
     TableSink,
     WebhookSink,
 )
+from omidpy.recipes.export_queue.sinks.address import sink_at
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import STEPS, Scene
 from tests.machines.sink_contract import (
     NEWER,
+    OLDER,
     Newest,
     Place,
     SinkContract,
@@ -197,6 +199,31 @@ def test_bytes_are_kept_as_they_are(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
         assert connection.execute("SELECT value, commit_ts FROM t").fetchall() == [(b"\xff", 100)]
     sink.close()
+
+
+def test_every_entry_may_have_a_row(tmp_path: Path) -> None:
+    """Exactly once: what comes again, from whoever was paused, changes nothing."""
+    sink = sink_at(f"sqlite:{tmp_path / 's.db'}", append=True)
+    sink.open()
+    for one in (OLDER, NEWER, OLDER, NEWER):
+        sink.export(one)
+    sink.close()
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        found = connection.execute("SELECT key, value FROM entries ORDER BY commit_ts, ordinal")
+        assert [(key, json.loads(value)) for key, value in found] == [
+            (b"k", {"n": 1}),
+            (b"k", {"n": 2}),
+            (b"k", {"n": 3}),
+            (b"other", "y"),
+            (b"other", "x"),
+        ]
+
+
+@pytest.mark.parametrize("where", ["jsonl:out", "table:t", "kafka://k:1/t", "https://x/y"])
+def test_others_are_not_asked_to_append(where: str) -> None:
+    """They do, or they cannot."""
+    with pytest.raises(UsageError, match="--append is for tables of SQL"):
+        sink_at(where, append=True)
 
 
 def test_a_file_that_is_locked_is_tried_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from omidpy.recipes.export_queue import Poison
 from omidpy.recipes.export_queue.view import View
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_queues import TABLE, Scene
@@ -21,7 +22,7 @@ def parked(*keys: bytes) -> Scene:
         scene.add(key.decode(), key=key)
 
     def refuse(batch: Any) -> None:
-        raise ValueError(batch)
+        raise Poison(batch[0])
 
     scene.sink.on_batch = refuse
     scene.export(max_attempts=1)

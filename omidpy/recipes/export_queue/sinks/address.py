@@ -39,14 +39,20 @@ FORMS: Final = (
 )
 
 
-def sink_at(where: str) -> Exporter:
+def sink_at(where: str, *, append: bool = False) -> Exporter:
     """Return the sink that an address names.
 
+    Args:
+        where: The address.
+        append: A table of SQL has a row for every entry, not only for the newest of each key.
+
     Raises:
-        UsageError: it names none.
+        UsageError: it names none; or `append` was asked of one that knows no such thing.
         ConfigError: what the sink needs is not installed, or the address is wrong in itself.
     """
     scheme, _, rest = where.partition(":")
+    if append:
+        return _appending(where, scheme, rest)
     if rest and scheme in _OF_REST:
         return _OF_REST[scheme](rest)
     if rest and scheme in _OF_ALL:
@@ -54,9 +60,20 @@ def sink_at(where: str) -> Exporter:
     raise UsageError(f"{where!r} is none of {', '.join(FORMS)}")
 
 
-def _postgresql(where: str) -> Exporter:
+def _appending(where: str, scheme: str, rest: str) -> Exporter:
+    if rest and scheme == "sqlite":
+        return SqliteSink(rest, append=True)
+    if rest and scheme in ("postgresql", "postgres"):
+        return _postgresql(where, append=True)
+    raise UsageError(
+        f"--append is for tables of SQL (sqlite:, postgresql:), not for {where!r}: files, topics "
+        "and webhooks get every entry, and the tables of a store keep the newest of each key"
+    )
+
+
+def _postgresql(where: str, *, append: bool = False) -> Exporter:
     server, _, table = where.partition("#")
-    return PostgresqlSink(server, table) if table else PostgresqlSink(server)
+    return PostgresqlSink(server, table or "entries", append=append)
 
 
 def _kafka(where: str) -> Exporter:

@@ -6,7 +6,7 @@
 | value | bytes as they are, else JSON; null where it is None |
 | header `omidpy-seq` | `<commit_ts>-<ordinal>`: grows for each key |
 | header `omidpy-id` | `<queue>-<start_ts>-<ordinal>`: the same whenever this entry comes |
-| header `omidpy-fence` | the epoch of the bucket's owner |
+| header `omidpy-fence` | a number that grows with each owner of the bucket |
 | other headers | the entry's |
 
 A log refuses nothing: what comes again is in the topic twice, with one `omidpy-seq`.  Whoever reads

@@ -1,11 +1,12 @@
-"""Keeps the newest value of each key in a table of PostgreSQL.
+"""Keeps the newest value of each key in a table of PostgreSQL, or every entry.
 
     key bytea PRIMARY KEY, value, commit_ts bigint, ordinal bytea, start_ts bigint
 
 `value` is jsonb in a table that the sink makes, and whatever one that is there has: json, jsonb or
 text, or bytea, which queues of bytes need.  Such a table may have more columns.
 
-A row is replaced only by what is newer; the server locks it while it compares.  A batch is one
+A row is replaced only by what is newer; the server locks it while it compares.  Or each entry has a
+row of its own, by the primary key (commit_ts, ordinal), that is never replaced.  A batch is one
 transaction, and durable once that has committed, also where the server is set to answer earlier.
 """
 
@@ -17,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.exporter import Exporter, Retry
 from omidpy.recipes.export_queue.sinks.pool import Pool
-from omidpy.recipes.export_queue.sinks.sql import checked_name, newest, row, upsert
+from omidpy.recipes.export_queue.sinks.sql import (
+    checked_name,
+    insert,
+    made_of,
+    newest,
+    row,
+    upsert,
+)
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.exporter import Batch
@@ -42,12 +50,14 @@ WHERE current_setting('synchronous_commit') = 'off'
 
 
 class PostgresqlSink(Exporter):
-    """One row for each key: its newest value, and the `seq` of that.
+    """One row for each key: its newest value, and the `seq` of that.  Or one for each entry.
 
     Needs `omidpy[postgresql]`.
     """
 
-    def __init__(self, server: str, table: str = "entries", *, value: str = "jsonb") -> None:
+    def __init__(
+        self, server: str, table: str = "entries", *, value: str = "jsonb", append: bool = False
+    ) -> None:
         """Write to a table, which is made if it is not there.
 
         Args:
@@ -56,6 +66,7 @@ class PostgresqlSink(Exporter):
             table: Letters, digits and `_`, perhaps behind a schema and a dot.
             value: What the column `value` is in a table that is made: `jsonb`, `json`, `text` or
                 `bytea`.  An entry whose value is None leaves NULL, and its `seq`.
+            append: Every entry has a row, exactly once, and none is replaced.
 
         Raises:
             UsageError: the name is none that may go into a statement.
@@ -74,11 +85,11 @@ class PostgresqlSink(Exporter):
             server, connect_timeout=found.get("connect_timeout", CONNECT_S)
         )
         self._name = f"{found.get('host', 'PostgreSQL')}: table {self._table}"
-        self._make = (
-            f"CREATE TABLE IF NOT EXISTS {self._table} (key bytea PRIMARY KEY, value {value}, "
-            "commit_ts bigint NOT NULL, ordinal bytea NOT NULL, start_ts bigint NOT NULL)"
+        self._appends = append
+        self._make = made_of(
+            self._table, key=BYTES, value=f"value {value}", number="bigint", appends=append
         )
-        self._upsert = upsert(self._table, "%s")
+        self._statement = insert(self._table, "%s") if append else upsert(self._table, "%s")
         self._value = value
         self._pool = self._new_pool()
 
@@ -100,7 +111,8 @@ class PostgresqlSink(Exporter):
     def export(self, batch: Batch) -> None:
         """Write a batch, whole."""
         driver = self._driver
-        rows = [self._row(*row(entry)) for entry in newest(batch)]
+        entries = batch if self._appends else newest(batch)
+        rows = [self._row(*row(entry)) for entry in entries]
         try:
             self._pool.use(lambda connection: self._write(connection, rows))
         except (driver.DataError, driver.IntegrityError):
@@ -140,7 +152,7 @@ class PostgresqlSink(Exporter):
         if wrong:
             raise ConfigError(f"{self._name} has {', '.join(wrong)}; it needs {self._make}")
         # The server judges the rest: the unique key, and what this user may do.
-        connection.execute(f"EXPLAIN {self._upsert}", (b"", None, 2**62, b"", 2**62))
+        connection.execute(f"EXPLAIN {self._statement}", (b"", None, 2**62, b"", 2**62))
         return columns["value"]
 
     def _columns(self, connection: Any) -> dict[str, str]:
@@ -158,7 +170,7 @@ class PostgresqlSink(Exporter):
 
     def _write(self, connection: Any, rows: list[tuple[Any, ...]]) -> None:
         with connection.transaction(), connection.cursor() as cursor:
-            cursor.executemany(self._upsert, rows)
+            cursor.executemany(self._statement, rows)
 
 
 def _psycopg() -> Any:

@@ -1,9 +1,10 @@
-"""A table of SQL that keeps the newest value of each key: its statement and its rows.  Pure.
+"""A table of SQL that keeps the newest value of each key, or every entry: statements, rows.  Pure.
 
     key, value, commit_ts, ordinal, start_ts
 
-A row is replaced only by what is newer, so that repetitions and a process that was paused change
-nothing.  Ordinals may exceed 64 bits, so that they are bytes.
+A row is replaced only by what is newer; or, where every entry has a row of its own, by nothing.  So
+repetitions and a process that was paused change nothing.  Ordinals may exceed 64 bits, so that they
+are bytes.
 """
 
 from __future__ import annotations
@@ -41,6 +42,29 @@ def upsert(table: str, placeholder: str) -> str:
         f"VALUES ({', '.join([placeholder] * len(COLUMNS))}) "
         f"ON CONFLICT (key) DO UPDATE SET {changed} "
         "WHERE (held.commit_ts, held.ordinal) < (excluded.commit_ts, excluded.ordinal)"
+    )
+
+
+def insert(table: str, placeholder: str) -> str:
+    """Return the statement that adds a row, unless the table has the very entry.
+
+    What one transaction adds has an ordinal of its own, in whichever queue: queues of one store may
+    share a table.
+    """
+    return (
+        f"INSERT INTO {table} ({', '.join(COLUMNS)}) "  # noqa: S608 - a checked name
+        f"VALUES ({', '.join([placeholder] * len(COLUMNS))}) "
+        "ON CONFLICT (commit_ts, ordinal) DO NOTHING"
+    )
+
+
+def made_of(table: str, *, key: str, value: str, number: str, appends: bool) -> str:
+    """Return the statement that makes a table of these types, unless it is there."""
+    unique = "PRIMARY KEY (commit_ts, ordinal)"
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table} (key {key} {'NOT NULL' if appends else 'PRIMARY KEY'},"
+        f" {value}, commit_ts {number} NOT NULL, ordinal {key} NOT NULL, start_ts {number} NOT NULL"
+        f"{', ' + unique if appends else ''})"
     )
 
 

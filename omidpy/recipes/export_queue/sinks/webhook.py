@@ -2,13 +2,17 @@
 
     Idempotency-Key: <queue>-<start_ts>-<ordinal>    the same whenever this entry comes
     X-Omidpy-Seq: <commit_ts>-<ordinal>              grows for each key
-    X-Omidpy-Fence: <epoch>                          grows with each owner of the bucket
+    X-Omidpy-Fence: <number>                         grows with each owner of the bucket
 
 | answer | what it means |
 |---|---|
 | 2xx, 409, 412 | delivered, or refused as older than what the receiver has |
 | 400, 413, 415, 422 | poison: this entry will never be taken |
+| 401, 403, 404, 405, 407, 410 | come again later; if nothing else is answered, the exporter ends |
 | any other, or none | come again later, after `Retry-After` seconds where it says so |
+
+What is refused by its fence is taken for delivered here, and not removed all the same: somebody
+else has the bucket then.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from omidpy.errors import UsageError
-from omidpy.recipes.export_queue.exporter import Exporter, Poison, Retry
+from omidpy.recipes.export_queue.exporter import Exporter, Poison, Refused, Retry
 from omidpy.recipes.export_queue.sinks.documents import line
 
 if TYPE_CHECKING:
@@ -36,6 +40,17 @@ NEVER: Final = frozenset(
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
+EVERYBODY: Final = frozenset(
+    {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
+        HTTPStatus.GONE,
+    }
+)
+"""What is answered to whoever asks, whatever the entry is."""
 SHOWN_BYTES: Final = 200
 
 
@@ -103,4 +118,7 @@ class WebhookSink(Exporter):
         if answer.status in NEVER:
             raise Poison(entry, what)
         wait = answer.getheader("Retry-After", "")
-        raise Retry(what, after=float(wait) if wait.isdecimal() else 1.0)
+        after_s = float(wait) if wait.isdecimal() else None
+        if answer.status in EVERYBODY:
+            raise Refused(what, after=after_s)
+        raise Retry(what, after=1.0 if after_s is None else after_s)

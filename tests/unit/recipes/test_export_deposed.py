@@ -1,0 +1,223 @@
+"""An owner that was replaced while it slept removes nothing, whatever its receiver says (X9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from omidpy.recipes.export_queue import Batch, Poison, portions
+from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.delivery import BucketLost
+from omidpy.recipes.export_queue.portions import Possession
+from omidpy.recipes.export_queue.state import BucketState
+from omidpy.storage.base import RowMutation, Store
+from omidpy.storage.memory import MemoryStore
+from tests.machines.export_checks import CountsInATable
+from tests.machines.export_queues import TABLE, Killed, Scene
+from tests.machines.fencing import Fencing, takes_over
+from tests.machines.like_thrift2 import LikeThrift2
+
+STORES = [MemoryStore, LikeThrift2]
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait between tries."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
+
+
+@pytest.fixture(params=STORES, ids=["one change for all", "row by row"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Return a store that changes many rows at once, or one by one."""
+    made: Store = request.param()
+    return made
+
+
+def asleep(sink: Fencing, act: Callable[[], object]) -> None:
+    """Let the first batch that comes be held up while somebody acts."""
+    waiting = [act]
+
+    def hold(_: Batch) -> None:
+        if waiting:
+            waiting.pop()()
+
+    sink.on_batch = hold
+
+
+@pytest.mark.parametrize("layout", ["log", "fluo"])
+def test_what_was_refused_by_a_fence_stays(store: Store, layout: str) -> None:
+    """The next owner delivers three of ten and dies; the first one comes back, and is refused."""
+    scene = Scene(store, layout=layout)
+    scene.sink = sink = Fencing()
+    for number in range(10):
+        scene.add(number, key=b"%d" % number)
+
+    def others() -> None:
+        def die(batch: Batch) -> None:
+            if batch[0].value == 3:
+                raise Killed
+
+        sink.on_batch = die
+        runner = scene.runner(buffer_bytes=1)
+        takes_over(runner)
+        with pytest.raises(Killed):
+            runner.run_once(wait_s=0)
+        sink.on_batch = lambda _: None
+
+    asleep(sink, others)
+    assert scene.export() == [0, 1, 2]
+    assert scene.export() == list(range(10))
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 10
+    assert scene.raw_rows() == []
+
+
+def test_a_dead_letter_that_was_refused_by_a_fence_stays(store: Store) -> None:
+    """It has no cursor: its removal alone says that it was delivered."""
+    scene = Scene(store)
+    scene.sink = sink = Fencing()
+
+    def refuse(batch: Batch) -> None:
+        raise Poison(batch[0], "no")
+
+    sink.on_batch = refuse
+    scene.add("bad")
+    scene.export()
+    assert scene.queue.dead_letters().retry() == 1
+
+    def others() -> None:
+        sink.on_batch = lambda _: None
+        runner = scene.runner()
+        takes_over(runner)
+        runner._crew.join(takes_all=True)
+        runner._crew.look()
+        sink.fences[0] = runner._crew.leases[0].fence
+        runner._crew.leave()
+
+    asleep(sink, others)
+    assert scene.export() == []
+    assert scene.export() == ["bad"]
+
+
+def test_nobody_is_set_aside_by_who_was_replaced(store: Store) -> None:
+    """Its receiver blames an entry that the next owner delivers."""
+    scene = Scene(store)
+    scene.sink = sink = Fencing()
+    scene.add("good")
+    runner = scene.runner()
+    takes_over(runner)
+
+    def blame(batch: Batch) -> None:
+        sink.on_batch = lambda _: None
+        raise Poison(batch[0], "no")
+
+    sink.on_batch = blame
+    steps: list[str] = []
+
+    def on_step(step: str) -> None:
+        steps.append(step)
+        if steps == ["taken", "before-export", "taken"]:
+            runner._crew.join(takes_all=True)
+            runner._crew.look()
+
+    scene.runner(on_step=on_step).run_once(wait_s=0)
+    assert list(scene.queue.dead_letters()) == []
+    runner._crew.leave()
+    assert scene.export() == ["good"]
+
+
+class DiesBetween(LikeThrift2):
+    """Ends its process when rows of the queue are about to be removed."""
+
+    is_armed = False
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """Write, or end."""
+        if self.is_armed and any(one.deletes for one in batch.get(TABLE, ())):
+            self.is_armed = False
+            raise Killed
+        super().write(batch, durable=durable)
+
+
+def test_a_death_between_cursor_and_removal_leaves_nothing() -> None:
+    """Where rows change one by one: they are counted once, come no second time, and go."""
+    store = DiesBetween()
+    scene = Scene(store)
+    scene.add(*range(5))
+    scene.add(*range(5, 10))
+    store.is_armed = True
+    with pytest.raises(Killed):
+        scene.export(buffer_bytes=1)
+    assert len(scene.raw_rows()) == 10
+    assert scene.export() == list(range(10))
+    assert scene.raw_rows() == []
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 10
+
+
+def test_what_was_delivered_is_counted_whoever_dies() -> None:
+    """At each step of a batch."""
+    for make_store in STORES:
+        for step in ("taken", "before-export", "exported", "removed", "cursor"):
+            scene = Scene(make_store())
+            scene.add(*range(3))
+            scene.die_at(step)
+            scene.add(*range(3, 6))
+            scene.export()
+            assert sum(one.exported for one in scene.queue.lag().buckets) == 6, step
+
+
+def test_into_the_same_store_what_another_has_delivered_is_not_counted_again() -> None:
+    """The transaction finds it gone."""
+    scene = Scene()
+    scene.add(*range(3))
+    sink: Any = CountsInATable()
+    others = scene.runner(sink)
+    takes_over(others)
+    waiting = [others]
+
+    def overtake(step: str) -> None:
+        if step == "before-export" and waiting:
+            waiting.pop().run_once(wait_s=0)
+
+    scene.runner(sink, on_step=overtake).run_once(wait_s=0)
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 3
+
+
+def test_a_reader_of_portions_that_was_replaced_removes_nothing(store: Store) -> None:
+    """Stopped between its check and the removal; another one has taken its buckets."""
+    scene = Scene(store)
+    scene.add(*range(3))
+    possession = Possession(scene.tm, "q", wait_s=0)
+    end_ts = possession.next_end(0)
+    assert end_ts is not None
+    for lease in possession._leases():
+        possession._crew._rows.replace(lease._raw, BucketState(epoch=9))
+    with pytest.raises(BucketLost):
+        possession.acknowledge(end_ts)
+    possession.close()
+    assert scene.export() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("noted", [1, 100])
+def test_portions_are_acknowledged_whole_whoever_dies(
+    noted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the cursor and the removal: the next call removes what was left, and counts once."""
+    monkeypatch.setattr(portions, "NOTED_ENTRIES", noted)
+    store = DiesBetween()
+    scene = Scene(store)
+    scene.add(*range(3))
+    possession = Possession(scene.tm, "q", wait_s=0)
+    end_ts = possession.next_end(0)
+    assert end_ts is not None
+    store.is_armed = True
+    with pytest.raises(Killed):
+        possession.acknowledge(end_ts)
+    scene.add(3)
+    later_ts = possession.next_end(end_ts)
+    assert later_ts is not None
+    possession.acknowledge(later_ts)
+    possession.close()
+    assert scene.raw_rows() == []
+    assert sum(one.exported for one in scene.queue.lag().buckets) == 4
