@@ -124,7 +124,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket, or refuse it."""
         self._transport = cast("asyncio.Transport", transport)
-        self._peer = "{}:{}".format(*transport.get_extra_info("peername", ("?", 0))[:2])
+        host, port = transport.get_extra_info("peername", ("?", 0))[:2]
+        self._peer = f"{host}:{port}"
+        self._session.address = str(host)
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -285,7 +287,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def client(self) -> int:
-        """Who the client says it is; 0 if it says nothing."""
+        """Who the client is; 0 before its handshake."""
         return self._session.client
 
     @property
