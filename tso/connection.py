@@ -159,6 +159,12 @@ class Connection(asyncio.Protocol):
         host = self._server.tls
         if tls.is_open and not was_open and host is not None and host.asks_for_certificates:
             name = tls.peer_name()
+            if not name:
+                self.close(
+                    "its certificate names nobody; give it a common name, or an alternative name "
+                    "that is a URI, a domain or an address of mail"
+                )
+                return
             self._session.identify(name, host.roles(name))
         if said:
             self._receive(said)

@@ -94,14 +94,20 @@ class Authority:
             *("-keyout", str(self._key), "-out", str(self.ca)),
         )
 
-    def issue(self, name: str, *, host: str = "IP:127.0.0.1") -> Path:
-        """Return the file of a certificate of `name`, for use on both ends."""
+    def issue(self, name: str, *, host: str = "IP:127.0.0.1", subject: str | None = None) -> Path:
+        """Return the file of a certificate of `name`, for use on both ends.
+
+        Args:
+            name: The common name, and part of the file's.
+            host: The alternative names.
+            subject: What stands there instead of the common name.
+        """
         file, request, extensions = (
             self._folder / f"{self._name}-{name}.{kind}" for kind in ("pem", "csr", "cnf")
         )
         extensions.write_text(f"subjectAltName={host}\n")
         openssl(
-            *("req", "-new", "-subj", f"/CN={name}", *_KEY),
+            *("req", "-new", "-subj", f"/CN={name}" if subject is None else subject, *_KEY),
             *("-keyout", str(file), "-out", str(request)),
         )
         key = file.read_text()

@@ -38,9 +38,9 @@ def numbered(share: int, number: int, *, is_connection: bool) -> int:
         is_connection: Whether it is no client but a connection, whose client says nothing of
             itself, and is another one when it connects again.
     """
-    upper = share % (2**SHARE_BITS - 1) + 1
-    lower = number % 2 ** (NUMBER_BITS - 1)
-    return upper << NUMBER_BITS | lower << 1 | is_connection
+    upper = share % ((1 << SHARE_BITS) - 1) + 1
+    lower = number % (1 << NUMBER_BITS - 1)
+    return (upper << NUMBER_BITS) + (lower << 1) + is_connection
 
 
 def share_of(client: Hashable) -> Hashable:
