@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Hashable
 from math import inf
 from typing import Final, Protocol, cast
 
@@ -24,7 +25,7 @@ from tso.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_TIMEOUT_S: Final = 30.0
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_UNSENT_BYTES: Final = 1024 * 1024
 """Answers that one client may leave unread before it is dropped."""
 
@@ -68,7 +69,7 @@ class Host(Protocol):
         ...
 
     def greet(self, connection: Connection) -> None:
-        """Note who a connection belongs to: it shook hands."""
+        """Note who a connection belongs to: it shook hands.  It may be refused."""
         ...
 
     def forget(self, connection: Connection) -> None:
@@ -126,7 +127,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         host, port = transport.get_extra_info("peername", ("?", 0))[:2]
         self._peer = f"{host}:{port}"
-        self._session.address = str(host)
+        self._session.locate(str(host))
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -165,7 +166,8 @@ class Connection(asyncio.Protocol):
                     "that is a URI, a domain or an address of mail"
                 )
                 return
-            self._session.identify(name, host.roles(name))
+            is_operator = host.is_operator(name)
+            self._session.identify(name, host.roles(name), is_operator=is_operator)
         if said:
             self._receive(said)
         if tls.is_over:
@@ -235,7 +237,8 @@ class Connection(asyncio.Protocol):
             at_once = min(2 * at_once, SLOW_AT_ONCE)
             reply, questions = session.receive(b"", at_most=at_most)
             if reply:
-                server.greet(self)
+                if session.is_open:
+                    server.greet(self)
                 self.write(reply)
             elif not questions:
                 break
@@ -295,6 +298,16 @@ class Connection(asyncio.Protocol):
     def client(self) -> int:
         """Who the client is; 0 before its handshake."""
         return self._session.client
+
+    @property
+    def share(self) -> Hashable:
+        """Whose share the client has a part of: its name's, or its address's; see `share_of`."""
+        return self._session.share
+
+    @property
+    def is_operator(self) -> bool:
+        """Say whether the client has every role, where not everybody has."""
+        return self._session.is_operator
 
     @property
     def asks_to_invalidate(self) -> bool:

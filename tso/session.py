@@ -47,7 +47,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.core.clients import ANYBODY, numbered
+from tso.core.clients import ANYBODY, numbered, share_number
 from tso.core.engine import commit_frame, read_commit, timestamp_frame
 from tso.core.events import Answer, Question
 
@@ -105,12 +105,19 @@ class Session:
         """Whether the client wants to know why a commit is refused."""
         self.client = ANYBODY
         """Who the client is, by its name or address and what it says; 0 before the handshake."""
-        self.address = ""
-        """Where the client is, by which it has its share if it shows no certificate."""
+        self.share = 0
+        """Whose share the client has a part of: its name's, or else its address's."""
+        self.is_operator = False
+        """Whether the client has every role, where not everybody has."""
+        self._whose = ""
         self._name: str | None = None
         self._roles: Role | None = None
 
-    def identify(self, name: str | None, roles: Role) -> None:
+    def locate(self, address: str) -> None:
+        """Note where the client is: who shows no certificate has its share by that."""
+        self._belong(f"address {_network(address)}")
+
+    def identify(self, name: str | None, roles: Role, *, is_operator: bool = False) -> None:
         """Note whose certificate was shown, and what it entitles to; before anything is received.
 
         A client without a name says itself who it is, at its address; one with a name is nobody
@@ -118,6 +125,13 @@ class Session:
         """
         self._name = name
         self._roles = roles
+        self.is_operator = is_operator
+        if name is not None:
+            self._belong(f"name {name}")
+
+    def _belong(self, whose: str) -> None:
+        self._whose = whose
+        self.share = share_number(_digest(whose))
 
     @property
     def name(self) -> str | None:
@@ -208,7 +222,7 @@ class Session:
         self._phase = _Phase.OPEN
         self.may_run = self._roles is None or Role.TRANSACTIONS in self._roles
         said = max(request.capabilities.client or ANYBODY, ANYBODY)
-        self.client = _client(self._name, self.address, said)
+        self.client = self._client_of(said)
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
         self.shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
         self.tells_why = bool(self._features & Feature.ABORT_DETAILS)
@@ -221,6 +235,16 @@ class Session:
                 features &= ~Feature.INVALIDATE
             ours = replace(self._capabilities, features=int(features), roles=roles)
         return frame(encode_response(HandshakeResponse(is_compatible=True, capabilities=ours)))
+
+    def _client_of(self, said: int) -> int:
+        """Return the number of the client, see `numbered`.
+
+        Who it is among those that have its share is what it said.  Where it has no name and says
+        nothing, it is this connection alone.
+        """
+        is_connection = self._name is None and said == ANYBODY
+        number = secrets.randbits(64) if is_connection else _digest(f"{said} {self._whose}")
+        return numbered(self.share, number, is_connection=is_connection)
 
     def _permitted(self, request: Question) -> Question:
         if self._roles is not None and not _ROLE_FOR[type(request)] & self._roles:
@@ -235,20 +259,6 @@ class Session:
             if request.hold_ms <= 0:
                 raise RemoteProtocolError(f"a hold of {request.hold_ms} ms")
         return request
-
-
-def _client(name: str | None, address: str, said: int) -> int:
-    """Return the number of a client, see `numbered`.
-
-    Its share is its name's, or else its address's; who it is in there is what it said.  Where it
-    has no name and says nothing, that is the connection alone.
-    """
-    whose = f"address {_network(address)}" if name is None else f"name {name}"
-    number = _digest(f"{said} {whose}")
-    is_connection = name is None and said == ANYBODY
-    if is_connection:
-        number = secrets.randbits(64)
-    return numbered(_digest(whose), number, is_connection=is_connection)
 
 
 def _digest(text: str) -> int:

@@ -63,6 +63,10 @@ class ServerTls:
             return ALL_ROLES
         return self._roles.get(name or "", self._roles.get(ANY_NAME, Role.NONE))
 
+    def is_operator(self, name: str) -> bool:
+        """Say whether a name has every role, where not everybody has."""
+        return self._roles is not None and self.roles(name) == ALL_ROLES
+
     def reload(self) -> None:
         """Read the files again; connections that are open stay as they are.
 

@@ -29,18 +29,22 @@ SHARES_IN_ALL: Final = 4
 """No share has more than one of so many parts of what all have."""
 
 
+def share_number(digest: int) -> int:
+    """Return the number of a share, which is above 0, by a digest of whose it is."""
+    return digest % ((1 << SHARE_BITS) - 1) + 1
+
+
 def numbered(share: int, number: int, *, is_connection: bool) -> int:
     """Return a client's number, which is above 0.
 
     Args:
-        share: Whose share; what does not fit is cut.
-        number: Who it is in there; the same.
+        share: Whose share, see `share_number`.
+        number: Who it is in there; what does not fit is cut.
         is_connection: Whether it is no client but a connection, whose client says nothing of
             itself, and is another one when it connects again.
     """
-    upper = share % ((1 << SHARE_BITS) - 1) + 1
     lower = number % (1 << NUMBER_BITS - 1)
-    return (upper << NUMBER_BITS) + (lower << 1) + is_connection
+    return (share << NUMBER_BITS) + (lower << 1) + is_connection
 
 
 def share_of(client: Hashable) -> Hashable:

@@ -56,7 +56,7 @@ from tso.core.answers import (
     unframed,
     verdict_on,
 )
-from tso.core.clients import ANYBODY, UntilOld, is_connection
+from tso.core.clients import ANYBODY, UntilOld, is_connection, share_of
 from tso.core.engine import (
     ABORT_CONFLICT,
     ABORT_LOW_WATERMARK,
@@ -426,7 +426,8 @@ class Machine(Generic[Ticket]):
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
             self._look_up(ticket, Deferred(Recall.COMMIT_UNLESS_IN_TABLE, start_ts, request))
-            self._waiting_cells.add(ticket, _size(request))
+            share = share_of(self._client or ticket)
+            self._waiting_cells.add(ticket, _size(request), share=share)
             self._make_room(effects)
         else:
             self._decide(ticket, request)
