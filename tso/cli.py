@@ -64,6 +64,8 @@ EXIT_INVARIANT: Final = 70
 RESERVED_DESCRIPTOR_COUNT: Final = 160
 """Files and sockets that are no client's: the store, the lease, metrics, those just refused."""
 
+_TIMESTAMP_BYTES: Final = 8
+
 STANDBY_LOOK_S: Final = 0.1
 BIND_S: Final = 2.0
 """How long a new instance waits for its predecessor's socket to go."""
@@ -143,6 +145,7 @@ def _bounds(settings: Settings) -> dict[str, int]:
     found = {
         "conflict_map_mib": map_bytes(settings.conflict_map_size),
         "begins_mib": map_bytes(settings.begin_memory),
+        "old_begins_mib": _TIMESTAMP_BYTES * settings.old_begin_memory,
         "decisions_mib": map_bytes(settings.decision_memory),
         "requests_mib": MAX_BUFFERED_BYTES,
         "unread_answers_mib": MAX_UNSENT_BYTES_IN_ALL,

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Hashable
 from math import inf
 from typing import Final, Protocol, cast
 
@@ -24,7 +25,7 @@ from tso.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_TIMEOUT_S: Final = 30.0
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_UNSENT_BYTES: Final = 1024 * 1024
 """Answers that one client may leave unread before it is dropped."""
 
@@ -68,7 +69,7 @@ class Host(Protocol):
         ...
 
     def greet(self, connection: Connection) -> None:
-        """Note who a connection belongs to: it shook hands."""
+        """Note who a connection belongs to: it shook hands.  It may be refused."""
         ...
 
     def forget(self, connection: Connection) -> None:
@@ -124,7 +125,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket, or refuse it."""
         self._transport = cast("asyncio.Transport", transport)
-        self._peer = "{}:{}".format(*transport.get_extra_info("peername", ("?", 0))[:2])
+        host, port = transport.get_extra_info("peername", ("?", 0))[:2]
+        self._peer = f"{host}:{port}"
+        self._session.locate(str(host))
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -157,7 +160,14 @@ class Connection(asyncio.Protocol):
         host = self._server.tls
         if tls.is_open and not was_open and host is not None and host.asks_for_certificates:
             name = tls.peer_name()
-            self._session.identify(name, host.roles(name))
+            if not name:
+                self.close(
+                    "its certificate names nobody; give it a common name, or an alternative name "
+                    "that is a URI, a domain or an address of mail"
+                )
+                return
+            is_operator = host.is_operator(name)
+            self._session.identify(name, host.roles(name), is_operator=is_operator)
         if said:
             self._receive(said)
         if tls.is_over:
@@ -227,7 +237,8 @@ class Connection(asyncio.Protocol):
             at_once = min(2 * at_once, SLOW_AT_ONCE)
             reply, questions = session.receive(b"", at_most=at_most)
             if reply:
-                server.greet(self)
+                if session.is_open:
+                    server.greet(self)
                 self.write(reply)
             elif not questions:
                 break
@@ -285,8 +296,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def client(self) -> int:
-        """Who the client says it is; 0 if it says nothing."""
+        """Who the client is; 0 before its handshake."""
         return self._session.client
+
+    @property
+    def share(self) -> Hashable:
+        """Whose share the client has a part of: its name's, or its address's; see `share_of`."""
+        return self._session.share
+
+    @property
+    def is_operator(self) -> bool:
+        """Say whether the client has every role, where not everybody has."""
+        return self._session.is_operator
 
     @property
     def asks_to_invalidate(self) -> bool:

@@ -29,6 +29,7 @@ from omidpy.base.metrics import Metrics
 from omidpy.base.wakefulness import Wakefulness
 from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
+from tso.admission import Places
 from tso.connection import Connection
 from tso.core.events import (
     Answer,
@@ -48,6 +49,7 @@ from tso.core.events import (
     Ticked,
 )
 from tso.core.heavy import HeavyTurns
+from tso.core.hoards import worst_of
 from tso.core.machine import Machine
 from tso.flushing import AnyWorker, Flusher
 from tso.lease import AnyLease
@@ -166,7 +168,7 @@ class OracleServer:
         self._clock = clock
         self._metrics = metrics
         self._worker = worker
-        self._connection_count = connection_count
+        self._places: Places[Connection] = Places(connection_count)
         self._connections: set[Connection] = set()
         self._clients: dict[int, set[Connection]] = {}
         self._last_left = asyncio.Event()
@@ -245,12 +247,21 @@ class OracleServer:
         """Take in a connection, or say why not."""
         self._connections.add(connection)
         self._last_left.clear()
-        if len(self._connections) <= self._connection_count:
-            return None
-        return f"there are {self._connection_count} connections already"
+        dropped = self._places.come(connection, connection.share)
+        if dropped is connection:
+            return f"there are {self._places.count} connections already"
+        if dropped is not None:
+            dropped.abort("it has not shaken hands, and others came that may")
+        return None
 
     def greet(self, connection: Connection) -> None:
-        """Note who a connection belongs to: it shook hands."""
+        """Note who a connection belongs to: it shook hands.  It may be refused."""
+        refusal = self._places.open(
+            connection, connection.share, is_operator=connection.is_operator
+        )
+        if refusal is not None:
+            connection.abort(refusal)
+            return
         if not connection.asks_to_invalidate:
             self._machine.has_omids_clients = True
         if connection.client:
@@ -259,6 +270,7 @@ class OracleServer:
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""
         self._connections.discard(connection)
+        self._places.leave(connection)
         self._heavy.forget(connection)
         if connection is self._asker:
             self._asker = None
@@ -273,7 +285,8 @@ class OracleServer:
     def make_room(self) -> None:
         """Close whoever keeps the most, until unfinished requests fit."""
         while self.buffered_bytes > MAX_BUFFERED_BYTES:
-            hoarder = max(self._connections, key=lambda connection: connection.buffered_bytes)
+            kept = {connection: connection.buffered_bytes for connection in self._connections}
+            hoarder = worst_of(kept, lambda connection: connection.share)
             hoarder.abort(
                 f"unfinished requests take more than {MAX_BUFFERED_BYTES} bytes, and of all "
                 f"clients it keeps the most: {hoarder.buffered_bytes}"
@@ -289,7 +302,7 @@ class OracleServer:
             connection.check_time(now_s)
         unsent = {connection: connection.unsent_bytes for connection in self._connections}
         while sum(unsent.values()) > MAX_UNSENT_BYTES_IN_ALL:
-            hoarder = max(unsent, key=lambda connection: unsent[connection])
+            hoarder = worst_of(unsent, lambda connection: connection.share)
             hoarder.abort(
                 f"unread answers take more than {MAX_UNSENT_BYTES_IN_ALL} bytes, and of all "
                 f"clients it has the most: {unsent.pop(hoarder)}"

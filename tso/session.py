@@ -15,6 +15,8 @@ executes its request all the same.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
+import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum, auto
@@ -45,7 +47,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.core.clients import ANYBODY
+from tso.core.clients import ANYBODY, numbered, share_number
 from tso.core.engine import commit_frame, read_commit, timestamp_frame
 from tso.core.events import Answer, Question
 
@@ -63,6 +65,12 @@ _ROLE_FOR: Final[Mapping[type[Question], Role]] = {
 
 _BEGIN: Final = TimestampRequest()
 _BEGIN_PAYLOAD: Final = encode_request(_BEGIN)
+
+
+_SALT: Final = secrets.token_bytes(16)
+"""Keeps it from whoever chooses a name, an address or a number whose share that will be."""
+
+_NETWORK_BITS: Final = 64
 
 
 class _Phase(Enum):
@@ -96,18 +104,34 @@ class Session:
         self.tells_why = False
         """Whether the client wants to know why a commit is refused."""
         self.client = ANYBODY
-        """Who the client says it is; 0 if it says nothing."""
+        """Who the client is, by its name or address and what it says; 0 before the handshake."""
+        self.share = 0
+        """Whose share the client has a part of: its name's, or else its address's."""
+        self.is_operator = False
+        """Whether the client has every role, where not everybody has."""
+        self._whose = ""
         self._name: str | None = None
         self._roles: Role | None = None
 
-    def identify(self, name: str | None, roles: Role) -> None:
+    def locate(self, address: str) -> None:
+        """Note where the client is: who shows no certificate has its share by that."""
+        self._belong(f"address {_network(address)}")
+
+    def identify(self, name: str | None, roles: Role, *, is_operator: bool = False) -> None:
         """Note whose certificate was shown, and what it entitles to; before anything is received.
 
-        A client without a name says itself who it is; one with a name is nobody else whatever it
-        says, so that what it began is nobody else's either.
+        A client without a name says itself who it is, at its address; one with a name is nobody
+        else whatever it says, so that what it began is nobody else's either.
         """
         self._name = name
         self._roles = roles
+        self.is_operator = is_operator
+        if name is not None:
+            self._belong(f"name {name}")
+
+    def _belong(self, whose: str) -> None:
+        self._whose = whose
+        self.share = share_number(_digest(whose))
 
     @property
     def name(self) -> str | None:
@@ -198,7 +222,8 @@ class Session:
             return frame(encode_response(HandshakeResponse(is_compatible=False, capabilities=None)))
         self._phase = _Phase.OPEN
         self.may_run = self._roles is None or Role.TRANSACTIONS in self._roles
-        self.client = _owner(self._name, max(request.capabilities.client or ANYBODY, ANYBODY))
+        said = max(request.capabilities.client or ANYBODY, ANYBODY)
+        self.client = self._client_of(said)
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
         self.shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
         self.tells_why = bool(self._features & Feature.ABORT_DETAILS)
@@ -211,6 +236,16 @@ class Session:
                 features &= ~Feature.INVALIDATE
             ours = replace(self._capabilities, features=int(features), roles=roles)
         return frame(encode_response(HandshakeResponse(is_compatible=True, capabilities=ours)))
+
+    def _client_of(self, said: int) -> int:
+        """Return the number of the client, see `numbered`.
+
+        Who it is among those that have its share is what it said.  Where it has no name and says
+        nothing, it is this connection alone.
+        """
+        is_connection = self._name is None and said == ANYBODY
+        number = secrets.randbits(64) if is_connection else _digest(f"{said} {self._whose}")
+        return numbered(self.share, number, is_connection=is_connection)
 
     def _permitted(self, request: Question) -> Question:
         if self._roles is not None and not _ROLE_FOR[type(request)] & self._roles:
@@ -227,12 +262,21 @@ class Session:
         return request
 
 
-def _owner(name: str | None, client: int) -> int:
-    """Return the number of a client: the one that it said, unless a certificate names it."""
-    if name is None:
-        return client
-    digest = hashlib.sha256(client.to_bytes(8, "big") + name.encode()).digest()
-    return 1 + int.from_bytes(digest[:8], "big") // 4
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(_SALT + text.encode()).digest()[:8], "big")
+
+
+def _network(address: str) -> str:
+    """Return what one host cannot change about its address: of IPv6 the network."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((found, _NETWORK_BITS), strict=False))
+    return str(found)
 
 
 def _request(payload: bytes, max_commit_cells: int) -> Request:

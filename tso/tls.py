@@ -1,8 +1,9 @@
 """TLS of `tso-server`: its certificate, whom it trusts, and what each of them may ask.
 
 Without an authority for clients everybody may connect and ask everything, as with Omid's own
-oracle.  With one, a client shows a certificate, and the common name in it is who the client is: a
-file of roles says what that name may ask, and what one name began no other can commit.
+oracle.  With one, a client shows a certificate, and the name in it is who the client is, see
+`TlsStream.peer_name`: a file of roles says what that name may ask, and what one name began no other
+can commit.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ class ServerTls:
         if self._roles is None:
             return ALL_ROLES
         return self._roles.get(name or "", self._roles.get(ANY_NAME, Role.NONE))
+
+    def is_operator(self, name: str) -> bool:
+        """Say whether a name has every role, where not everybody has."""
+        return self._roles is not None and self.roles(name) == ALL_ROLES
 
     def reload(self) -> None:
         """Read the files again; connections that are open stay as they are.

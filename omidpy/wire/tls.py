@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final, cast
 
 _PART_BYTES: Final = 64 * 1024
+_ALTERNATIVES: Final = ("URI", "DNS", "email")
 
 
 def show_certificate(context: ssl.SSLContext, cert: str, key: str | None) -> None:
@@ -87,17 +88,25 @@ class TlsStream:
         return self._leaving.read()
 
     def peer_name(self) -> str | None:
-        """Return the common name in the other end's verified certificate; None without any.
+        """Return the name in the other end's verified certificate; None without any.
 
-        A certificate without a common name goes by its whole subject.
+        It is the common name, or else the whole subject, or else the first of the alternative names
+        that is a URI, a domain or an address of mail, in this order.  It is empty if there is
+        nothing of the kind: then it is nobody in particular.
         """
         certificate = self._ssl.getpeercert()
         if not certificate:
             return None
         groups = cast("Iterable[Iterable[tuple[str, str]]]", certificate.get("subject", ()))
         subject = [pair for group in groups for pair in group]
-        names = [value for key, value in subject if key == "commonName"]
-        return names[-1] if names else ",".join(f"{key}={value}" for key, value in subject)
+        names = [value for key, value in subject if key == "commonName" and value]
+        if names:
+            return names[-1]
+        if subject:
+            return ",".join(f"{key}={value}" for key, value in subject)
+        others = cast("Iterable[tuple[str, str]]", certificate.get("subjectAltName", ()))
+        found = {kind: value for kind, value in reversed([*others]) if value}
+        return next((found[kind] for kind in _ALTERNATIVES if kind in found), "")
 
     def _shake_hands(self) -> bool:
         try:

@@ -611,11 +611,44 @@ def test_connections_beyond_the_limit_are_refused() -> None:
     """The others go on."""
 
     async def test(running: Running) -> None:
-        running.server._connection_count = 2
+        running.server._places.count = 2
         first, _ = await running.connect(), await running.connect()
         third = await running.connect(shakes_hands=False)
         assert await third.receive() is None
         assert await first.begin()
+
+    run(test)
+
+
+def test_silent_connections_keep_nobody_out() -> None:
+    """They took every place before a handshake, and nobody else got in."""
+
+    async def test(running: Running) -> None:
+        running.server._places.count = 40
+        early = await running.connect()
+        mute = [await running.connect(shakes_hands=False) for _ in range(50)]
+        late = await running.connect()
+        assert await early.begin() < await late.begin()
+        assert await mute[0].receive() is None
+        mute[-1].send(HandshakeRequest(PeerCapabilities(7)))
+        assert await mute[-1].receive() is not None
+
+    run(test)
+
+
+def test_no_address_has_all_places() -> None:
+    """What is left is for others; whoever leaves makes room again."""
+
+    async def test(running: Running) -> None:
+        running.server._places.count = 40
+        greedy = [await running.connect() for _ in range(60)]
+        served = [client for client in greedy if not client.reader.at_eof()]
+        assert len(served) == 27
+        assert len({await client.begin() for client in served}) == 27
+        served[0].writer.close()
+        await until(lambda: len(running.server._connections) == 26)
+        again = await running.connect()
+        assert await again.begin()
 
     run(test)
 

@@ -15,6 +15,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES
+from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES, decode_response, encode_request
+from omidpy.wire.messages import CommitRequest, CommitResponse
 from tests.machines.processes import ServerProcess, tso_server
 from tso.cli import RESERVED_DESCRIPTOR_COUNT, allowed_connection_count
 from tso.embedded import EmbeddedOracle
@@ -276,6 +278,25 @@ def test_a_transaction_belongs_to_the_client_that_began_it(server: ServerProcess
     assert isinstance(ours.commit(start_ts, [CellId(1)], []), CommitGranted)
     ours.close()
     stranger.close()
+
+
+def test_a_million_begins_lose_no_update(server: ServerProcess, raw: Raw) -> None:
+    """They made the victim's transaction everybody's; a stranger committed it with no cells."""
+    with closing(TcpOracle(server.address)) as victim, closing(TcpOracle(server.address)) as other:
+        start_ts = victim.begin().start_ts
+        raw.send(HANDSHAKE)
+        assert raw.receive() == HANDSHAKE_ANSWER
+        for _ in range(1050):
+            raw.send(*[BEGIN] * 1000)
+            answers = [raw.receive() for _ in range(1000)]
+        assert answers[-1].startswith(bytes.fromhex("0a"))
+        ours = CommitRequest(start_ts, ())
+        raw.send(encode_request(ours))
+        answer = decode_response(raw.receive())
+        assert answer == CommitResponse(start_ts, None)
+        assert isinstance(other.commit(other.begin().start_ts, [CellId(1)], []), CommitGranted)
+        verdict = victim.commit(start_ts, [CellId(1)], [])
+        assert verdict == CommitRefused(AbortReason.CONFLICT, (CellId(1),))
 
 
 def test_an_oracle_of_another_store_is_refused(server: ServerProcess) -> None:

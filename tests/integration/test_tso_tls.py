@@ -306,6 +306,23 @@ def test_what_one_name_began_no_other_commits(strict: ServerProcess, authority: 
         assert isinstance(etl.commit(start_ts, [CellId(1)], []), CommitGranted)
 
 
+def test_whose_certificate_names_nobody_is_not_served(
+    strict: ServerProcess, authority: Authority
+) -> None:
+    """All of those would be one, and each could commit what another began."""
+    for file, host in (("nobody", "IP:127.0.0.1"), ("spiffe", "URI:spiffe://shop/etl")):
+        cert = authority.issue(file, subject="/", host=host)
+        tls = ClientTls(ca=str(authority.ca), cert=str(cert))
+        with closing(TcpOracle(strict.address, reconnect_budget_s=0, tls=tls)) as oracle:
+            if file == "spiffe":
+                with pytest.raises(OmidError, match="needs transactions"):
+                    oracle.begin()
+            else:
+                with pytest.raises(OmidError):
+                    oracle.begin()
+                assert strict.wait_for("its certificate names nobody")
+
+
 # -- a daemon's life -------------------------------------------------------------------------------
 
 

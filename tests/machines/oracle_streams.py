@@ -30,6 +30,7 @@ from omidpy.wire.messages import (
 )
 from tests.machines.oracle_driver import Disk
 from tso.core import machine as true_machine
+from tso.core.clients import ANYBODY
 from tso.core.events import (
     Asked,
     Batch,
@@ -56,7 +57,9 @@ CLIENTS: Final = {
     "b": PeerCapabilities(int(ALL_FEATURES), client=9),
     "a again": PeerCapabilities(int(ALL_FEATURES), client=7),
     "java": PeerCapabilities(),
+    "anybody": PeerCapabilities(),
 }
+"""The last one has no number, as the threads around an embedded oracle have none."""
 
 
 class TinySettings(Settings):
@@ -151,6 +154,8 @@ class Oracle:
             PeerCapabilities(), max_commit_cells=self.machine.max_commit_cells
         )
         self._sessions[name].receive(frame_request(HandshakeRequest(CLIENTS[name])))
+        if name == "anybody":
+            self._sessions[name].client = ANYBODY
 
     def _tell(self, event: Event[str]) -> None:
         for effect in self.machine.handle(event):
@@ -209,6 +214,7 @@ def compare(seed: int, running: Any, slow: Any) -> None:
         conflict_map_size=dice.randrange(1, 9),
         decision_memory=dice.choice((1, 3, 8, 1000)),
         begin_memory=dice.choice((1, 3, 8, 1000)),
+        old_begin_memory=dice.choice((1, 40, 80, 1000)),
         max_transaction_age_ms=60_000,
     )
     oracles = [

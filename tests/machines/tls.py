@@ -95,8 +95,14 @@ class Authority:
             *("-keyout", str(self._key), "-out", str(self.ca)),
         )
 
-    def issue(self, name: str, *, host: str = "IP:127.0.0.1") -> Path:
-        """Return the file of a certificate of `name`, for use on both ends."""
+    def issue(self, name: str, *, host: str = "IP:127.0.0.1", subject: str | None = None) -> Path:
+        """Return the file of a certificate of `name`, for use on both ends.
+
+        Args:
+            name: The common name, and part of the file's.
+            host: The alternative names.
+            subject: What stands there instead of the common name.
+        """
         file, request, extensions = (
             self._folder / f"{self._name}-{name}.{kind}" for kind in ("pem", "csr", "cnf")
         )
@@ -104,7 +110,7 @@ class Authority:
             f"subjectAltName={host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
         )
         openssl(
-            *("req", "-new", "-subj", f"/CN={name}", *_KEY),
+            *("req", "-new", "-subj", f"/CN={name}" if subject is None else subject, *_KEY),
             *("-keyout", str(file), "-out", str(request)),
         )
         key = file.read_text()

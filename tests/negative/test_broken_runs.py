@@ -13,7 +13,7 @@ from tests.machines.engines import SOURCE, interpreted_engine
 from tests.machines.oracle_streams import compare, machine_with
 from tso.core import machine as true_machine
 
-GAMES: Final = 150
+GAMES: Final = 300
 
 ENGINE_GUARDS: Final = {
     "a transaction never issued": (
@@ -23,6 +23,10 @@ ENGINE_GUARDS: Final = {
     "a transaction of somebody else's": (
         "if not owner or owner not in (_EVERYBODYS, self._client):",
         "if not owner:",
+    ),
+    "a transaction of nobody knows whose": (
+        "if not owner or owner not in (_EVERYBODYS, self._client):",
+        "if not owner or owner not in (_EVERYBODYS, _FORGOTTEN, self._client):",
     ),
     "a decision that was forgotten": (
         "if start_ts <= self._decisions.forgotten_start or self._decisions.get(start_ts):",

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from omidpy.base.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
+from tso.core.clients import SHARES_IN_ALL, share_of
 from tso.core.events import Now
 
 MAX_WORLD_LEAD_MS: Final = 10_000
@@ -37,6 +38,9 @@ MAX_HOLD_COUNT: Final = 10_000
 
 MAX_HOLDS_OF_ONE: Final = 1000
 """Further holds of one client are not granted."""
+
+MAX_HOLDS_OF_SHARE: Final = MAX_HOLD_COUNT // SHARES_IN_ALL
+"""Nor are further ones of all clients that have one share."""
 
 SAMPLE_PERIOD_MS: Final = 60_000
 """How often a sample is recorded in the store."""
@@ -117,6 +121,7 @@ class AgeWatermark:
         self._aged = 0
         self._holds: dict[int, _Hold] = {}
         self._counts: Counter[Hashable] = Counter()
+        self._share_counts: Counter[Hashable] = Counter()
         self._away: set[Hashable] = set()
         self._next_end_ms = 0
 
@@ -133,11 +138,16 @@ class AgeWatermark:
     def hold(self, start_ts: int, *, elapsed_ms: int, hold_ms: int, client: Hashable) -> bool:
         """Keep the age watermark below `start_ts` for so long; False if holds are too many."""
         self._drop_expired(elapsed_ms)
-        if len(self._holds) >= MAX_HOLD_COUNT or self._counts[client] >= MAX_HOLDS_OF_ONE:
+        if (
+            len(self._holds) >= MAX_HOLD_COUNT
+            or self._counts[client] >= MAX_HOLDS_OF_ONE
+            or self._share_counts[share_of(client)] >= MAX_HOLDS_OF_SHARE
+        ):
             return False
         end_ms = elapsed_ms + min(hold_ms, MAX_HOLD_MS)
         self._holds[start_ts] = _Hold(client, end_ms, end_ms)
         self._counts[client] += 1
+        self._share_counts[share_of(client)] += 1
         self._next_end_ms = min(self._next_end_ms, end_ms)
         return True
 
@@ -188,6 +198,10 @@ class AgeWatermark:
             if not self._counts[client]:
                 del self._counts[client]
                 self._away.discard(client)
+            share = share_of(client)
+            self._share_counts[share] -= 1
+            if not self._share_counts[share]:
+                del self._share_counts[share]
         self._next_end_ms = min((hold.end_ms for hold in self._holds.values()), default=0)
 
 

@@ -21,6 +21,8 @@ cdef long long _AT_HAND
 cdef int _GROUP_BITS
 cdef long long _STEP
 cdef long long _EVERYBODYS
+cdef long long _FORGOTTEN
+cdef Py_ssize_t _MOST_LEAVING
 cdef Py_ssize_t _MAX_BYTES
 cdef int _FRAME_HEAD
 cdef int _SHORTEST_FRAME
@@ -97,6 +99,10 @@ cdef class Engine:
     cdef LatestMap _commits
     cdef LatestMap _owners
     cdef long long _forgotten_start
+    cdef long long _forgotten_owned
+    cdef object _keep
+    cdef object _leaving
+    cdef long long _leaving_owner
     cdef long long _max_fence_count
     cdef dict _fences
 
@@ -105,6 +111,10 @@ cdef class Engine:
     cpdef long long begin(self, long long client)
 
     cpdef give(self, long long start_ts, long long client)
+
+    cdef _let_go(self, long long start_ts, long long owner)
+
+    cpdef settle(self)
 
     @cython.locals(owner=cython.longlong)
     cpdef long long owner(self, long long start_ts)

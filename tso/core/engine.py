@@ -16,8 +16,9 @@ so a snapshot at or below the watermark is refused unseen.  That may refuse a tr
 harmless; it never lets a lost update through.
 
 A transaction belongs to whoever began it: a commit of somebody else's, with no cells or with other
-ones, would let that one's own commit be answered as a repetition, and its conflict go unseen.  What
-Omid's clients begin is everybody's, since they do not say who they are.
+ones, would let that one's own commit be answered as a repetition, and its conflict go unseen.  Of
+the oldest ones this module forgets who that was, and tells it to `owners.py` before; it never says
+that they are everybody's.
 
 The module is plain Python.  `engine.pxd` beside it gives the same source C types where a compiler
 is found at install time; one set of tests runs on both.
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING, Final, cast
 from omidpy.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 STEP: Final = 50
 
@@ -48,12 +49,17 @@ ABORT_FENCE: Final = -3
 EVERYBODYS: Final = -1
 """Owner of what a client began that does not say who it is."""
 
+FORGOTTEN: Final = -2
+"""Owner of what began so long ago that it is not known here whose it is, but somebody's it was."""
+
 MAX_NAMED_CONFLICTS: Final = 64
 """Conflicting cells that one abort names."""
 
 # The same for compiled code, where what others import is an object.
 _STEP: Final = STEP
 _EVERYBODYS: Final = EVERYBODYS
+_FORGOTTEN: Final = FORGOTTEN
+_MOST_LEAVING: Final = 1024
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
@@ -324,6 +330,7 @@ class Engine:
         seed: int = 0,
         begin_memory: int = 2**20,
         is_reserved: bool = False,
+        keep: Callable[[int, array[int]], None] | None = None,
     ) -> None:
         """Begin above `last_issued`, at which the low watermark stands too.
 
@@ -334,6 +341,8 @@ class Engine:
             seed: See `LatestMap`.
             begin_memory: Transactions of which it is remembered who began them.
             is_reserved: See `LatestMap`.
+            keep: Is told who began what, of those that are forgotten here and may still commit: a
+                client, and its timestamps in ascending order.
         """
         self.last_issued = last_issued
         self.low_watermark = last_issued
@@ -345,6 +354,10 @@ class Engine:
             begin_memory, seed=seed, is_reserved=is_reserved, holds_timestamps=True
         )
         self._forgotten_start = last_issued
+        self._forgotten_owned = 0
+        self._keep = keep
+        self._leaving = array("q")
+        self._leaving_owner = 0
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
 
@@ -363,18 +376,43 @@ class Engine:
         """Let a transaction that begins at a timestamp belong to a client."""
         if self._owners.put(start_ts, client or _EVERYBODYS):
             self._forgotten_start = max(self._forgotten_start, self._owners.evicted_key)
+            # What is at or below the watermark commits no more (I4), whosever it is.
+            if (
+                self._owners.evicted_value != _EVERYBODYS
+                and self._owners.evicted_key > self.low_watermark
+            ):
+                self._let_go(self._owners.evicted_key, self._owners.evicted_value)
+
+    def _let_go(self, start_ts: int, owner: int) -> None:
+        """Forget who began a transaction that may still commit."""
+        self._forgotten_owned = start_ts
+        if self._keep is None:
+            return
+        # Under load a client's begins follow one another, and are told together.
+        if owner != self._leaving_owner or len(self._leaving) >= _MOST_LEAVING:
+            self.settle()
+            self._leaving_owner = owner
+        self._leaving.append(start_ts)
+
+    def settle(self) -> None:
+        """Tell all that was forgotten: `keep` knows it then."""
+        if self._keep is not None and len(self._leaving):
+            leaving, self._leaving = self._leaving, array("q")
+            self._keep(self._leaving_owner, leaving)
 
     def owner(self, start_ts: int) -> int:
         """Say whose a transaction is: a client's, `EVERYBODYS`, or nobody's, which is 0.
 
-        It is everybody's if nobody knows any more who began it.
+        `FORGOTTEN` is somebody's, of whom only `keep` knows, or nobody's.
         """
         if start_ts <= 0 or start_ts > self.last_issued or start_ts % _STEP:
             return 0
         owner = self._owners.get(start_ts)
         if owner:
             return owner
-        return _EVERYBODYS if start_ts <= self._forgotten_start else 0
+        if start_ts > self._forgotten_start:
+            return 0
+        return _FORGOTTEN if start_ts <= self._forgotten_owned else _EVERYBODYS
 
     def commit(self, start_ts: int, cell_ids: Sequence[int], table_ids: Iterable[int]) -> int:
         """Decide a transaction and remember what it wrote.

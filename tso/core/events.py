@@ -133,6 +133,7 @@ class Recall(Enum):
     INVALIDATION_FROM_TABLE = 4
     INVALIDATION_PLANTED = 5
     COMMIT_UNLESS_IN_TABLE = 6
+    REFUSED_UNLESS_IN_TABLE = 7
 
 
 class Deferred(NamedTuple):

@@ -2,15 +2,27 @@
 
 Pure counting, for requests whose write sets wait in memory until the commit table was read.  While
 the store stalls nothing of that goes, so it has a bound, and whoever keeps the most pays first: a
-client that waits with a few cells loses nothing to one that sends millions.
+client that waits with a few cells loses nothing to one that sends millions, over however many
+connections.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Generic
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
 
 from tso.core.events import Ticket
+
+T = TypeVar("T")
+
+
+def worst_of(kept: Mapping[T, int], share_of: Callable[[T], Hashable]) -> T:
+    """Return who keeps the most, of those whose share keeps the most."""
+    shares: Counter[Hashable] = Counter()
+    for one, amount in kept.items():
+        shares[share_of(one)] += amount
+    return max(kept, key=lambda one: (shares[share_of(one)], kept[one]))
 
 
 class Hoards(Generic[Ticket]):
@@ -21,10 +33,12 @@ class Hoards(Generic[Ticket]):
         self._limit = limit
         self._total = 0
         self._kept: Counter[Ticket] = Counter()
+        self._shares: dict[Ticket, Hashable] = {}
 
-    def add(self, ticket: Ticket, amount: int) -> None:
-        """Note that a client keeps so much more."""
+    def add(self, ticket: Ticket, amount: int, *, share: Hashable) -> None:
+        """Note that a client keeps so much more, as a part of a share."""
         self._kept[ticket] += amount
+        self._shares[ticket] = share
         self._total += amount
 
     def give_back(self, ticket: Ticket, amount: int) -> None:
@@ -32,7 +46,7 @@ class Hoards(Generic[Ticket]):
         self._kept[ticket] -= amount
         self._total -= amount
         if not self._kept[ticket]:
-            del self._kept[ticket]
+            del self._kept[ticket], self._shares[ticket]
 
     @property
     def total(self) -> int:
@@ -40,7 +54,7 @@ class Hoards(Generic[Ticket]):
         return self._total
 
     def worst(self) -> Ticket | None:
-        """Return who keeps the most, if all together keep too much."""
+        """Return who keeps the most, of the worst share, if all together keep too much."""
         if self._total <= self._limit:
             return None
-        return max(self._kept, key=lambda ticket: self._kept[ticket])
+        return worst_of(self._kept, lambda ticket: self._shares[ticket])

@@ -56,8 +56,16 @@ from tso.core.answers import (
     unframed,
     verdict_on,
 )
-from tso.core.clients import ANYBODY, UntilOld
-from tso.core.engine import ABORT_CONFLICT, EVERYBODYS, Decisions, Engine, Run
+from tso.core.clients import ANYBODY, UntilOld, is_connection, share_of
+from tso.core.engine import (
+    ABORT_CONFLICT,
+    ABORT_LOW_WATERMARK,
+    EVERYBODYS,
+    FORGOTTEN,
+    Decisions,
+    Engine,
+    Run,
+)
 from tso.core.events import (
     NOTHING_FOUND,
     Answer,
@@ -82,6 +90,7 @@ from tso.core.events import (
     Ticket,
 )
 from tso.core.hoards import Hoards
+from tso.core.owners import Owners
 from tso.core.settings import MAX_WAITING_CELLS, TIMESTAMPS_PER_MS, Inherited, Settings
 
 MAX_INVALIDATION_COUNT: Final = 2**16
@@ -131,12 +140,14 @@ class Machine(Generic[Ticket]):
         self._metrics = metrics
         self.max_commit_cells: Final = settings.max_commit_cells
         """How many cells and tables one commit may have."""
+        self._old_begins = Owners(settings.old_begin_memory)
         self._engine = Engine(
             last_issued=inherited.epoch,
             conflict_map_size=settings.conflict_map_size,
             seed=settings.hash_seed,
             begin_memory=settings.begin_memory,
             is_reserved=settings.is_reserved,
+            keep=self._old_begins.keep,
         )
         self._age = AgeWatermark(
             max_age_ms=settings.max_transaction_age_ms,
@@ -242,6 +253,8 @@ class Machine(Generic[Ticket]):
                 assert_never(event)
         if self._engine.low_watermark != self._forgotten_watermark:
             self._forget_what_is_old()
+        if self._old_begins.is_full:
+            self._old_begins.make_room(self._engine.low_watermark)
         if self._run_begins or self._run_commits or self._run_aborts:
             self._count_runs()
         self._pump(effects)
@@ -389,7 +402,11 @@ class Machine(Generic[Ticket]):
         if not owner:
             effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
             return
-        if owner not in (EVERYBODYS, self._client):
+        is_own = self._is_own(start_ts, owner)
+        # Whoever asks what became of a commit changes nothing, so that a client is told which comes
+        # from another address than before.  One that cannot say who it is may have connected anew.
+        is_told = owner == FORGOTTEN or request.is_retry or is_connection(self._client)
+        if not is_own and not is_told:
             effects.append(Close(ticket, f"another client began start_ts {start_ts}"))
             return
         if self._decisions.get(start_ts):
@@ -400,14 +417,30 @@ class Machine(Generic[Ticket]):
             # The first request may have been decided and forgotten, by us or by an instance before
             # us.  Deciding again would find the transaction in conflict with itself.
             self._look_up(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
+        elif not is_own:
+            # It is refused as what is below the low watermark is, and nothing is noted: the refusal
+            # is for whoever asks, and not for whose it is.
+            if start_ts <= self._decisions.forgotten_start:
+                self._look_up(ticket, Deferred(Recall.REFUSED_UNLESS_IN_TABLE, start_ts))
+            else:
+                self._answer(ticket, refusal(start_ts, ABORT_LOW_WATERMARK))
+                self._metrics.count("tso.aborts")
         elif start_ts <= self._decisions.forgotten_start:
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
             self._look_up(ticket, Deferred(Recall.COMMIT_UNLESS_IN_TABLE, start_ts, request))
-            self._waiting_cells.add(ticket, _size(request))
+            share = share_of(self._client or ticket)
+            self._waiting_cells.add(ticket, _size(request), share=share)
             self._make_room(effects)
         else:
             self._decide(ticket, request)
+
+    def _is_own(self, start_ts: int, owner: int) -> bool:
+        """Say whether a transaction is surely that of the client who asks."""
+        if owner == FORGOTTEN:
+            self._engine.settle()
+            return self._old_begins.has(self._client, start_ts)
+        return owner in (EVERYBODYS, self._client)
 
     def _look_up(self, ticket: Ticket, waiting: Deferred) -> None:
         self._open_decisions()
@@ -669,6 +702,13 @@ class Machine(Generic[Ticket]):
                     return f"the decision about start_ts {start_ts} was forgotten meanwhile"
                 return verdict_on(start_ts, remembered)
             case Recall.COMMIT_FROM_TABLE | Recall.COMMIT_UNLESS_IN_TABLE:
+                return self._looked_up(start_ts, result)
+            case Recall.REFUSED_UNLESS_IN_TABLE:
+                if remembered:
+                    return verdict_on(start_ts, remembered)
+                if result.entries[start_ts] is None and start_ts > result.prune_horizon:
+                    self._metrics.count("tso.aborts")
+                    return refusal(start_ts, ABORT_LOW_WATERMARK)
                 return self._looked_up(start_ts, result)
             case Recall.INVALIDATION_FROM_MEMORY:
                 if not remembered:

@@ -17,7 +17,10 @@ DECISION_MEMORY: Final = 2**20
 """Decisions that a retry or duplicate is answered from."""
 
 BEGIN_MEMORY: Final = 2**20
-"""Transactions of which it is remembered who began them."""
+"""Transactions of which it is remembered who began them, the latest of all clients."""
+
+OLD_BEGIN_MEMORY: Final = 2**22
+"""The same of older ones that may still commit, shared by whoever began them; see `owners.py`."""
 
 MIN_COMMIT_CELLS: Final = 1000
 """Cells that one commit may have however small the conflict map is."""
@@ -56,6 +59,7 @@ class Settings:
     """Makes the conflict map's buckets hard to guess for clients that choose cell ids."""
 
     begin_memory: int = BEGIN_MEMORY
+    old_begin_memory: int = OLD_BEGIN_MEMORY
     is_reserved: bool = False
     """Whether all that may ever be remembered has its memory from the start."""
 

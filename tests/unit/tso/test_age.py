@@ -13,11 +13,13 @@ from tso.core.age import (
     MAX_HOLD_COUNT,
     MAX_HOLD_MS,
     MAX_HOLDS_OF_ONE,
+    MAX_HOLDS_OF_SHARE,
     MAX_WORLD_LEAD_MS,
     AgeWatermark,
     OracleTime,
     SampleLog,
 )
+from tso.core.clients import numbered
 from tso.core.events import Now
 
 HOUR_MS = 3_600_000
@@ -114,6 +116,22 @@ def test_holds_end_and_are_bounded() -> None:
     assert age.target(elapsed_ms=MAX_HOLD_MS - 1) == 450
     assert age.target(elapsed_ms=MAX_HOLD_MS) == 10_000
     assert age.hold(500, elapsed_ms=MAX_HOLD_MS, hold_ms=1, client=0)
+
+
+def test_holds_of_one_name_are_bounded_whatever_numbers_it_draws() -> None:
+    """Ten numbers of one certificate had all holds there are."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    granted = 0
+    for number in range(MAX_HOLD_COUNT):
+        client = numbered(3, number % 100, is_connection=False)
+        granted += age.hold(500 + number, elapsed_ms=0, hold_ms=5, client=client)
+    assert granted == MAX_HOLDS_OF_SHARE
+    other = numbered(4, 1, is_connection=False)
+    assert age.hold(1, elapsed_ms=0, hold_ms=5, client=other)
+    age.target(elapsed_ms=5)
+    again = numbered(3, 200, is_connection=False)
+    assert age.hold(500, elapsed_ms=5, hold_ms=5, client=again)
+    assert len(age._share_counts) == 1
 
 
 def test_holds_of_a_client_that_left_end_like_its_other_transactions() -> None:

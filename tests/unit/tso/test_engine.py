@@ -255,9 +255,37 @@ def test_a_table_takes_one_place_however_often_it_is_fenced(engine: ModuleType) 
 
 
 def test_what_is_no_timestamp_belongs_to_nobody_however_old_it_is(engine: ModuleType) -> None:
-    """Where it is forgotten who began what, only what can have begun is everybody's."""
+    """Where it is forgotten who began what, only what can have begun is somebody's."""
     decider = engine.Engine(last_issued=0, conflict_map_size=4, begin_memory=2)
     for client in (7, 8, 9, 10):
         decider.begin(client)
-    assert [decider.owner(start_ts) for start_ts in (50, 100, 150, 200, 250)] == [-1, -1, 9, 10, 0]
+    assert [decider.owner(start_ts) for start_ts in (50, 100, 150, 200, 250)] == [-2, -2, 9, 10, 0]
     assert [decider.owner(start_ts) for start_ts in (-50, 0, 1, 75, 101)] == [0] * 5
+
+
+def test_who_began_what_is_told_before_it_is_forgotten(engine: ModuleType) -> None:
+    """But not of what can commit no more; and what never had an owner is anybody's for ever."""
+    kept: list[tuple[int, list[int]]] = []
+    decider = engine.Engine(
+        last_issued=0,
+        conflict_map_size=4,
+        begin_memory=2,
+        keep=lambda client, begun: kept.append((client, list(begun))),
+    )
+    for client in (0, 7, 7, 8, 7, 9, 9):
+        decider.begin(client)
+    assert decider.owner(50) == engine.FORGOTTEN
+    decider.settle()
+    decider.settle()
+    assert kept == [(7, [100, 150]), (8, [200]), (7, [250])]
+    decider.raise_low_watermark(300)
+    decider.begin(7)
+    decider.settle()
+    assert kept[3:] == []
+    decider.begin(7)
+    decider.settle()
+    assert kept[3:] == [(9, [350])]
+    anonymous = engine.Engine(last_issued=0, conflict_map_size=4, begin_memory=2)
+    for _ in range(5):
+        anonymous.begin(0)
+    assert [anonymous.owner(start_ts) for start_ts in (50, 100, 250)] == [engine.EVERYBODYS] * 3

@@ -748,16 +748,6 @@ def test_what_was_never_issued_neither_commits_nor_takes_memory() -> None:
     assert isinstance(driver.commit(after, [2]), CommitResponse)
 
 
-def test_who_began_the_oldest_transactions_is_forgotten() -> None:
-    """They are everybody's then; memory is bounded."""
-    driver = Driver(small(begin_memory=2))
-    driver.ask_as("ours", *[TimestampRequest()] * 3, client=7)
-    driver.ask_as("stranger", commit_request(100, [1]), client=8)
-    assert "another client" in driver.closed["stranger"]
-    driver.ask_as("stranger", commit_request(50, [1]), client=8)
-    assert driver.disk.entries == {50: 200}
-
-
 def test_one_client_cannot_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Invalidations and fences are remembered until the low watermark has passed them."""
     monkeypatch.setattr(machine_module, "MAX_INVALIDATIONS_OF_ONE", 2)

@@ -76,6 +76,36 @@ def test_a_name_is_what_the_authority_signed(
     assert client.peer_name() == "server"
 
 
+@pytest.mark.parametrize(
+    ("subject", "alternatives", "name"),
+    [
+        ("/", "DNS:a.test,URI:spiffe://x/etl,URI:spiffe://x/b,email:a@b.test", "spiffe://x/etl"),
+        ("/", "email:a@b.test,DNS:etl.test,DNS:b.test", "etl.test"),
+        ("/", "IP:127.0.0.1,email:a@b.test", "a@b.test"),
+        ("/", "IP:127.0.0.1", ""),
+        ("/O=shop", "URI:spiffe://x/etl", "organizationName=shop"),
+        ("/O=shop/CN=etl", "URI:spiffe://x/other", "etl"),
+    ],
+)
+def test_a_certificate_without_a_subject_goes_by_its_alternative_names(
+    authority: Authority,
+    server_context: ssl.SSLContext,
+    subject: str,
+    alternatives: str,
+    name: str,
+) -> None:
+    """All of them were the same nobody, and could commit for one another."""
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    context.load_cert_chain(authority.issue("nameless", subject=subject, host=alternatives))
+    client = TlsStream(context, server_name="127.0.0.1")
+    server = TlsStream(server_context, server_side=True)
+    client.start()
+    while not (client.is_open and server.is_open):
+        server.receive(client.to_send())
+        client.receive(server.to_send())
+    assert server.peer_name() == name
+
+
 def test_the_end_is_told_from_silence(authority: Authority, server_context: ssl.SSLContext) -> None:
     """What came before it is still said."""
     client, server = opened(authority, server_context, 1000)

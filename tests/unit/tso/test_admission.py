@@ -1,0 +1,73 @@
+"""Who has a place at the server, and who must give up its own."""
+
+from __future__ import annotations
+
+from tso.admission import GREED, MAX_SILENT_COUNT, Places
+
+
+def opened(places: Places[str], share: str, count: int, *, is_operator: bool = False) -> int:
+    """Let so many connections of a share shake hands; return how many got a place."""
+    found = 0
+    for number in range(count):
+        name = f"{share}-{number}"
+        places.come(name, share)
+        found += places.open(name, share, is_operator=is_operator) is None
+    return found
+
+
+def test_silent_connections_take_no_place_of_others() -> None:
+    """4,200 of them took every place, and nobody else got in."""
+    places: Places[str] = Places(4096)
+    assert opened(places, "early", 10) == 10
+    dropped = [places.come(f"mute-{number}", "mute") for number in range(4200)]
+    assert dropped[:MAX_SILENT_COUNT] == [None] * MAX_SILENT_COUNT
+    assert dropped[MAX_SILENT_COUNT:] == [
+        f"mute-{number}" for number in range(4200 - MAX_SILENT_COUNT)
+    ]
+    assert opened(places, "late", 10) == 10
+
+
+def test_the_oldest_of_the_worst_address_goes() -> None:
+    """A newcomer from elsewhere keeps its place while it shakes hands."""
+    places: Places[str] = Places(32)
+    assert [places.come(name, "slow") for name in ("slow-1", "slow-2")] == [None, None]
+    dropped = [places.come(f"mute-{number}", "mute") for number in range(10)]
+    assert dropped == [None, None, *(f"mute-{number}" for number in range(8))]
+    assert places.open("slow-1", "slow", is_operator=False) is None
+
+
+def test_no_share_takes_all_places() -> None:
+    """Each leaves room for another one, however many of them are greedy."""
+    places: Places[str] = Places(4096)
+    counts = [opened(places, f"greedy-{number}", 4200) for number in range(3)]
+    assert counts == sorted(counts, reverse=True)
+    assert 2500 < counts[0] < 4096 * GREED / (1 + GREED)
+    assert opened(places, "modest", 3) == 3
+    assert "has 1 connections" not in str(places.open("x", "greedy-0", is_operator=False))
+    assert "connections, and" in str(places.open("x", "greedy-0", is_operator=False))
+
+
+def test_places_are_kept_for_those_who_were_here_and_for_operators() -> None:
+    """However many strangers come, each with a share of its own."""
+    places: Places[str] = Places(160)
+    assert opened(places, "known", 1) == 1
+    places.leave("known-0")
+    strangers = sum(opened(places, f"stranger-{number}", 1) for number in range(200))
+    assert strangers == 160 - 20 - 10
+    assert opened(places, "known", 1) == 1
+    assert opened(places, "operator", 1, is_operator=True) == 1
+    assert opened(places, "another", 1) == 0
+
+
+def test_whoever_leaves_makes_room() -> None:
+    """Silent or not; and whoever is not known takes none away."""
+    places: Places[str] = Places(8)
+    for _ in range(100):
+        assert places.come("one", "share") is None
+        assert places.open("one", "share", is_operator=False) is None
+        places.leave("one")
+        assert places.come("mute", "share") is None
+        places.leave("mute")
+        places.leave("mute")
+    assert not places._open_counts
+    assert not places._silent_counts

@@ -1,0 +1,98 @@
+"""Whose a transaction is: no stranger decides it, and no flood makes it a stranger's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from omidpy.model import CellId, Timestamp
+from omidpy.oracle.base import AbortReason
+from omidpy.wire.messages import CommitResponse, TimestampRequest
+from tests.machines.oracle_driver import Driver, commit_request, small
+from tso.core.clients import numbered
+
+
+def refused(start_ts: int, reason: AbortReason, conflicts: tuple[int, ...] = ()) -> CommitResponse:
+    """Return the abort that a client would get."""
+    cells = tuple(CellId(cell) for cell in conflicts)
+    return CommitResponse(Timestamp(start_ts), None, cells, reason.value)
+
+
+def test_a_flood_of_begins_makes_nobodys_transaction_a_strangers() -> None:
+    """A stranger committed it with no cells, and its owner's conflict was answered with that."""
+    driver = Driver(small(begin_memory=2, old_begin_memory=200))
+    driver.ask_as("victim", TimestampRequest(), client=7)
+    for _ in range(10):
+        driver.ask_as("stranger", *[TimestampRequest()] * 100, client=8)
+        driver.ask_as("another", TimestampRequest(), client=9)
+    driver.ask_as("stranger", commit_request(50, []), client=8)
+    assert driver.sent[-1] == ("stranger", refused(50, AbortReason.LOW_WATERMARK))
+    driver.ask_as("another", commit_request(driver.machine.last_issued, [1]), client=9)
+    assert 50 not in driver.disk.entries
+    driver.ask_as("victim", commit_request(50, [1]), client=7)
+    assert driver.sent[-1] == ("victim", refused(50, AbortReason.CONFLICT, (1,)))
+
+
+def test_whoever_floods_forgets_what_it_began_itself() -> None:
+    """What it began first is refused, and remembered as no decision; the victim's commits."""
+    driver = Driver(small(begin_memory=2, old_begin_memory=200))
+    driver.ask_as("victim", TimestampRequest(), client=7)
+    for _ in range(10):
+        driver.ask_as("flood", *[TimestampRequest()] * 100, client=8)
+        driver.ask_as("another", TimestampRequest(), client=9)
+    newest = driver.machine.last_issued
+    driver.ask_as("flood", commit_request(100, [1]), client=8)
+    assert driver.sent[-1] == ("flood", refused(100, AbortReason.LOW_WATERMARK))
+    driver.ask_as("flood", commit_request(newest - 500, [1]), client=8)
+    driver.ask_as("victim", commit_request(50, [2]), client=7)
+    assert set(driver.disk.entries) == {newest - 500, 50}
+    assert driver.machine.low_watermark == 0
+
+
+def test_what_is_nobodys_any_more_is_looked_up_before_it_is_refused() -> None:
+    """It may have been decided: what the commit table says is the answer, and no refusal is."""
+    driver = Driver(small(begin_memory=2, old_begin_memory=200, decision_memory=2))
+    for _ in range(10):
+        driver.ask_as("flood", *[TimestampRequest()] * 100, client=8)
+        driver.ask_as("another", TimestampRequest(), client=9)
+    newest = driver.machine.last_issued - 50
+    for number in range(4):
+        driver.ask_as("flood", commit_request(newest - 50 * number, [number]), client=8)
+    driver.disk.entries[100] = Timestamp(1000)
+    driver.ask_as("flood", commit_request(100, [9]), commit_request(150, [9]), client=8)
+    assert [answer for _, answer in driver.sent[-2:]] == [
+        CommitResponse(Timestamp(100), Timestamp(1000)),
+        refused(150, AbortReason.LOW_WATERMARK),
+    ]
+    driver.disk.prune_horizon = 200
+    driver.ask_as("flood", commit_request(200, [9]), client=8)
+    assert "may have been pruned" in driver.closed["flood"]
+
+
+def test_a_repetition_is_answered_whoever_asks() -> None:
+    """Who lost an answer may come from another address; to be told changes nothing."""
+    driver = Driver(small(decision_memory=1))
+    driver.ask_as("ours", *[TimestampRequest()] * 3, client=7)
+    driver.ask_as("ours", commit_request(50, [1]), commit_request(100, [2]), client=7)
+    committed = driver.sent[-2:]
+    for start_ts in (50, 100):
+        repeated = replace(commit_request(start_ts, [9]), is_retry=True)
+        driver.ask_as("elsewhere", repeated, client=8)
+    assert [answer for _, answer in driver.sent[-2:]] == [answer for _, answer in committed]
+    driver.ask_as("elsewhere", replace(commit_request(150, []), is_retry=True), client=8)
+    assert "nothing is known about start_ts 150" in driver.closed["elsewhere"]
+    driver.ask_as("ours", commit_request(150, [3]), client=7)
+    assert set(driver.disk.entries) == {50, 100, 150}
+
+
+def test_a_connection_of_omids_clients_owns_what_it_began() -> None:
+    """When it is lost its transactions are refused, without ending what the next one does."""
+    mine, other = (numbered(3, number, is_connection=True) for number in (1, 2))
+    driver = Driver()
+    driver.ask_as("java", *[TimestampRequest()] * 2, client=mine)
+    driver.ask_as("java, connected again", commit_request(50, []), client=other)
+    assert driver.sent[-1] == ("java, connected again", refused(50, AbortReason.LOW_WATERMARK))
+    driver.ask_as("java", commit_request(50, [1]), client=mine)
+    assert set(driver.disk.entries) == {50}
+    assert driver.closed == {}
+    driver.ask_as("ours", commit_request(100, []), client=numbered(3, 1, is_connection=False))
+    assert driver.closed == {"ours": "another client began start_ts 100"}

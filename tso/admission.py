@@ -1,0 +1,95 @@
+"""Who may have a place at the server, of which there are as many as descriptors?
+
+Whoever has not shaken hands yet has proved nothing, so that those have few places of their own: who
+comes later takes that of the one that has been silent for longest, at the address that has the most
+of them.  The other places are shared by name, or by address where nobody shows a certificate: each
+share gets so many times as many as are left free, so that there is always room for another one.
+The last ones are kept for shares that were here before, and for operators.
+
+Pure counting; whoever must go is returned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+C = TypeVar("C", bound=Hashable)
+
+MAX_SILENT_COUNT: Final = 512
+"""Connections without a handshake; no more than an eighth of all."""
+
+GREED: Final = 4
+"""A share has at most so many times as many places as are free."""
+
+RESERVED_PART: Final = 16
+"""One of so many places is kept for shares that were here before, and for operators."""
+
+MAX_RESERVED_OF_ONE: Final = 16
+"""So many connections of such a share may have one of those."""
+
+MAX_KNOWN_COUNT: Final = 4096
+"""Shares of which it is remembered that they were here."""
+
+
+class Places(Generic[C]):
+    """Which connections there are, and whose."""
+
+    def __init__(self, count: int) -> None:
+        """Have so many places in all."""
+        self.count = count
+        self._silent: dict[C, Hashable] = {}
+        self._silent_counts: Counter[Hashable] = Counter()
+        self._open: dict[C, Hashable] = {}
+        self._open_counts: Counter[Hashable] = Counter()
+        self._known: set[Hashable] = set()
+
+    @property
+    def _silent_count(self) -> int:
+        return min(MAX_SILENT_COUNT, self.count // 8)
+
+    def come(self, connection: C, address: Hashable) -> C | None:
+        """Take in a connection that has not shaken hands; return the one that must go, if any.
+
+        It may be the same one: where others that shook hands have all places.
+        """
+        self._silent[connection] = address
+        self._silent_counts[address] += 1
+        is_crowd = len(self._silent) > max(1, self._silent_count)
+        if not is_crowd and len(self._silent) + len(self._open) <= self.count:
+            return None
+        crowded = max(self._silent_counts, key=lambda one: self._silent_counts[one])
+        oldest = next(one for one, where in self._silent.items() if where == crowded)
+        self.leave(oldest)
+        return oldest
+
+    def open(self, connection: C, share: Hashable, *, is_operator: bool) -> str | None:
+        """Give a connection that shook hands a place for good, or say why not."""
+        self.leave(connection)
+        count = self._open_counts[share]
+        left = self.count - self._silent_count - len(self._open)
+        free = max(left - self.count // RESERVED_PART, 0)
+        has_reserve = (is_operator or share in self._known) and count < MAX_RESERVED_OF_ONE
+        if count >= GREED * free and not (has_reserve and left > 0):
+            return (
+                f"its name, or its address, has {count} connections, and {free} places are free, "
+                "but for some that are kept"
+            )
+        self._open[connection] = share
+        self._open_counts[share] += 1
+        if len(self._known) < MAX_KNOWN_COUNT:
+            self._known.add(share)
+        return None
+
+    def leave(self, connection: C) -> None:
+        """Forget a connection, if it is known."""
+        for found, counts in (
+            (self._silent, self._silent_counts),
+            (self._open, self._open_counts),
+        ):
+            if connection in found:
+                share = found.pop(connection)
+                counts[share] -= 1
+                if not counts[share]:
+                    del counts[share]
