@@ -9,6 +9,9 @@ Spark's Python data sources are a commit protocol.  Its writer is made on the dr
 tasks, and is called again on the driver, in another process, with what the tasks have answered; so
 everything that it knows is in it when it is made.  Rows come as Arrow batches.
 
+What the session's settings ask for, tasks read, since the driver's part is not told
+(`session.py`): `spark.sql.sources.partitionOverwriteMode` decides what an overwrite removes.
+
 A task that Spark kills, or whose answer it does not want, hears nothing of it.  What such a task
 has uploaded nobody sees; it is swept by the job's id where tasks were tried twice.
 
@@ -20,9 +23,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from omidpy.committers import session
 from omidpy.committers.choice import OPTION_NAMES, committer
 from omidpy.committers.places import PLANS
 from omidpy.committers.protocol import Committer
@@ -52,12 +56,18 @@ if TYPE_CHECKING:
 
 NAME: Final = "omidpy-parquet"
 
-_OWN: Final = ("path", "committer", "partition_by", "compression", "max_open_files")
+_OWN: Final = (
+    "path",
+    "committer",
+    "partition_by",
+    "partition_overwrite_mode",
+    "compression",
+    "max_open_files",
+)
 _PLAIN: Final = {re.sub("_", "", name): name for name in (*_OWN, *OPTION_NAMES)}
 """Spark's options know no case, and are written `partitionBy` as often as `partition_by`."""
 _OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
 """What Spark adds for itself."""
-_COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 _settler: Final = Settler()
 
 
@@ -68,6 +78,8 @@ class _Message(WriterCommitMessage):
     message: TaskMessage
     batch: str = ""
     """Which batch of a stream, to its task."""
+    is_dynamic: bool = False
+    """Whether the session replaces partitions, and not the whole destination."""
 
 
 class ParquetSource(DataSource):
@@ -115,7 +127,10 @@ class _Settings:
     path: str
     name: str
     partition_by: tuple[str, ...]
-    compression: str
+    is_dynamic: bool | None
+    """What an overwrite removes: written partitions, or everything; None as the session says."""
+    compression: str | None
+    """None as the session says."""
     most_open: int
     schema: StructType
     options: Mapping[str, str]
@@ -142,9 +157,9 @@ def _settings(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
             f"mode 'overwrite' and conflict={options['conflict']!r} contradict each other; leave "
             "one of them out"
         )
-    compression = options.pop("compression", "snappy").lower()
-    if compression not in _COMPRESSIONS:
-        raise UsageError(f"compression={compression!r} is none of {', '.join(_COMPRESSIONS)}")
+    compression = options.pop("compression", None)
+    if compression is not None:
+        compression = session.compression_of("compression", compression)
     most_open = options.pop("max_open_files", str(MOST_OPEN))
     if not most_open.isdecimal() or int(most_open) < 1:
         raise UsageError(f"max_open_files={most_open!r} must be a whole number from 1 up")
@@ -153,6 +168,7 @@ def _settings(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
         options.pop("path"),
         options.pop("committer", "omidpy"),
         tuple(name.strip() for name in columns.split(",") if name.strip()),
+        _is_dynamic(options),
         compression,
         int(most_open),
         schema,
@@ -160,17 +176,59 @@ def _settings(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     )
 
 
-def _write(settings: _Settings, made: Committer, batches: Iterator[Any]) -> TaskMessage:
+def _is_dynamic(options: dict[str, str]) -> bool | None:
+    """Say whether the options of a write, not its session, replace written partitions alone."""
+    mode, scope = options.pop("partition_overwrite_mode", None), options.get("scope")
+    if mode is None:
+        return None if scope is None else scope == "partitions"
+    found = session.overwrites_partitions("partitionOverwriteMode", mode)
+    if scope is not None and found != (scope == "partitions"):
+        raise UsageError(
+            f"partitionOverwriteMode={mode!r} and scope={scope!r} contradict each other; leave one "
+            "of them out"
+        )
+    return found
+
+
+def _said(settings: _Settings, made: Committer, context: TaskContext) -> session.SessionSettings:
+    """Return what the session asks of a write, where the options leave it open.
+
+    Raises:
+        UsageError: The committer has no partitions to replace: all others would be removed.
+    """
+    said = session.read(context.getLocalProperty)
+    is_dynamic = said.is_dynamic if settings.is_dynamic is None else settings.is_dynamic
+    # As Spark has it: without columns to partition by there is one part, which is everything.
+    is_dynamic = is_dynamic and bool(settings.partition_by) and made.conflict == "replace"
+    if is_dynamic and not isinstance(made, S3Committer):
+        raise UsageError(
+            f"committer={settings.name!r} replaces the whole destination, and "
+            f"{session.OVERWRITE_MODE}=dynamic asks for partitions alone; write with "
+            ".option('partitionOverwriteMode', 'static') if everything is to go"
+        )
+    return replace(
+        said, is_dynamic=is_dynamic, compression=settings.compression or said.compression
+    )
+
+
+def _write(
+    settings: _Settings, made: Committer, batches: Iterator[Any], job_id: str = ""
+) -> _Message:
     """Run one task attempt."""
     context = TaskContext.get()
     assert context is not None, "Spark calls this in a task"
+    said = _said(settings, made, context)
     attempt = made.setup_task(TaskId(context.partitionId(), context.attemptNumber()))
+    if said.speculates:
+        attempt.is_lone = False
     try:
         writer = PartitionedWriter(
             attempt,
             partition_by=settings.partition_by,
-            compression=settings.compression,
+            compression=said.compression or "snappy",
             most_open=settings.most_open,
+            most_rows=said.most_records,
+            timestamps=said.timestamps,
         )
         for batch in batches:
             if batch.num_rows:
@@ -184,7 +242,7 @@ def _write(settings: _Settings, made: Committer, batches: Iterator[Any]) -> Task
         made.abort_task(attempt)
         raise
     _settler.settle()
-    return message
+    return _Message(message, job_id, said.is_dynamic)
 
 
 def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
@@ -200,10 +258,13 @@ class _BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Run a task: on an executor."""
-        return _Message(_write(self._settings, self._committer, iterator))
+        return _write(self._settings, self._committer, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks have written: on the driver."""
+        if any(isinstance(one, _Message) and one.is_dynamic for one in messages):
+            assert isinstance(self._committer, S3Committer), "tasks of others were refused"
+            self._committer.scope = "partitions"
         self._committer.commit_job(_unwrapped(messages))
         self._committer.cleanup_job()
 
@@ -233,7 +294,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         assert number is not None, "Spark says which batch a task is of"
         job_id = f"{query}-b{int(number):010}"
         made = self._settings.committer(job_id=job_id)
-        return _Message(_write(self._settings, made, iterator), job_id)
+        return _write(self._settings, made, iterator, job_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark calls it so
         """Publish a batch: on the driver."""

@@ -38,6 +38,8 @@ class PartitionedWriter:
         compression: str = "snappy",
         most_open: int = MOST_OPEN,
         group_rows: int = GROUP_ROWS,
+        most_rows: int = 0,
+        timestamps: str = "",
     ) -> None:
         """Write to an attempt's files.
 
@@ -47,12 +49,17 @@ class PartitionedWriter:
             compression: As pyarrow names it.
             most_open: How many files may be open.
             group_rows: How many rows a row group has.
+            most_rows: How many rows a file has at most; 0 for any number.
+            timestamps: How Parquet stores them: INT96, TIMESTAMP_MICROS or TIMESTAMP_MILLIS; empty
+                as the columns have them.
         """
         self._attempt = attempt
         self._names = tuple(partition_by)
         self._compression = compression
         self._most_open = most_open
         self._group_rows = group_rows
+        self._most_rows = most_rows
+        self._timestamps = timestamps
         self._files: OrderedDict[str, _ParquetFile] = OrderedDict()
         self._count = 0
         self.rows = 0
@@ -70,7 +77,7 @@ class PartitionedWriter:
             )
         self.rows += table.num_rows
         for folder, part in self._parts(table):
-            self._file(folder).add(part)
+            self._add(folder, part)
             waiting = sum(one.waiting_bytes for one in self._files.values())
             if waiting > WAITING_BYTES:
                 max(self._files.values(), key=lambda one: one.waiting_bytes).flush()
@@ -79,6 +86,19 @@ class PartitionedWriter:
         """End every file."""
         while self._files:
             self._files.popitem(last=False)[1].close()
+
+    def _add(self, folder: str, part: Any) -> None:
+        """Add rows of one folder; a file that is full ends, and another goes on."""
+        while self._most_rows and part.num_rows:
+            file = self._file(folder)
+            count = min(self._most_rows - file.rows, part.num_rows)
+            file.add(part.slice(0, count))
+            part = part.slice(count)
+            if file.rows == self._most_rows:
+                self._files.pop(folder).close()
+            if not part.num_rows:
+                return
+        self._file(folder).add(part)
 
     def _parts(self, table: Any) -> Iterator[tuple[str, Any]]:
         if not self._names:
@@ -105,7 +125,9 @@ class PartitionedWriter:
         ending = "" if self._compression == "none" else f".{self._compression}"
         name = f"part-{self._attempt.id.task:05}-c{self._count:03}{ending}.parquet"
         self._count += 1
-        made = _ParquetFile(self._attempt.open(folder + name), self._compression, self._group_rows)
+        made = _ParquetFile(
+            self._attempt.open(folder + name), self._compression, self._group_rows, self._timestamps
+        )
         self._files[folder] = made
         return made
 
@@ -113,19 +135,22 @@ class PartitionedWriter:
 class _ParquetFile:
     """One file, and the rows that wait for their row group."""
 
-    def __init__(self, file: TaskFile, compression: str, group_rows: int) -> None:
+    def __init__(
+        self, file: TaskFile, compression: str, group_rows: int, timestamps: str = ""
+    ) -> None:
         self._file = file
         self._compression = compression
         self._group_rows = group_rows
+        self._timestamps = timestamps
         self._writer: Any = None
         self._waiting: list[Any] = []
-        self._rows = 0
+        self.rows = 0
         self._waiting_rows = 0
         self.waiting_bytes = 0
 
     def add(self, table: Any) -> None:
         self._waiting.append(table)
-        self._rows += table.num_rows
+        self.rows += table.num_rows
         self._waiting_rows += table.num_rows
         self.waiting_bytes += table.nbytes
         if self._waiting_rows >= self._group_rows or self.waiting_bytes >= GROUP_BYTES:
@@ -136,7 +161,7 @@ class _ParquetFile:
         try:
             table = pa.concat_tables(self._waiting)
             if self._writer is None:
-                self._writer = _new_writer(self._file, table, self._compression)
+                self._writer = _new_writer(self._file, table, self._compression, self._timestamps)
             self._writer.write_table(table, row_group_size=self._group_rows)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
             raise UsageError(f"the table cannot be written as Parquet: {error}") from error
@@ -148,14 +173,30 @@ class _ParquetFile:
         if self._waiting or self._writer is None:
             self.flush()
         self._writer.close()
-        self._file.rows = self._rows
+        self._file.rows = self.rows
         self._file.close()
 
 
-def _new_writer(file: TaskFile, table: Any, compression: str) -> Any:
+_TIMESTAMPS: Final[dict[str, dict[str, Any]]] = {
+    "": {},
+    "INT96": {"use_deprecated_int96_timestamps": True},
+    "TIMESTAMP_MICROS": {"coerce_timestamps": "us", "allow_truncated_timestamps": True},
+    "TIMESTAMP_MILLIS": {"coerce_timestamps": "ms", "allow_truncated_timestamps": True},
+}
+"""What pyarrow calls Spark's names."""
+
+
+def _new_writer(file: TaskFile, table: Any, compression: str, timestamps: str) -> Any:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
     dictionary, encodings = encodings_of(table)
+    if timestamps == "INT96":
+        # It is no integer to Parquet, and has no deltas.
+        pa = _pyarrow()
+        kinds = {field.name: field.type for field in table.schema}
+        encodings = {
+            path: how for path, how in encodings.items() if not pa.types.is_timestamp(kinds[path])
+        }
     return pq.ParquetWriter(
         file,
         table.schema,
@@ -163,6 +204,7 @@ def _new_writer(file: TaskFile, table: Any, compression: str) -> Any:
         use_dictionary=dictionary,
         column_encoding=encodings or None,
         write_statistics=True,
+        **_TIMESTAMPS[timestamps],
     )
 
 

@@ -142,6 +142,81 @@ def test_overwriting_replaces(spark: SparkSession, bucket: Bucket) -> None:
     assert len(rows(bucket, "out")) == 100
 
 
+@pytest.mark.parametrize("committer", ["omidpy", "directory", "partitioned", "magic"])
+def test_a_session_that_overwrites_partitions_keeps_the_others(
+    spark: SparkSession, bucket: Bucket, committer: str
+) -> None:
+    """As Spark's own formats do under `dynamic`: two of three partitions were lost."""
+    folder = f"s3://{bucket.name}/out"
+    writer = frame(spark).write.format(NAME).option("partitionBy", "p")
+    writer.mode("append").save(folder)
+    before = bucket.visible("out")
+    part = frame(spark).where("p = 1").write.format(NAME).option("partitionBy", "p")
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        part.option("committer", committer).mode("overwrite").save(folder)
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert sorted(row["id"] for row in rows(bucket, "out")) == [*range(100)]
+    kept = [path for path in before if not path.startswith("p=1/")]
+    assert [path for path in bucket.visible("out") if not path.startswith("p=1/")] == kept
+
+
+def test_an_option_says_what_an_overwrite_removes(spark: SparkSession, bucket: Bucket) -> None:
+    """It wins over the session, in both directions; without columns there is one part."""
+    folder = f"s3://{bucket.name}/out"
+    frame(spark).write.format(NAME).option("partitionBy", "p").mode("append").save(folder)
+    part = frame(spark).where("p = 1").write.format(NAME).option("partitionBy", "p")
+    part.option("partitionOverwriteMode", "dynamic").mode("overwrite").save(folder)
+    assert len(rows(bucket, "out")) == 100
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        part = frame(spark).where("p = 1").write.format(NAME).option("partitionBy", "p")
+        part.option("partitionOverwriteMode", "static").mode("overwrite").save(folder)
+        assert len(rows(bucket, "out")) == 33
+        frame(spark).write.format(NAME).mode("overwrite").save(folder)
+        assert len(rows(bucket, "out")) == 100
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+def test_a_committer_without_partitions_is_refused_where_they_alone_are_to_go(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It would remove the others."""
+    writer = frame(spark).write.format(NAME).option("committer", "file").option("partitionBy", "p")
+    writer.mode("append").save(f"file://{tmp_path}/out")
+    before = sorted((tmp_path / "out").rglob("*.parquet"))
+    with pytest.raises(Exception, match=r"partitionOverwriteMode=dynamic asks for partitions"):
+        writer.option("partitionOverwriteMode", "dynamic").mode("overwrite").save(
+            f"file://{tmp_path}/out"
+        )
+    assert sorted((tmp_path / "out").rglob("*.parquet")) == before
+
+
+def test_a_session_says_how_files_are_written(spark: SparkSession, bucket: Bucket) -> None:
+    """Its codec, its most rows in a file, and its type of timestamps."""
+    said = {
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.files.maxRecordsPerFile": "10",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    }
+    try:
+        for name, value in said.items():
+            spark.conf.set(name, value)
+        given = spark.range(25, numPartitions=1).selectExpr("id", "timestamp_seconds(id) as t")
+        given.write.format(NAME).mode("append").save(f"s3://{bucket.name}/out")
+    finally:
+        for name in said:
+            spark.conf.unset(name)
+    files = [
+        pq.ParquetFile(io.BytesIO(bucket.get(f"out/{path}"))) for path in bucket.visible("out")
+    ]
+    assert sorted(one.metadata.num_rows for one in files) == [5, 10, 10]
+    assert {one.metadata.row_group(0).column(0).compression for one in files} == {"ZSTD"}
+    assert "timeUnit=milliseconds" in str(files[0].schema.column(1).logical_type)
+
+
 def test_an_empty_frame_keeps_its_columns(spark: SparkSession, bucket: Bucket) -> None:
     """Whoever reads it back finds no rows, and not an error."""
     frame(spark).where("id < 0").write.format(NAME).mode("append").save(f"s3://{bucket.name}/out")
@@ -298,6 +373,8 @@ def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) 
         ({"committer": "magical"}, "committer='magical' is none of"),
         ({"partitionBy": "nothing"}, "no column 'nothing'"),
         ({"maxOpenFiles": "0"}, "max_open_files='0'"),
+        ({"partitionOverwriteMode": "dynamical"}, "is none of static and dynamic"),
+        ({"partitionOverwriteMode": "static", "scope": "partitions"}, "contradict each other"),
     ],
 )
 def test_what_is_wrong_is_said(

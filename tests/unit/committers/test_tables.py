@@ -214,3 +214,34 @@ def test_columns_that_hardly_repeat_have_no_dictionary() -> None:
     (file,) = ours.attempt.files.values()
     assert isinstance(file, Kept)
     assert len(file.data) < len(plain.getvalue()) * 0.8
+
+
+@pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
+def test_timestamps_are_stored_as_asked(timestamps: str) -> None:
+    """Values that differ have deltas, which INT96 has not."""
+    stored = {"INT96": "INT96"}.get(timestamps, "INT64")
+    table = pa.table({"t": pa.array(range(0, 9_000, 1_000), pa.timestamp("us", "UTC"))})
+    world = World()
+    writer = PartitionedWriter(world.attempt, timestamps=timestamps)
+    writer.write(table)
+    writer.close()
+    (file,) = world.attempt.files.values()
+    found = pq.ParquetFile(io.BytesIO(file.data))  # type: ignore[attr-defined]  # `Kept` has it
+    assert found.schema.column(0).physical_type == stored
+    assert found.read().column("t").cast(pa.timestamp("us", "UTC")).to_pylist() == (
+        table.column("t").to_pylist()
+    )
+
+
+def test_a_file_that_is_full_ends() -> None:
+    """In each partition by itself; the last file has what is left."""
+    world = World()
+    writer = PartitionedWriter(world.attempt, partition_by=["p"], most_rows=2)
+    writer.write(pa.table({"p": [1, 1, 1, 2], "v": [1, 2, 3, 4]}))
+    writer.write(pa.table({"p": [1, 1], "v": [5, 6]}))
+    writer.close()
+    found = [
+        (path.partition("/")[0], pq.read_table(io.BytesIO(file.data)).column("v").to_pylist())  # type: ignore[attr-defined]  # `Kept` has it
+        for path, file in world.attempt.files.items()
+    ]
+    assert sorted(found) == [("p=1", [1, 2]), ("p=1", [3, 5]), ("p=1", [6]), ("p=2", [4])]
