@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from omidpy.aio.lanes import Lane, Threads, awaited, iterated
+from omidpy.base.runners import Runner
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
@@ -165,6 +166,7 @@ class Transaction:
     def __init__(self, owner: Owner, blocking: transaction.Transaction) -> None:
         self.blocking = blocking
         self.lane = Lane(owner.threads)
+        self.runner = Runner()
         self._owner = owner
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from omidpy.base.blocks import Block, exit_of_block
 from omidpy.base.cells import table_id, transaction_id
+from omidpy.base.runners import Runner
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal
@@ -92,6 +93,8 @@ class Transaction:
         self._session = session
         self._parts: Parts | None = None
         self._generation = session.generation
+        self.runner = Runner()
+        """Who began it, or entered it since."""
         self._snapshot = snapshot
         self._max_age_s = max_age_s
         self._warn_at_s = inf if max_age_s is None else snapshot.asked_s + max_age_s / 2
@@ -587,6 +590,7 @@ class Transaction:
                 f"transaction {self.start_ts} was entered twice; begin another with tm.begin()"
             )
         self._is_entered = True
+        self.runner = Runner()
         if self.block is not None and self.block() is not None:
             self._block = self.block
         self._session.push_ambient(self)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -341,7 +342,7 @@ def test_a_spent_budget_raises_the_last_error() -> None:
 
 
 def test_a_decorated_function_joins_the_transaction_around_it() -> None:
-    """In the same task and in tasks that it starts, and in no other."""
+    """In the same task; one that it starts may be handed it, and does not find it by itself."""
 
     async def main(tm: aio.TransactionManager, client: Client) -> None:
         @tm.transactional
@@ -354,7 +355,11 @@ def test_a_decorated_function_joins_the_transaction_around_it() -> None:
         apart = asyncio.create_task(other())
         async with tm.begin() as outer:
             assert await joined() == outer.start_ts
-            assert await asyncio.create_task(other()) == outer.start_ts
+            with pytest.raises(UsageError, match=f"{outer.start_ts}.*to share it, pass it on"):
+                await asyncio.create_task(other())
+            assert await asyncio.create_task(joined(outer)) == outer.start_ts
+            new = Context().run(asyncio.create_task, other())
+            assert await new > outer.start_ts
             async with tm.begin() as inner:
                 assert await joined() == inner.start_ts
             assert await joined() == outer.start_ts
