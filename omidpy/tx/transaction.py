@@ -673,6 +673,7 @@ class Transaction:
         self.check_open()
         if self.is_read_only:
             raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")
+        self._buffer.check_scope()
 
     def _warn_if_old(self) -> None:
         """Say once that the oracle will soon refuse to commit this transaction."""
