@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import threading
 import weakref
@@ -56,12 +57,16 @@ from omidpy.tx.session import Openable, Session
 from omidpy.tx.tokens import decode_token
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.transactional import (
+    IN_A_CONTEXT_OF_ITS_OWN,
     Decorator,
     Transactional,
     TransactionalMethod,
+    elsewhere,
     transaction_position,
 )
 from omidpy.tx.worker import Worker
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,6 +135,11 @@ class TransactionManager:
     def begin(self, *, read_only: bool = False, hold_s: float | None = None) -> Transaction:
         """Begin a transaction at a fresh snapshot, which holds every commit acknowledged so far.
 
+        It is independent of every other one, also inside the block of one: it does not see what
+        that has written, commits and rolls back by itself, and conflicts with it like a stranger.
+        What is to be undone alone is a savepoint (`tx.savepoint()`); what is to join the one around
+        it is a function decorated with `transactional`.
+
         Args:
             read_only: Refuse writes; the commit asks nobody.
             hold_s: Keep age alone from aborting the transaction for so many seconds.
@@ -140,6 +150,10 @@ class TransactionManager:
         Cost: 1 oracle round trip.
         """
         self._check_usable()
+        if log.isEnabledFor(logging.DEBUG) and (around := self.session.ambient()):
+            log.debug(
+                "a transaction begins inside the block of %s, and is independent of it", around[-1]
+            )
         asked_s, since_s = self.session.clock.monotonic_s(), self.session.tally.now_s()
         begun = self.oracle.begin(hold_s=hold_s)
         self.session.tally.began(since_s)
@@ -242,7 +256,8 @@ class TransactionManager:
         Called without one, the function runs in a new transaction, and is run again from `begin` on
         retryable errors until `retry_budget_s` seconds have passed; so it must have no effect
         outside the transaction.  Called with one in its place, or inside a `with` block of one, it
-        joins it and retries nothing.
+        joins it and retries nothing.  One of another thread, or of another asyncio task whose
+        context was handed on, is refused with `UsageError`.
 
         `raise Rollback` in it rolls back and returns None; where it joined a transaction, that one
         is rolled back and its block ends.
@@ -261,9 +276,14 @@ class TransactionManager:
             def call(*args: Any, **kwargs: Any) -> Any:
                 owner, rest = args[:position], args[position:]
                 if rest and isinstance(rest[0], Transaction):
+                    if not rest[0].runner.is_this_thread:
+                        remedy = "begin one in this thread"
+                        raise elsewhere(function, rest[0].start_ts, remedy)
                     return function(*args, **kwargs)
                 ambient = self.session.ambient()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
+                    if not ambient[-1].runner.is_current:
+                        raise elsewhere(function, ambient[-1].start_ts, IN_A_CONTEXT_OF_ITS_OWN)
                     return function(*owner, ambient[-1], *rest, **kwargs)
                 result = None
                 for attempt in self._attempts(retry_budget_s, is_kept=True):

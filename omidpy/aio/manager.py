@@ -14,15 +14,18 @@ from omidpy.aio.lanes import Opening, Threads, awaited, opening
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.client_metrics import ClientMetrics
+from omidpy.base.runners import Runner
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown
 from omidpy.model import Outcome, TransactionStatus
 from omidpy.storage.hbase.from_happybase import Connection, Pool
 from omidpy.tx import retry
 from omidpy.tx.transactional import (
+    IN_A_CONTEXT_OF_ITS_OWN,
     AsyncDecorator,
     Transactional,
     TransactionalMethod,
+    elsewhere,
     transaction_position,
 )
 
@@ -51,7 +54,8 @@ class TransactionManager:
         """
         self.blocking = blocking
         self.lane = self.threads = Threads(threads)
-        self._ambient: ContextVar[tuple[Transaction, ...]] = ContextVar("aio", default=())
+        self._ambient: ContextVar[tuple[tuple[Transaction, Runner], ...]]
+        self._ambient = ContextVar("aio", default=())
 
     def __repr__(self) -> str:
         return f"<aio.{repr(self.blocking).removeprefix('<')}"
@@ -119,7 +123,7 @@ class TransactionManager:
         """Decorate an async function whose first argument is a transaction.
 
         What it joins and when it is run again is as in the blocking `transactional`, and so is what
-        is refused.
+        is refused: a task joins no transaction of the task that started it, but may be passed one.
         """
 
         def decorate(
@@ -131,10 +135,17 @@ class TransactionManager:
             async def call(*args: Any, **kwargs: Any) -> Any:
                 owner, rest = args[:position], args[position:]
                 if rest and isinstance(rest[0], Transaction):
+                    if not rest[0].runner.is_this_thread:
+                        remedy = "begin one in this event loop"
+                        raise elsewhere(function, rest[0].start_ts, remedy)
                     return await function(*args, **kwargs)
                 ambient = self._ambient.get()
-                if ambient and ambient[-1].status is TransactionStatus.RUNNING:
-                    return await function(*owner, ambient[-1], *rest, **kwargs)
+                if ambient and ambient[-1][0].status is TransactionStatus.RUNNING:
+                    tx, runner = ambient[-1]
+                    if not runner.is_current:
+                        remedy = f"to share it, pass it on; {IN_A_CONTEXT_OF_ITS_OWN}"
+                        raise elsewhere(function, tx.start_ts, remedy)
+                    return await function(*owner, tx, *rest, **kwargs)
                 result = None
                 async for attempt in self._attempts(retry_budget_s, is_kept=True):
                     result = None  # stays, if the function ends by Rollback
@@ -153,11 +164,11 @@ class TransactionManager:
 
     def push_ambient(self, tx: Transaction) -> None:
         """Let `transactional` functions called from here on join `tx`."""
-        self._ambient.set((*self._ambient.get(), tx))
+        self._ambient.set((*self._ambient.get(), (tx, Runner())))
 
     def pop_ambient(self, tx: Transaction) -> None:
         """End what `push_ambient` began."""
-        self._ambient.set(tuple(other for other in self._ambient.get() if other is not tx))
+        self._ambient.set(tuple(one for one in self._ambient.get() if one[0] is not tx))
 
     async def close(self) -> None:
         """Finish the post-commit work, then close the oracle and the store."""

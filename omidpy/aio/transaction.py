@@ -10,14 +10,19 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from omidpy.aio.lanes import Lane, Threads, awaited, iterated
+from omidpy.base.runners import Runner
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.tx import batch, ordinals, savepoint, table, transaction, worker
+from omidpy.tx import batch, buffer, ordinals, savepoint, table, transaction, worker
+
+_inside: ContextVar[tuple[Savepoint, ...]] = ContextVar("inside", default=())
+"""The savepoints in whose blocks the task runs."""
 
 
 class Owner(Protocol):
@@ -142,12 +147,17 @@ class Savepoint:
     def __init__(self, owner: Transaction) -> None:
         self._owner = owner
         self._blocking: savepoint.Savepoint | None = None
+        # Tasks that share the transaction would write into the savepoint unawares, and lose what
+        # they wrote with it.  Those that are started inside are handed its context.
+        self._scope = buffer.Scope(lambda: self in _inside.get())
 
     async def __aenter__(self) -> None:
         if self._blocking is not None:
             raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
         self._blocking = self._owner.blocking.savepoint()
+        self._blocking.scope = self._scope
         await self._owner.lane.enter(self._blocking)
+        _inside.set((*_inside.get(), self))
 
     async def __aexit__(
         self,
@@ -156,6 +166,7 @@ class Savepoint:
         traceback: TracebackType | None,
     ) -> None:
         assert self._blocking is not None, "entered before"
+        _inside.set(tuple(one for one in _inside.get() if one is not self))
         await self._owner.lane.finish(self._blocking.__exit__, exc_type, exc, traceback)
 
 
@@ -165,6 +176,7 @@ class Transaction:
     def __init__(self, owner: Owner, blocking: transaction.Transaction) -> None:
         self.blocking = blocking
         self.lane = Lane(owner.threads)
+        self.runner = Runner()
         self._owner = owner
 
     def __repr__(self) -> str:

@@ -101,6 +101,14 @@ class _Rows:
         return keys[bisect_left(keys, key_range.start) : end]
 
 
+class Scope:
+    """Where the writes of a savepoint come from, if several tasks share the transaction."""
+
+    def __init__(self, is_inside: Callable[[], bool]) -> None:
+        """Ask `is_inside` of whoever writes."""
+        self.is_inside = is_inside
+
+
 class _Merge(NamedTuple):
     """What the merge of one part changed."""
 
@@ -115,7 +123,8 @@ class _Merge(NamedTuple):
 class _Layer:
     """The writes since one savepoint; the lowest layer is the transaction itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope | None = None) -> None:
+        self.scope = scope
         self.tables: dict[str, _Rows] = {}
         self.sent: list[tuple[CellName, int]] = []
         self.merges: list[_Merge] = []
@@ -299,20 +308,33 @@ class WriteBuffer:
         """How many savepoints are open."""
         return len(self._layers) - 1
 
+    def check_scope(self) -> None:
+        """Raise `UsageError` if the open savepoint is that of somebody else."""
+        scope = self._layers[-1].scope
+        if scope is not None and not scope.is_inside():
+            raise UsageError(
+                f"a savepoint of another task is open in transaction {self._start_ts}, and would "
+                "take this write back if it is undone; write before or after it, or in tasks that "
+                "are started inside of it"
+            )
+
     @property
     def has_savepoint(self) -> bool:
         """Whether a savepoint is open."""
         return len(self._layers) > 1
 
     @_whole
-    def open_savepoint(self) -> None:
+    def open_savepoint(self, scope: Scope | None = None) -> None:
         """Begin a layer, with a checkpoint of its own.
+
+        Args:
+            scope: Where its writes come from; None is anywhere.
 
         Raises:
             UsageError: the transaction has used all of its checkpoints.
         """
         self._take_checkpoint()
-        self._layers.append(_Layer())
+        self._layers.append(_Layer(scope))
 
     @_whole
     def keep_savepoint(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from omidpy.errors import StorageError, TransactionClosed, UsageError
 from omidpy.storage.base import Store
-from omidpy.tx.buffer import WriteBuffer
+from omidpy.tx.buffer import Scope, WriteBuffer
 
 
 class Owner(Protocol):
@@ -56,6 +56,8 @@ class Savepoint:
         self._buffer = buffer
         self._store = store
         self._preparing = preparing
+        self.scope: Scope | None = None
+        """Where its writes come from; None is anywhere."""
         self._prepared_count = 0
         self._depth = 0
         self._is_entered = False
@@ -65,7 +67,7 @@ class Savepoint:
             raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
         self._owner.check_writable()
         self._prepared_count = len(self._preparing)
-        self._buffer.open_savepoint()
+        self._buffer.open_savepoint(self.scope)
         self._depth = self._buffer.savepoint_count
         self._is_entered = True
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from omidpy.base.client_metrics import Tally
 from omidpy.base.clock import Clock
+from omidpy.base.runners import Runner
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import (
     IN_A_FILE,
@@ -27,7 +28,7 @@ from omidpy.facts.catalog import Catalog
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Watermarks
-from omidpy.model import TransactionStatus
+from omidpy.model import Timestamp, TransactionStatus
 from omidpy.oracle.base import Oracle
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.snapshot import SnapshotReader
@@ -40,6 +41,10 @@ POST_COMMIT_MODES: Final = ("async", "sync", "none")
 
 class Joinable(Protocol):
     """A transaction, as those see it who may join it."""
+
+    start_ts: Timestamp
+    runner: Runner
+    """Who may join it."""
 
     @property
     def status(self) -> TransactionStatus:

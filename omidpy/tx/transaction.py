@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from omidpy.base.blocks import Block, exit_of_block
 from omidpy.base.cells import table_id, transaction_id
+from omidpy.base.runners import Runner
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal
@@ -94,6 +95,8 @@ class Transaction:
         self._session = session
         self._parts: Parts | None = None
         self._generation = session.generation
+        self.runner = Runner()
+        """Who began it, or entered it since."""
         self._snapshot = snapshot
         self._max_age_s = max_age_s
         self._fenced_ts = fenced_ts
@@ -597,6 +600,7 @@ class Transaction:
                 f"transaction {self.start_ts} was entered twice; begin another with tm.begin()"
             )
         self._is_entered = True
+        self.runner = Runner()
         if self.block is not None and self.block() is not None:
             self._block = self.block
         self._session.push_ambient(self)
@@ -679,6 +683,7 @@ class Transaction:
         self.check_open()
         if self.is_read_only:
             raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")
+        self._buffer.check_scope()
 
     def _warn_if_old(self) -> None:
         """Say once that the oracle will soon refuse to commit this transaction."""

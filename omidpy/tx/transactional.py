@@ -14,6 +14,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
+from omidpy.errors import UsageError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
@@ -96,6 +98,22 @@ class AsyncDecorator(Protocol[T]):
     def __call__(
         self, function: Callable[Concatenate[S, T, P], Awaitable[R]], /
     ) -> TransactionalMethod[S, T, P, Coroutine[Any, Any, R]]: ...
+
+
+def elsewhere(function: Callable[..., Any], start_ts: int, remedy: str) -> UsageError:
+    """Return the error of a call that would use a transaction of another thread or task."""
+    name = getattr(function, "__qualname__", repr(function))
+    return UsageError(
+        f"{name} would join transaction {start_ts}, which belongs to another thread or task and "
+        f"may commit at any moment; {remedy}"
+    )
+
+
+IN_A_CONTEXT_OF_ITS_OWN: Final = (
+    "to begin one here, start the thread or task outside of that block, or run the function in a "
+    "context of its own: contextvars.Context().run(function, ...)"
+)
+"""What to do where a context was handed on that names the transaction of another one."""
 
 
 def transaction_position(function: Callable[..., Any], *, is_async: bool = False) -> int:

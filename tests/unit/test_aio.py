@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from omidpy.recipes.export_queue import Entry, Exporter, ExportQueue
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx import batch, savepoint, table, transaction, worker
-from omidpy.tx.buffer import WriteBuffer
+from omidpy.tx.buffer import Scope, WriteBuffer
 from omidpy.tx.transaction import Transaction as BlockingTransaction
 from tests.machines.clients import TABLE, Client
 
@@ -341,7 +342,7 @@ def test_a_spent_budget_raises_the_last_error() -> None:
 
 
 def test_a_decorated_function_joins_the_transaction_around_it() -> None:
-    """In the same task and in tasks that it starts, and in no other."""
+    """In the same task; one that it starts may be handed it, and does not find it by itself."""
 
     async def main(tm: aio.TransactionManager, client: Client) -> None:
         @tm.transactional
@@ -354,7 +355,11 @@ def test_a_decorated_function_joins_the_transaction_around_it() -> None:
         apart = asyncio.create_task(other())
         async with tm.begin() as outer:
             assert await joined() == outer.start_ts
-            assert await asyncio.create_task(other()) == outer.start_ts
+            with pytest.raises(UsageError, match=f"{outer.start_ts}.*to share it, pass it on"):
+                await asyncio.create_task(other())
+            assert await asyncio.create_task(joined(outer)) == outer.start_ts
+            new = Context().run(asyncio.create_task, other())
+            assert await new > outer.start_ts
             async with tm.begin() as inner:
                 assert await joined() == inner.start_ts
             assert await joined() == outer.start_ts
@@ -529,9 +534,9 @@ def test_a_savepoint_cancelled_while_it_is_entered_leaves_nothing(
     client, gate = Client(), Gate()
     opening = WriteBuffer.open_savepoint
 
-    def slow(buffer: WriteBuffer) -> None:
+    def slow(buffer: WriteBuffer, scope: Scope | None) -> None:
         gate()
-        opening(buffer)
+        opening(buffer, scope)
 
     monkeypatch.setattr(WriteBuffer, "open_savepoint", slow)
 
@@ -601,6 +606,41 @@ def test_a_transaction_cancelled_while_it_is_entered_is_rolled_back(
             assert other.status == "running"
 
     asyncio.run(_with_manager(main, client))
+
+
+def test_a_task_cannot_write_into_the_savepoint_of_another_one() -> None:
+    """What it had written was undone with the other's writes, and the commit said nothing."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        is_open, may_end = asyncio.Event(), asyncio.Event()
+
+        async def put(row: bytes) -> None:
+            await tx.table(TABLE).put(row, {b"cf:q": b"v"})
+
+        async def undone() -> None:
+            async with tx.savepoint():
+                await put(b"undone")
+                await asyncio.create_task(put(b"started inside"))
+                is_open.set()
+                await may_end.wait()
+                raise ZeroDivisionError
+
+        task = asyncio.create_task(undone())
+        await is_open.wait()
+        with pytest.raises(UsageError, match="a savepoint of another task is open"):
+            await put(b"beside")
+        with pytest.raises(UsageError, match="a savepoint of another task is open"):
+            await tx.savepoint().__aenter__()
+        assert len(await tx.table(TABLE).rows([b"undone", b"started inside"])) == 2
+        may_end.set()
+        with pytest.raises(ZeroDivisionError):
+            await task
+        await put(b"behind")
+        await tx.commit()
+        assert [row for row, *_ in client.raw_data()] == [b"behind"]
+
+    run(main)
 
 
 def test_savepoints_of_two_tasks_do_not_take_each_others_writes() -> None:

@@ -130,7 +130,11 @@ def test_parts_that_were_finished_before_are_merged_without_a_call(client: Clien
     client.write()
     tx = client.tm.begin()
     token = tx.token()
-    parts = [finished(client, token, **{row: b"1"}) for row in "abc"]
+    parts = [
+        finished(client, token, b=b"1"),
+        finished(client, token, c=b"1"),
+        finished(client, token, d=b"1"),
+    ]
     with asked(client) as calls:
         for part in parts:
             tx.merge(part)
