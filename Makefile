@@ -1,6 +1,6 @@
-# The commands of this checkout.  Each one does all the set-up it needs, in .venv; downloads stay in
-# the caches of pip (PIP_CACHE_DIR) and Maven and in XDG_CACHE_HOME/omidpy, outside the checkout, so
-# that a second run is quick.
+# The commands of this checkout.  Each one does all the set-up it needs, in .venv, and in .venv-newest
+# where there is a newer Python; downloads stay in the caches of pip (PIP_CACHE_DIR) and Maven and in
+# XDG_CACHE_HOME/omidpy, outside the checkout, so that a second run is quick.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -39,6 +39,7 @@ lint: setup  ## format check, lint and types
 	@$(BIN)/mypy --no-error-summary
 
 test: lint  ## lint, then every test that takes minutes at most, a real HBase among them
+	@sh .ci/test-newest
 	@$(BIN)/python -m pytest $(SHARED_OUT) $(PYTEST_ARGS)
 
 simulate: setup  ## oracles, clients and faults in one process; SEEDS=n, FIRST=m to begin there
@@ -59,5 +60,6 @@ docs: setup  ## build the documentation into site/; a broken link fails
 
 clean:  ## remove what builds and runs left; .venv stays
 	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c $(STAMP)
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c $(STAMP) \
+	  .venv-newest/.complete
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

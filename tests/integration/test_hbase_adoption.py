@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 import omidpy
+from omidpy.base import phoenix
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
+from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import Cell, FamilySchema, TableSchema
+from omidpy.storage.hbase.thrift1 import Thrift1Store
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from tests.machines.hbase import HBase
 from tests.machines.hbase.bare import bare_client, gateway_idl
@@ -161,3 +166,41 @@ def test_an_ordinary_table_with_empty_values_is_refused(hbase: HBase, plain: str
     assert "1 cells" in err
     assert "flagged" in err
     assert everything(hbase) == before
+
+
+@pytest.fixture
+def phoenixs(hbase: HBase, server: ServerProcess) -> Iterator[Thrift2Store]:
+    """Return the store of a table as Phoenix makes it.
+
+    It is disabled: this HBase does not have the class, and no region opens without it.
+    """
+    assert server.address
+    store = Thrift2Store(hbase.thrift2_url)
+    store.create_table(TableSchema("ORDERS", [FamilySchema(b"0", {OMID_ENABLED: "true"})]))
+    with bare_client(hbase) as client:
+        client.disableTable(gateway_idl(hbase).TTableName(ns=b"default", qualifier=b"ORDERS"))
+    omids = "|org.apache.phoenix.coprocessor.OmidTransactionalProcessor|805306356|"
+    store.set_table_attributes(
+        "ORDERS", {"hbase.table.sanity.checks": "false", "coprocessor$1": omids}
+    )
+    yield store
+    store.drop_table("ORDERS")
+    store.close()
+
+
+def test_a_table_of_phoenixs_is_told_by_its_coprocessor(
+    hbase: HBase, phoenixs: Thrift2Store, cli: Cli
+) -> None:
+    """Through both gateways; it is refused by cell, and reported where that was done before."""
+    assert phoenix.is_transactional(phoenixs.schema("ORDERS"))
+    code, _, err = cli("table", "adopt", "ORDERS", "--conflict-level", "cell")
+    assert code == 2
+    assert "ORDERS is Phoenix's, which detects conflicts by row" in err
+    wrongly = {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE, CONFLICT_LEVEL_ATTRIBUTE: "cell"}
+    phoenixs.set_table_attributes("ORDERS", wrongly)
+    code, out, _ = cli("doctor")
+    assert code == 1
+    assert "failed   tables: table ORDERS was adopted with level cell" in out
+    assert "`omidpy table adopt ORDERS --conflict-level row --apply`" in out
+    with closing(Thrift1Store(hbase.thrift1_url)) as other:
+        assert phoenix.misadoption(other.schema("ORDERS")) is not None

@@ -97,6 +97,18 @@ def test_the_summary_of_pytest_is_the_last_thing_make_test_prints() -> None:
     assert all(line.startswith("\t@") for line in commands)
 
 
+def test_the_newest_python_is_tested_first_and_may_fail_the_whole() -> None:
+    """Its summary is not the last line, so that nobody would see it fail."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", makefile, flags=re.MULTILINE)
+    assert recipe is not None
+    assert recipe[1].splitlines()[0] == "\t@sh .ci/test-newest"
+    script = (ROOT / ".ci" / "test-newest").read_text("utf-8")
+    paths = re.findall(r"tests/\S+", script)
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_licence_is_the_whole_apache_licence() -> None:
     """A summary of a licence grants nothing."""
     text = (ROOT / "LICENSE").read_text("utf-8")

@@ -165,7 +165,7 @@ def test_who_began_by_the_earlier_level_does_not_commit() -> None:
     after.rollback()
 
 
-def test_nobody_is_let_in_between_the_levels() -> None:
+def test_nobody_is_let_in_between_the_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who came in before the fence by either level could commit beside one by the other."""
     client = Client()
     client.write()
@@ -181,7 +181,8 @@ def test_nobody_is_let_in_between_the_levels() -> None:
             refused.append(level)
         return true_fence(table)
 
-    true_fence, client.oracle.fence = client.oracle.fence, look  # type: ignore[method-assign]  # replaced here
+    true_fence = client.oracle.fence
+    monkeypatch.setattr(client.oracle, "fence", look)
     plan = plan_adoption(client.store, TABLE, COMMIT_TABLE, conflict_level="row")
     adopt(client.store, plan, COMMIT_TABLE, oracle=client.oracle)
     assert refused == ["cell", "row"]

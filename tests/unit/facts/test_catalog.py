@@ -116,13 +116,22 @@ def test_a_worker_does_not_write_it_either() -> None:
 
 
 def test_a_worker_asks_for_a_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are asked for with each row; and what its manager has read since is good enough."""
-    scene = Scene()
+    """Tables are asked for with each row, and no fence is told here."""
+    scene = Scene(SilentOracle)
     with scene.by_cell.begin() as owner:
         worker = scene.by_cell.resume(owner.token())
         worker.table(TABLE)
         monkeypatch.setattr(scene.client.store, "schema", None)  # which nobody can call
         worker.table(TABLE)
+
+
+def test_what_its_manager_has_read_since_is_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are as many workers as tasks, and the token tells of the fences."""
+    scene = Scene()
+    with scene.by_cell.begin() as owner:
+        worker = scene.by_cell.resume(owner.token())
+        worker.table(TABLE)
+        monkeypatch.setattr(scene.client.store, "schema", None)  # which nobody can call
         scene.by_cell.resume(owner.token()).table(TABLE)
 
 
