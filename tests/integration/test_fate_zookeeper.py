@@ -103,7 +103,7 @@ def test_nothing_is_left_of_what_was_removed(fates: ZooKeeperFateStore, path: st
 
 @pytest.mark.parametrize(
     ("data", "complaint"),
-    [(b'{"format":2}', "reads up to 1; upgrade omidpy"), (b"tso", "no store of operations")],
+    [(b'{"format":3}', "reads up to 2; upgrade omidpy"), (b"tso", "no store of operations")],
 )
 def test_a_path_of_somebody_else_is_refused(
     fates: ZooKeeperFateStore, hbase: HBase, path: str, data: bytes, complaint: str
