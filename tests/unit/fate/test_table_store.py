@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -274,7 +274,8 @@ def cost_behind(finished: int) -> tuple[int, int, int]:
         sweeper.sweep_if_due()
 
     sweeper.sweep_if_due()
-    for act in (lambda: fates.live_in_order(), run_one, sweep_again):  # noqa: PLW0108 - three alike
+    acts: list[Callable[[], object]] = [fates.live_in_order, run_one, sweep_again]
+    for act in acts:
         store.rows = 0
         act()
         costs.append(store.rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -74,7 +74,8 @@ def test_no_cost_grows_with_what_is_finished() -> None:
         live = fates.submit(an_operation())
         locks.write("t", live.id)
         session, costs = session_of(fates), []
-        for act in (fates.live_in_order, lambda: locks.release(live.id)):
+        acts: list[Callable[[], object]] = [fates.live_in_order, lambda: locks.release(live.id)]
+        for act in acts:
             session.calls.clear()
             act()
             costs.append(sum(session.calls.values()))
