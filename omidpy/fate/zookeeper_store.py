@@ -6,8 +6,7 @@
     keys/<sha256>                  the operation that was last submitted under a key
     done/tx_<16 hex>               JSON: an operation that is finished; the search does not read it
     workers/<id>                   ephemeral: a worker lives as long as its session
-    locks                          its version counts the queues that went
-    locks/<table>                  JSON: who holds and wants locks on a table
+    locks/<table>                  JSON: who holds and wants locks on it (`zookeeper_queues.py`)
 
 Each change is one transaction that writes the operation's znode over the version that was seen,
 and its steps with it; so the version of that znode is the guard, and one more than it ours.
@@ -16,8 +15,7 @@ A key's znode goes in the transaction that removes its operation, and moves to a
 one that writes the znode of the old one too.  So whoever has seen an old owner finds another
 version there, however often the key was made anew.
 
-An operation that ends moves in that transaction.  A queue for locks goes when nobody is in it; as
-the versions of a new one begin anew, every change of one checks that none went since it was read.
+An operation that ends moves in that transaction.
 
 A worker's lease is the session's timeout: `timeout_s` of the store, and not `lease_s`.
 
@@ -29,8 +27,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +42,7 @@ from omidpy.fate.operation import (
     seeded,
 )
 from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
+from omidpy.fate.zookeeper_queues import ZooKeeperQueues
 from omidpy.fate.zookeeper_records import (
     Debug,
     Format,
@@ -56,17 +54,6 @@ from omidpy.fate.zookeeper_records import (
 from omidpy.fate.zookeeper_session import Change, Check, Create, Delete, Session, Write
 from omidpy.fate.zookeeper_workers import EphemeralJudge, EphemeralWorker
 from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
-
-
-class _Queue(NamedTuple):
-    """A queue for locks as it was seen."""
-
-    data: bytes | None
-    """None: it is not there."""
-    version: int
-    gone: int
-    """The version of `locks` then."""
-
 
 DEFAULT_PATH: Final = "/omid/fate"
 OPERATION_PREFIX: Final = "tx_"
@@ -106,9 +93,9 @@ class ZooKeeperFateStore(FateStore):
             address = address.with_timeout(timeout_s)
         self._path = path
         self._session = Session(address)
-        # What was seen last.  Threads share both without a lock: each use is one step of a dict.
+        # What was seen last.  Threads share it without a lock: each use is one step of a dict.
         self._cache: dict[FateId, Operation] = {}
-        self._queues: dict[str, _Queue] = {}
+        self._queues = ZooKeeperQueues(self._session, f"{path}/locks")
         self._callbacks: list[Callable[[], None]] = []
         self._root: Znode | None = None
         self._exists = False
@@ -311,49 +298,16 @@ class ZooKeeperFateStore(FateStore):
 
     def read_lock_queue(self, table: str) -> bytes | None:
         """Return a table's queue; see `FateStore`."""
-        self._session.sync()
-        # In this order: a queue that goes in between was seen before it went, or not at all.
-        gone, found = self._session.read_each([self._locks, self._lock_path(table)])
-        if gone is None:
-            self._queues.pop(table, None)
-            return None
-        data, version = (None, -1) if found is None else (found.data, found.version)
-        self._queues[table] = _Queue(data, version, gone.version)
-        return data
+        return self._queues.read(table)
 
     def swap_lock_queue(self, table: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace a table's queue; see `FateStore`.  Cost: 1 transaction."""
         self._make_path()
-        path = self._lock_path(table)
-        known = self._queues.get(table)
-        if known is None or known.data != old:
-            self.read_lock_queue(table)
-            known = self._queues.get(table)
-            if known is None or known.data != old:
-                return False
-        is_same = Check(self._locks, known.gone)
-        if new is None:
-            changes: list[Change] = [
-                Delete(path, known.version),
-                Write(self._locks, b"", known.gone),
-            ]
-        elif old is None:
-            changes = [is_same, Create(path, new)]
-        else:
-            changes = [is_same, Write(path, new, known.version)]
-        is_done = self._session.change(changes)
-        if not is_done:
-            # Perhaps another table's queue went: whoever asks again, asks with what is there now.
-            self._queues.pop(table, None)
-        return is_done
+        return self._queues.swap(table, old, new)
 
     def lock_queues(self) -> Iterator[tuple[str, bytes]]:
         """Yield every queue; see `FateStore`."""
-        names = self._session.children(self._locks)
-        nodes = self._session.read_each([f"{self._locks}/{name}" for name in names])
-        for name, found in zip(names, nodes, strict=True):
-            if found is not None:
-                yield unquote(name), found.data
+        return self._queues.all()
 
     # -- workers -------------------------------------------------------------------------------
 
@@ -519,15 +473,8 @@ class ZooKeeperFateStore(FateStore):
     def _done(self, operation_id: FateId) -> str:
         return f"{self._path}/done/{OPERATION_PREFIX}{operation_id}"
 
-    @property
-    def _locks(self) -> str:
-        return f"{self._path}/locks"
-
     def _key_path(self, key: str) -> str:
         return f"{self._path}/keys/{hashlib.sha256(key.encode()).hexdigest()}"
-
-    def _lock_path(self, table: str) -> str:
-        return f"{self._locks}/{quote(table, safe='')}"
 
 
 def _step_path(node: str, position: int) -> str:
