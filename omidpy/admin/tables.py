@@ -118,7 +118,7 @@ def _removal(tm: TransactionManager, name: str, kind: str, *, successor: str) ->
 def _changes_of(operations: FateStore, table: str) -> list[tuple[Operation, tuple[str, ...]]]:
     """Return the changes of a table that are under way, with their keys."""
     found = []
-    for one in operations.in_order():
+    for one in operations.live_in_order():
         key = tuple(msgspec.json.decode(one.key)) if one.key else ()
         if not one.is_finished and one.name in TABLE_KINDS and key[1:2] == (table,):
             found.append((one, key))

@@ -337,7 +337,7 @@ class Executor:
             but = self._dispatcher.busy | self._ended
         else:
             self._looked_s = now_s
-        found = self._store.in_order(but=but)
+        found = self._store.live_in_order(but=but)
         ended = frozenset(one.id for one in found if one.is_finished)
         self._ended = ended | (but & self._ended)
         if not but:

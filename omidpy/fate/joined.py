@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import islice
 from typing import Final
 
 from omidpy.base.within import within
@@ -29,10 +30,10 @@ MAX_BATCH: Final = 64
 class _Member:
     """A change that waits, and whether it was applied once that is known."""
 
-    __slots__ = ("change", "is_applied")
+    __slots__ = ("changes", "is_applied")
 
-    def __init__(self, change: GuardedMutation) -> None:
-        self.change = change
+    def __init__(self, changes: tuple[GuardedMutation, ...]) -> None:
+        self.changes = changes
         self.is_applied: bool | None = None
 
 
@@ -46,18 +47,34 @@ class JoinedChanges:
         self._right = threading.Lock()
         forking.register(self)
 
-    def change(self, condition: Condition, mutation: RowMutation) -> bool:
+    @property
+    def joins(self) -> bool:
+        """Whether several changes can be made in one."""
+        return self._joins
+
+    def change(
+        self, condition: Condition, mutation: RowMutation, *, before: RowMutation | None = None
+    ) -> bool:
         """Apply `mutation` to the row of `condition` if that holds; durable on return.
+
+        Args:
+            condition: When.
+            mutation: What.
+            before: Of another row, which is changed with it or not at all; where changes can be
+                joined.
 
         Raises:
             StorageUnavailable: it may have been applied, and may still be.
         """
         if not self._joins:
+            assert before is None, "a row at a time"
             table, row, column, expected = condition
             return self._store.check_and_mutate(
                 table, row, column, expected, mutation, durable=True
             )
-        member = _Member(GuardedMutation(condition.table, mutation, condition))
+        # What stands before leaves the condition as it is, so that it holds for both or neither.
+        rows = [mutation] if before is None else [before, mutation]
+        member = _Member(tuple(GuardedMutation(condition.table, one, condition) for one in rows))
         self._queue.append(member)
         try:
             within(self._right, self._write_with, member)
@@ -83,10 +100,12 @@ class JoinedChanges:
             self._write([member])
 
     def _write(self, batch: list[_Member]) -> None:
-        applied = self._store.write_guarded([member.change for member in batch], durable=True)
+        changes = [change for member in batch for change in member.changes]
+        applied = self._store.write_guarded(changes, durable=True)
         assert applied is not None, "without a guard a batch is applied"
-        for member, is_applied in zip(batch, applied, strict=True):
-            member.is_applied = is_applied
+        answers = iter(applied)
+        for member in batch:
+            member.is_applied = all(list(islice(answers, len(member.changes))))
 
     def _leave(self, member: _Member) -> None:
         try:

@@ -14,7 +14,9 @@ to operations that are finished or gone.
         return env.locks.write("accounts", tx.id)       # None, or how long to wait and for whom
 
 A queue is one document that is swapped, and it counts its changes, so that a request that arrives
-late finds another content than it expects.
+late finds another content than it expects.  It goes with the last one in it, so that neither the
+name of a table nor the walk over all queues outlives those who lock (D28); a new one counts from a
+number of its own.
 
 One that cannot be read is an obstacle of its own table (D28): whoever wants a lock there waits and
 says for what, all other locks go on, and `omidpy fate repair` keeps what can be read of it.
@@ -180,21 +182,25 @@ class Locks:
     def repair(self, queue: UnreadableQueue) -> bool:
         """Keep the entries of a queue that can be read; False if somebody has changed it since."""
         left = Queue(new_count(), salvaged(queue.raw))
-        return self._store.swap_lock_queue(queue.table, queue.raw, msgspec.json.encode(left))
+        return self._store.swap_lock_queue(queue.table, queue.raw, _encoded(left))
 
     def release_dangling(self) -> None:
         """Release what belongs to operations that are finished or gone."""
         # Queues first: an operation is there before it asks for a lock.
         queues, _ = self.read_queues()
+        if not queues:
+            return
         live = {
             one.id
-            for one in self._store.scan()
+            for one in self._store.scan_live()
             if isinstance(one, Unreadable) or not one.is_finished
         }
         for table, queue in queues:
             dangling = {entry.operation for entry in queue.entries} - live
             if dangling:
                 self._remove(table, dangling)
+            elif not queue.entries:  # as earlier versions left it
+                self._store.swap_lock_queue(table, msgspec.json.encode(queue), None)
 
     def _remove(self, table: str, operations: Collection[FateId]) -> None:
         try:
@@ -233,7 +239,7 @@ class Locks:
         while True:
             try:
                 raw = self._store.read_lock_queue(table)
-                queue = decode_queue(raw, table)
+                queue = Queue(new_count()) if raw is None else decode_queue(raw, table)
                 changed = change(queue)
                 if changed is queue:
                     return queue
@@ -242,12 +248,17 @@ class Locks:
                         f"{MAX_QUEUE} operations stand in the queue for locks on {table!r}; see "
                         "`omidpy fate list`, and delete those that nobody will run"
                     )
-                if self._store.swap_lock_queue(table, raw, msgspec.json.encode(changed)):
+                if self._store.swap_lock_queue(table, raw, _encoded(changed)):
                     return changed
             except StorageUnavailable:
                 failures += 1
                 if not brief(failures):
                     raise
+
+
+def _encoded(queue: Queue) -> bytes | None:
+    """Return what is kept of a queue; None: nothing, since nobody is in it."""
+    return msgspec.json.encode(queue) if queue.entries else None
 
 
 def lock_states(queues: Iterable[tuple[str, Queue]]) -> list[LockState]:

@@ -1,6 +1,6 @@
 """How is an operation laid out in a row?  Accumulo's columns, with JSON values.
 
-    row tx_<16 hex>
+    row tx_<16 hex>                           done_<16 hex>, the same, once it is finished
     txadmin   status  reservation  fateop      what the search for work reads, as in Accumulo
               v  w                             ours: the guard version, and who wrote it
     tx        txkey  ctime
@@ -23,7 +23,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from omidpy.errors import CorruptCell
-from omidpy.fate.operation import MAX_STACK, Failure, FateId, Operation, Reservation, Rest, Status
+from omidpy.fate.operation import (
+    FINISHED,
+    MAX_STACK,
+    Failure,
+    FateId,
+    Operation,
+    Reservation,
+    Rest,
+    Status,
+)
 from omidpy.model import Cell, Column
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 
@@ -35,7 +44,10 @@ FAMILIES: Final = (ADMIN, TX, INFO, REPOS)
 
 FIXED_VERSION: Final = 1
 OPERATION_PREFIX: Final = b"tx_"
+DONE_PREFIX: Final = b"done_"
+"""Of what is finished: the search for work does not read it."""
 GUARD: Final = Column(ADMIN, b"v")
+STATUS: Final = Column(ADMIN, b"status")
 
 
 class _Kept(NamedTuple):
@@ -83,9 +95,20 @@ def row_of(operation_id: FateId) -> bytes:
     return OPERATION_PREFIX + operation_id.encode()
 
 
+def done_row_of(operation_id: FateId) -> bytes:
+    """Return the row of an operation that is finished."""
+    return DONE_PREFIX + operation_id.encode()
+
+
 def id_of(row: bytes) -> FateId:
     """Return the operation of a row."""
-    return FateId(row.removeprefix(OPERATION_PREFIX).decode(errors="replace"))
+    return FateId(row.partition(b"_")[2].decode(errors="replace"))
+
+
+def says_finished(cells: Sequence[Cell]) -> bool:
+    """Say whether a row is of an operation that is finished, as far as it can be read."""
+    ends = {msgspec.json.encode(status) for status in FINISHED}
+    return any(cell.value in ends for cell in cells if (cell.family, cell.qualifier) == STATUS)
 
 
 def guard_value(operation: Operation) -> bytes:
@@ -93,19 +116,19 @@ def guard_value(operation: Operation) -> bytes:
     return msgspec.json.encode(operation.version)
 
 
-def insertion(operation: Operation) -> RowMutation:
-    """Return the mutation that writes a new record."""
+def insertion(operation: Operation, row: bytes | None = None) -> RowMutation:
+    """Return the mutation that writes a new record, by default to its first row."""
     puts = [
         _put(kept.column, getattr(operation, kept.field))
         for kept in _KEPT
         if kept.field in _ALWAYS or getattr(operation, kept.field) != _DEFAULTS[kept.field]
     ]
     puts += [_put_step(position, raw) for position, raw in enumerate(operation.stack, start=1)]
-    return RowMutation(row_of(operation.id), puts)
+    return RowMutation(row or row_of(operation.id), puts)
 
 
-def difference(old: Operation, new: Operation) -> RowMutation:
-    """Return the mutation that makes `new` of `old`."""
+def difference(old: Operation, new: Operation, row: bytes | None = None) -> RowMutation:
+    """Return the mutation that makes `new` of `old`, by default in its first row."""
     puts = [
         _put(kept.column, getattr(new, kept.field))
         for kept in _KEPT
@@ -118,13 +141,18 @@ def difference(old: Operation, new: Operation) -> RowMutation:
         _delete(_step_column(position))
         for position in range(len(new.stack) + 1, len(old.stack) + 1)
     ]
-    return RowMutation(row_of(new.id), puts, deletes)
+    return RowMutation(row or row_of(new.id), puts, deletes)
 
 
-def removal(operation: Operation, cells: Sequence[Cell]) -> RowMutation:
-    """Return the mutation that deletes every cell of a row."""
+def removal(cells: Sequence[Cell]) -> RowMutation:
+    """Return the mutation that deletes every cell of a row, of which there is one at least."""
     deletes = [DeleteVersion(cell.family, cell.qualifier, cell.version) for cell in cells]
-    return RowMutation(row_of(operation.id), deletes=deletes)
+    return RowMutation(cells[0].row, deletes=deletes)
+
+
+def guard_of(cells: Sequence[Cell]) -> bytes | None:
+    """Return what the guard's cell of a row holds; None: it has none."""
+    return next((one.value for one in cells if (one.family, one.qualifier) == GUARD), None)
 
 
 def operation_of(cells: Sequence[Cell], *, table: str) -> Operation:

@@ -202,7 +202,7 @@ class _Run:
 
     def confirm(self) -> None:
         """See `StepContext`."""
-        found = self._runner.store.read(self.id)
+        found = self._runner.store.read(self._operation.id)
         if found is None or found.reservation is None or found.reservation != self._reservation:
             raise ReservationLost(f"operation {self.id} is somebody else's now; nothing was done")
 

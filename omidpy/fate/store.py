@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -44,8 +44,12 @@ from omidpy.fate.operation import (
     seeded,
 )
 
-FORMAT: Final = 1
-"""Of the records of both stores; a store with a higher one is refused."""
+FORMAT: Final = 2
+"""Of the records of both stores; a store with a higher one is refused.
+
+Those of 1 have finished operations among the others, and queues for locks that never go; they are
+read, and written as 2 from the first change on.
+"""
 
 Patience = Callable[[int], bool]
 """Called with the number of failures so far; waits, and says whether to try again."""
@@ -139,11 +143,27 @@ class FateStore(ABC):
         """
 
     @abstractmethod
-    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
-        """Yield every operation, each as of one moment; those that vanish meanwhile may lack.
+    def scan_live(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
+        """Yield every operation that is not finished, each as of one moment.
+
+        Some that are finished may be among them: they have not been moved yet.
 
         Args:
             but: Operations to leave out.
+
+        Cost: by what it yields, whatever was finished before (D28).
+        """
+
+    @abstractmethod
+    def scan_finished(self) -> Iterator[Operation | Unreadable]:
+        """Yield every operation that was moved since it is finished."""
+
+    @abstractmethod
+    def archive(self, operation: Operation) -> bool:
+        """Move a finished operation, as it was read, to where the search for work does not read.
+
+        A store does so as an operation ends; this is for what was left by whoever died in between,
+        and by earlier versions.  False: it has changed, or is moved.
         """
 
     @abstractmethod
@@ -155,7 +175,7 @@ class FateStore(ABC):
         """Return who holds and wants locks on a table, as `locks.py` has written it."""
 
     @abstractmethod
-    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes) -> bool:
+    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace a table's queue if it still is `old`; None: absent.  No content comes twice."""
 
     @abstractmethod
@@ -241,15 +261,41 @@ class FateStore(ABC):
             )
         return found
 
+    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
+        """Yield every operation, each as of one moment; those that vanish meanwhile may lack.
+
+        Args:
+            but: Operations to leave out.
+        """
+        seen = set(but)
+        left: list[Operation] = []
+        for one in self.scan_live(but=but):
+            if isinstance(one, Operation) and one.is_finished:
+                left.append(one)
+                continue
+            seen.add(one.id)
+            yield one
+        # These last: what ends meanwhile is there by now, and was seen before it ended.
+        for one in self.scan_finished():
+            if one.id not in seen:
+                seen.add(one.id)
+                yield one
+        yield from (one for one in left if one.id not in seen)
+
     def in_order(self, *, but: Collection[FateId] = ()) -> list[Operation]:
         """Return every operation that can be read: started ones first, then by age."""
-        found = [one for one in self.scan(but=but) if isinstance(one, Operation)]
-        return sorted(found, key=lambda one: (one.status != Status.IN_PROGRESS, one.created_ms))
+        return _ordered(self.scan(but=but))
+
+    def live_in_order(self, *, but: Collection[FateId] = ()) -> list[Operation]:
+        """Return the same without what is finished and moved; the search for work reads this."""
+        return _ordered(self.scan_live(but=but))
 
     def runnable(self) -> list[Operation]:
         """Return what an executor may take, in the order in which it should."""
         return [
-            one for one in self.in_order() if one.status in RUNNABLE and one.reservation is None
+            one
+            for one in self.live_in_order()
+            if one.status in RUNNABLE and one.reservation is None
         ]
 
     def try_reserve(self, operation: Operation, worker: Worker) -> Operation | None:
@@ -278,7 +324,7 @@ class FateStore(ABC):
             The operations that can be reserved again.
         """
         if held is None:
-            held = [one for one in self.scan() if isinstance(one, Operation) and one.reservation]
+            held = [one for one in self.live_in_order() if one.reservation]
         workers = {one.reservation.worker for one in held if one.reservation}
         dead = judge.dead(workers)
         broken = []
@@ -370,6 +416,11 @@ class FateStore(ABC):
 def new_reservation(worker: Worker) -> Reservation:
     """Return a reservation that nobody had before."""
     return Reservation(worker.id, uuid.uuid4().hex)
+
+
+def _ordered(found: Iterable[Operation | Unreadable]) -> list[Operation]:
+    readable = [one for one in found if isinstance(one, Operation)]
+    return sorted(readable, key=lambda one: (one.status != Status.IN_PROGRESS, one.created_ms))
 
 
 def is_live(operation: Operation | None) -> bool:

@@ -40,12 +40,17 @@ class Keep:
 
     def is_over(self, operation: Operation, *, now_ms: int) -> bool:
         """Say whether an operation's record may go."""
+        left_s = self.left_s(operation, now_ms=now_ms)
+        return left_s is not None and left_s < 0
+
+    def left_s(self, operation: Operation, *, now_ms: int) -> float | None:
+        """Return how much longer an operation's record stays at least; None: it is live."""
         if operation.status is Status.NEW:
-            return now_ms - operation.created_ms > self.new_s * 1000
+            return self.new_s - (now_ms - operation.created_ms) / 1000
         if operation.finished_ms is None:
-            return False
+            return None
         kept_s = self.auto_clean_s if operation.auto_clean else self.finished_s
-        return now_ms - operation.finished_ms > kept_s * 1000
+        return kept_s - (now_ms - operation.finished_ms) / 1000
 
 
 class Sweeper:
@@ -57,21 +62,40 @@ class Sweeper:
         self._clock = clock
         self._keep = keep
         self._due_s = clock.monotonic_s()
+        self._outcomes_due_s = self._due_s
 
     def sweep_if_due(self) -> None:
-        """Sweep once a minute."""
+        """Sweep once a minute; outcomes only when some of them may go, since they are many."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
             self._due_s = now_s + SWEEP_EVERY_S
-            self.sweep()
+            self._tidy()
+            if now_s >= self._outcomes_due_s:
+                self._remove_outcomes()
 
     def sweep(self) -> int:
         """Remove what may go; return how many operations that were."""
+        self._tidy()
+        return self._remove_outcomes()
+
+    def _tidy(self) -> None:
+        """End what others began, and remove marks; at a cost that does not grow with outcomes."""
+        for operation in self._store.live_in_order():
+            if operation.is_finished:
+                self._store.archive(operation)
+        Locks(self._store).release_dangling()
+        self._store.sweep(self._judge)
+
+    def _remove_outcomes(self) -> int:
+        """Remove outcomes that are old enough, and find out when to look again."""
         now_ms = self._clock.wall_ms()
         count = 0
+        # What ends from now on stays for so long at least.
+        next_s = min(self._keep.auto_clean_s, self._keep.finished_s, self._keep.new_s)
         for operation in self._store.in_order():
             if self._keep.is_over(operation, now_ms=now_ms):
                 count += self._store.delete(operation)
-        Locks(self._store).release_dangling()
-        self._store.sweep(self._judge)
+            elif (left_s := self._keep.left_s(operation, now_ms=now_ms)) is not None:
+                next_s = min(next_s, left_s)
+        self._outcomes_due_s = self._clock.monotonic_s() + next_s
         return count

@@ -4,10 +4,18 @@ The table is not transactional, so that operations go on while the oracle is dow
 the first operation is kept.
 
     tx_<16 hex>       an operation (`rows.py`); its guard is `txadmin:v`
+    done_<16 hex>     one that is finished
     key_<sha256>      tx:id       the operation that was last submitted under a key
     worker_<id>       tx:beat     a worker's sign of life (`workers.py`)
     lock_<table>      tx:queue    who holds and wants locks on a table (`locks.py`)
     format            txadmin:v   which form all this has
+
+An operation that ends moves to another row, which the search for work does not read: in one change
+where there are guarded batches; elsewhere it ends in its first row, is copied, and removed there,
+and a sweep finishes what was begun.  A row of the second kind is written once it is final, so it is
+the one that counts where there are both.
+
+A queue for locks goes when nobody is in it, and is made again above what was deleted.
 
 A submission under a key is in two rows, which HBase changes one after the other: the operation is
 kept as NEW, the key's row is swapped from what it named to the new id, and only then is the
@@ -25,6 +33,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -40,18 +49,23 @@ from omidpy.errors import (
 from omidpy.fate.joined import JoinedChanges
 from omidpy.fate.operation import FateId, Operation, Unreadable
 from omidpy.fate.rows import (
+    DONE_PREFIX,
     FAMILIES,
     FIXED_VERSION,
     GUARD,
     OPERATION_PREFIX,
+    STATUS,
     TX,
     difference,
+    done_row_of,
+    guard_of,
     guard_value,
     id_of,
     insertion,
     operation_of,
     removal,
     row_of,
+    says_finished,
 )
 from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
 from omidpy.fate.workers import TableJudge, TableWorker, WorkerRows
@@ -97,6 +111,8 @@ class TableFateStore(FateStore):
         self._table = table
         self._changes = JoinedChanges(store)
         self._workers = WorkerRows(store, table)
+        self._queues: dict[str, Cell] = {}
+        """As they were seen last.  Threads share it: each use is one step of a dict."""
         self._exists = self._check_format()
 
     @property
@@ -112,16 +128,26 @@ class TableFateStore(FateStore):
         return self._change(row_of(operation.id), GUARD, None, insertion(operation))
 
     def swap(self, old: Operation, new: Operation) -> bool:
-        """Write what differs; see `FateStore`.  Cost: 1 checked change."""
-        return self._change(row_of(old.id), GUARD, guard_value(old), difference(old, new))
+        """Write what differs; see `FateStore`.  Cost: 1 checked change; at the end 1 get more."""
+        if new.is_finished and not old.is_finished and not new.stack:
+            return self._finish(old, new)
+        row = row_of(old.id)
+        if old.is_finished:
+            found = self._find(old.id)
+            if not found:
+                return False
+            row = found[0].row
+        return self._change(row, GUARD, guard_value(old), difference(old, new, row))
 
     def remove(self, operation: Operation) -> bool:
         """Remove the record and its key's mark; see `FateStore`."""
-        row = row_of(operation.id)
-        (cells,) = self._get([row])
+        cells = self._find(operation.id)
         if not cells:
             return False
-        if not self._change(row, GUARD, guard_value(operation), removal(operation, cells)):
+        if cells[0].row == done_row_of(operation.id):
+            # First, so that it is nobody's word once the other one is gone.
+            self._remove_left(operation.id)
+        if not self._change(cells[0].row, GUARD, guard_value(operation), removal(cells)):
             return False
         if operation.key is not None:
             owner = self._key_owner(_key_row(operation.key))
@@ -131,18 +157,16 @@ class TableFateStore(FateStore):
 
     def remove_unreadable(self, operation_id: FateId) -> bool:
         """Remove a record that nobody can read, and its key's mark; see `FateStore`."""
-        row = row_of(operation_id)
-        (cells,) = self._get([row])
+        cells = self._find(operation_id)
         if not cells:
             return False
         try:
             operation_of(cells, table=self._table)
         except CorruptCell:
-            guard = next((one.value for one in cells if (one.family, one.qualifier) == GUARD), None)
+            pass
         else:
             return False
-        mutation = RowMutation(row, deletes=[DeleteVersion(*one[1:4]) for one in cells])
-        if not self._change(row, GUARD, guard, mutation):
+        if not self._change(cells[0].row, GUARD, guard_of(cells), removal(cells)):
             return False
         # The cell that names its key may be what cannot be read.
         for owner in self._key_owners():
@@ -151,13 +175,66 @@ class TableFateStore(FateStore):
         return True
 
     def read(self, operation_id: FateId) -> Operation | None:
-        """Return an operation; see `FateStore`.  Cost: 1 get."""
-        (cells,) = self._get([row_of(operation_id)])
+        """Return an operation; see `FateStore`.  Cost: 1 get; 2 if it is finished."""
+        cells = self._find(operation_id)
         return operation_of(cells, table=self._table) if cells else None
 
-    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
-        """Yield every operation; see `FateStore`.  Cost: 1 RPC a page."""
-        for cells in self._rows(OPERATION_PREFIX):
+    def scan_live(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
+        """Yield what is not finished; see `FateStore`.  Cost: 1 RPC a page."""
+        return self._scan(OPERATION_PREFIX, but)
+
+    def scan_finished(self) -> Iterator[Operation | Unreadable]:
+        """Yield what is finished; see `FateStore`.  Cost: 1 RPC a page."""
+        return self._scan(DONE_PREFIX, ())
+
+    def archive(self, operation: Operation) -> bool:
+        """Move what is finished; see `FateStore`.
+
+        Where rows change one by one it is in both for a moment, and the new row counts.
+        """
+        self._make_table()
+        row = done_row_of(operation.id)
+        if self._changes.joins:
+            (cells,) = self._get([row_of(operation.id)])
+            return bool(cells) and self._move(operation, operation, cells)
+        self._change(row, GUARD, None, insertion(operation, row))
+        return self._remove_left(operation.id)
+
+    def _finish(self, old: Operation, new: Operation) -> bool:
+        """Write the end of an operation, and move it."""
+        if self._changes.joins:
+            (cells,) = self._get([row_of(old.id)])
+            return bool(cells) and self._move(old, new, cells)
+        if not self._change(row_of(old.id), GUARD, guard_value(old), difference(old, new)):
+            return False
+        with contextlib.suppress(StorageUnavailable):  # a sweep moves it, then
+            self.archive(new)
+        return True
+
+    def _move(self, old: Operation, new: Operation, cells: Sequence[Cell]) -> bool:
+        """Write `new` to the other row and remove the first one, in one, if that is still `old`."""
+        condition = Condition(self._table, row_of(old.id), GUARD, guard_value(old))
+        there = insertion(new, done_row_of(new.id))
+        return self._changes.change(condition, removal(cells), before=there)
+
+    def _remove_left(self, operation_id: FateId) -> bool:
+        """Remove what is left of a finished operation that is written in the other row."""
+        (cells,) = self._get([row_of(operation_id)])
+        if not cells or not says_finished(cells):
+            return False
+        return self._change(cells[0].row, GUARD, guard_of(cells), removal(cells))
+
+    def _find(self, operation_id: FateId) -> Row:
+        """Return the row of an operation; empty if there is none."""
+        (cells,) = self._get([row_of(operation_id)])
+        if cells and not says_finished(cells):
+            return cells
+        # Behind the look at the first row: it is written there before it goes here.
+        (moved,) = self._get([done_row_of(operation_id)])
+        return moved or cells
+
+    def _scan(self, prefix: bytes, but: Collection[FateId]) -> Iterator[Operation | Unreadable]:
+        for cells in self._rows(prefix):
             if id_of(cells[0].row) in but:
                 continue
             try:
@@ -226,14 +303,45 @@ class TableFateStore(FateStore):
     def read_lock_queue(self, table: str) -> bytes | None:
         """Return a table's queue; see `FateStore`.  Cost: 1 get."""
         (cells,) = self._get([LOCK_PREFIX + table.encode()], columns=[LOCK_QUEUE])
-        return cells[0].value if cells else None
+        if not cells:
+            self._queues.pop(table, None)
+            return None
+        self._queues[table] = cells[0]
+        return cells[0].value
 
-    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes) -> bool:
-        """Replace a table's queue; see `FateStore`."""
+    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace a table's queue; see `FateStore`.  Cost: 1 checked change; a new one 1 get more.
+
+        It stays at the version at which it was made.
+        """
         self._make_table()
         row = LOCK_PREFIX + table.encode()
-        put = Put(*LOCK_QUEUE, FIXED_VERSION, new)
-        return self._change(row, LOCK_QUEUE, old, RowMutation(row, (put,)))
+        if old is None:
+            assert new is not None, "there is nothing to remove"
+            return self._make_queue(row, new)
+        known = self._queues.get(table)
+        if known is None or known.value != old:
+            self.read_lock_queue(table)
+            known = self._queues.get(table)
+            if known is None or known.value != old:
+                return False
+        mutation = RowMutation(row, deletes=(DeleteVersion(*LOCK_QUEUE, known.version),))
+        if new is not None:
+            mutation = RowMutation(row, (Put(*LOCK_QUEUE, known.version, new),))
+        return self._change(row, LOCK_QUEUE, old, mutation)
+
+    def _make_queue(self, row: bytes, queue: bytes) -> bool:
+        """Write a queue where there is none, above whatever was deleted there."""
+        made_ms = time.time_ns() // 1_000_000
+        for leap in range(MAX_LEAPS):
+            version = made_ms + (0 if leap == 0 else FIRST_LEAP << leap)
+            put = Put(*LOCK_QUEUE, version, queue)
+            if not self._change(row, LOCK_QUEUE, None, RowMutation(row, (put,))):
+                return False
+            (cells,) = self._get([row], columns=[LOCK_QUEUE])
+            if cells:
+                return cells[0].value == queue
+        raise FateError(f"row {row!r} of {self.url} does not show what is written there; try again")
 
     def lock_queues(self) -> Iterator[tuple[str, bytes]]:
         """Yield every queue; see `FateStore`."""
@@ -260,8 +368,12 @@ class TableFateStore(FateStore):
         """Remove rows of keys and workers that nothing refers to; see `FateStore`."""
         # Keys first: a key that was there then named an operation that was there before.
         owners = self._key_owners()
-        there = {cells[0].row for cells in self._rows(OPERATION_PREFIX, columns=[GUARD])}
-        for owner in owners:
+        there = {
+            cells[0].row
+            for cells in self._rows(OPERATION_PREFIX, columns=[STATUS])
+            if not says_finished(cells)
+        }
+        for owner in owners:  # one that is finished keeps its key from nobody
             if row_of(_owner_id(owner)) not in there:
                 self._forget_key(owner)
         signs = self._workers.read_all()
@@ -275,7 +387,7 @@ class TableFateStore(FateStore):
     # -- the table -----------------------------------------------------------------------------
 
     def _check_format(self) -> bool:
-        """Say whether the table is there.
+        """Say whether the table is there, in our own format.
 
         Raises:
             ConfigError: a newer omidpy has written it.
@@ -286,17 +398,22 @@ class TableFateStore(FateStore):
                 f"{self.url} has format {cells[0].value.decode(errors='replace')!r}, and this "
                 f"omidpy reads up to {FORMAT}; upgrade omidpy to the version that wrote it"
             )
-        return bool(cells)
+        self._format = cells[0].value if cells else None
+        return self._format == b"%d" % FORMAT
 
     def _make_table(self) -> None:
         if self._exists:
             return
         families = [FamilySchema(family, _ONE_VERSION) for family in FAMILIES]
-        with contextlib.suppress(TableExists):
-            self._store.create_table(TableSchema(self._table, families))
+        if self._format is None:
+            with contextlib.suppress(TableExists):
+                self._store.create_table(TableSchema(self._table, families))
         put = Put(*GUARD, FIXED_VERSION, b"%d" % FORMAT)
         mutation = RowMutation(FORMAT_ROW, (put,))
-        self._store.check_and_mutate(self._table, FORMAT_ROW, GUARD, None, mutation, durable=True)
+        # What is written from now on earlier versions would not find.
+        self._store.check_and_mutate(
+            self._table, FORMAT_ROW, GUARD, self._format, mutation, durable=True
+        )
         self._exists = self._check_format()
 
     def _change(

@@ -34,6 +34,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     rest: Rest | None = None
     txageoff: int | None = None
+    base: int = 0
+    """What its znode's version counts from: it was written so often in an earlier place."""
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class Debug(msgspec.Struct, frozen=True):
     fateop: str
 
 
-def encode(operation: Operation) -> bytes:
+def encode(operation: Operation, *, base: int = 0) -> bytes:
     """Return what an operation's own znode holds."""
     return msgspec.json.encode(
         Record(
@@ -69,6 +71,7 @@ def encode(operation: Operation) -> bytes:
             failures=operation.failures,
             rest=operation.rest,
             txageoff=operation.finished_ms,
+            base=base,
         )
     )
 
@@ -93,7 +96,7 @@ def operation_of(
         id=operation_id,
         name=record.fateop,
         status=record.status,
-        version=version + 1,
+        version=record.base + version + 1,
         write_id=record.w,
         created_ms=record.ctime,
         key=record.txkey,

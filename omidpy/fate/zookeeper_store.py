@@ -4,8 +4,9 @@
     tx_<16 hex>/debug              JSON: what kind of operation it is, for people
     tx_<16 hex>/repo_0000000000    JSON: a step; the highest number is the top
     keys/<sha256>                  the operation that was last submitted under a key
+    done/tx_<16 hex>               JSON: an operation that is finished; the search does not read it
     workers/<id>                   ephemeral: a worker lives as long as its session
-    locks/<table>                  JSON: who holds and wants locks on a table
+    locks/<table>                  JSON: who holds and wants locks on it (`zookeeper_queues.py`)
 
 Each change is one transaction that writes the operation's znode over the version that was seen,
 and its steps with it; so the version of that znode is the guard, and one more than it ours.
@@ -13,6 +14,8 @@ and its steps with it; so the version of that znode is the guard, and one more t
 A key's znode goes in the transaction that removes its operation, and moves to another operation in
 one that writes the znode of the old one too.  So whoever has seen an old owner finds another
 version there, however often the key was made anew.
+
+An operation that ends moves in that transaction.
 
 A worker's lease is the session's timeout: `timeout_s` of the store, and not `lease_s`.
 
@@ -25,7 +28,6 @@ import hashlib
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
-from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +42,7 @@ from omidpy.fate.operation import (
     seeded,
 )
 from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
+from omidpy.fate.zookeeper_queues import ZooKeeperQueues
 from omidpy.fate.zookeeper_records import (
     Debug,
     Format,
@@ -48,7 +51,7 @@ from omidpy.fate.zookeeper_records import (
     encode,
     operation_of,
 )
-from omidpy.fate.zookeeper_session import Change, Create, Delete, Session, Write
+from omidpy.fate.zookeeper_session import Change, Check, Create, Delete, Session, Write
 from omidpy.fate.zookeeper_workers import EphemeralJudge, EphemeralWorker
 from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
 
@@ -90,10 +93,11 @@ class ZooKeeperFateStore(FateStore):
             address = address.with_timeout(timeout_s)
         self._path = path
         self._session = Session(address)
-        # What was seen last.  Threads share both without a lock: each use is one step of a dict.
+        # What was seen last.  Threads share it without a lock: each use is one step of a dict.
         self._cache: dict[FateId, Operation] = {}
-        self._queues: dict[str, tuple[bytes, int]] = {}
+        self._queues = ZooKeeperQueues(self._session, f"{path}/locks")
         self._callbacks: list[Callable[[], None]] = []
+        self._root: Znode | None = None
         self._exists = False
         try:
             self._exists = self._check_format()
@@ -115,6 +119,11 @@ class ZooKeeperFateStore(FateStore):
 
     def swap(self, old: Operation, new: Operation) -> bool:
         """Write what differs; see `FateStore`.  Cost: 1 transaction."""
+        if old.is_finished and (done := self._session.read(self._done(old.id))) is not None:
+            change = self._rewriting(old, new, done)
+            return change is not None and self._session.change([change])
+        if new.is_finished and not new.stack and not old.is_finished:
+            return self._move(old, new)
         node = self._node(old.id)
         changes: list[Change] = [Write(node, encode(new), _znode_version(old))]
         for position, raw in enumerate(new.stack):
@@ -130,6 +139,12 @@ class ZooKeeperFateStore(FateStore):
     def remove(self, operation: Operation) -> bool:
         """Remove the record and its key's znode; see `FateStore`."""
         changes = self._removal(operation)
+        if operation.is_finished:
+            path = self._done(operation.id)
+            if (done := self._session.read(path)) is not None:
+                if self._done_version(operation.id, done) != operation.version:
+                    return False
+                changes = [Delete(path, done.version)]
         if operation.key is not None:
             path = self._key_path(operation.key)
             found = self._session.read(path)
@@ -142,15 +157,21 @@ class ZooKeeperFateStore(FateStore):
 
     def remove_unreadable(self, operation_id: FateId) -> bool:
         """Remove a record that nobody can read, and its key's znode; see `FateStore`."""
-        path = self._node(operation_id)
-        found = self._session.read(path)
         try:
-            if found is None or self.read(operation_id) is not None:
+            if self.read(operation_id) is not None:
                 return False
         except CorruptCell:
             pass
-        changes: list[Change] = [Delete(f"{path}/{name}") for name in self._session.children(path)]
-        changes.append(Delete(path, found.version))
+        paths = [self._node(operation_id), self._done(operation_id)]
+        found = self._session.read_each(paths)
+        changes: list[Change] = []
+        for path, node in zip(paths, found, strict=True):
+            if node is not None:
+                below = self._session.children(path)
+                changes += [Delete(f"{path}/{name}") for name in below]
+                changes.append(Delete(path, node.version))
+        if not changes:
+            return False
         keys = [
             f"{self._path}/keys/{name}" for name in self._session.children(f"{self._path}/keys")
         ]
@@ -160,14 +181,54 @@ class ZooKeeperFateStore(FateStore):
         return self._session.change(changes)
 
     def read(self, operation_id: FateId) -> Operation | None:
-        """Return an operation; see `FateStore`.  Cost: 3 round trips."""
+        """Return an operation; see `FateStore`.  Cost: 3 round trips; 2 if it is finished."""
         self._session.sync()
         found = self._read_each([operation_id])[operation_id]
         assert not isinstance(found, Unreadable), "what cannot be read has raised"
-        return found
+        if found is not None:
+            return found
+        # Behind the look at the first place: it goes there in the transaction that writes here.
+        done = self._session.read(self._done(operation_id))
+        return None if done is None else self._finished(operation_id, done)
 
-    def scan(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
-        """Yield every operation; see `FateStore`.
+    def scan_finished(self) -> Iterator[Operation | Unreadable]:
+        """Yield what is finished; see `FateStore`.  Cost: 1 request for each."""
+        names = self._session.children(f"{self._path}/done")
+        nodes = self._session.read_each([f"{self._path}/done/{name}" for name in names])
+        for name, node in zip(names, nodes, strict=True):
+            if node is not None:
+                one = FateId(name.removeprefix(OPERATION_PREFIX))
+                try:
+                    yield self._finished(one, node)
+                except CorruptCell as error:
+                    yield Unreadable(one, str(error))
+
+    def archive(self, operation: Operation) -> bool:
+        """Move what is finished; see `FateStore`."""
+        return self._move(operation, operation)
+
+    def _move(self, old: Operation, new: Operation) -> bool:
+        """Write `new` where what is finished is, and remove `old` where it was: 1 transaction."""
+        self._make_path()
+        there = Create(self._done(new.id), encode(new, base=new.version - 1))
+        return self._session.change([*self._removal(old), there])
+
+    def _finished(self, operation_id: FateId, done: Znode) -> Operation:
+        record = decode(done.data, where=self._done(operation_id))
+        return operation_of(operation_id, record, done.version, [])
+
+    def _done_version(self, operation_id: FateId, done: Znode) -> int:
+        return self._finished(operation_id, done).version
+
+    def _rewriting(self, old: Operation, new: Operation, done: Znode) -> Write | None:
+        """Return what makes `new` of a moved operation; None: it is `old` no more."""
+        if self._done_version(old.id, done) != old.version:
+            return None
+        base = old.version - 1 - done.version
+        return Write(self._done(old.id), encode(new, base=base), done.version)
+
+    def scan_live(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
+        """Yield what is not finished; see `FateStore`.
 
         Cost: 1 request for each, and for each that has changed since the last scan 1 for each step.
         """
@@ -213,9 +274,7 @@ class ZooKeeperFateStore(FateStore):
                     changes.append(Write(path, operation.id.encode(), found.version))
                 if owner is not None:
                     # So that nobody takes the key from it once more, who has seen it as we did.
-                    touched = replace(owner, write_id=uuid.uuid4().hex)
-                    node = self._node(owner.id)
-                    changes.append(Write(node, encode(touched), _znode_version(owner)))
+                    changes.append(self._touch(owner))
                 if self._session.change(changes):
                     return operation
             except StorageUnavailable:
@@ -227,37 +286,28 @@ class ZooKeeperFateStore(FateStore):
             f"{path} changes all the time; submit it again"
         )
 
+    def _touch(self, owner: Operation) -> Change:
+        """Return what changes an operation's version, if it is still as it was read."""
+        touched = replace(owner, write_id=uuid.uuid4().hex)
+        if owner.is_finished and (done := self._session.read(self._done(owner.id))) is not None:
+            change = self._rewriting(owner, touched, done)
+            return change or Check(self._done(owner.id), -2)  # which no znode has
+        return Write(self._node(owner.id), encode(touched), _znode_version(owner))
+
     # -- locks ---------------------------------------------------------------------------------
 
     def read_lock_queue(self, table: str) -> bytes | None:
         """Return a table's queue; see `FateStore`."""
-        found = self._session.read(self._lock_path(table))
-        if found is None:
-            return None
-        self._queues[table] = (found.data, found.version)
-        return found.data
+        return self._queues.read(table)
 
-    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes) -> bool:
-        """Replace a table's queue; see `FateStore`.  Its znode is never deleted."""
+    def swap_lock_queue(self, table: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace a table's queue; see `FateStore`.  Cost: 1 transaction."""
         self._make_path()
-        path = self._lock_path(table)
-        if old is None:
-            return self._session.create(path, new)
-        known = self._queues.get(table)
-        if known is None or known[0] != old:
-            self.read_lock_queue(table)
-            known = self._queues.get(table)
-        if known is None or known[0] != old:
-            return False
-        return self._session.change([Write(path, new, known[1])])
+        return self._queues.swap(table, old, new)
 
     def lock_queues(self) -> Iterator[tuple[str, bytes]]:
         """Yield every queue; see `FateStore`."""
-        names = self._session.children(f"{self._path}/locks")
-        nodes = self._session.read_each([f"{self._path}/locks/{name}" for name in names])
-        for name, found in zip(names, nodes, strict=True):
-            if found is not None:
-                yield unquote(name), found.data
+        return self._queues.all()
 
     # -- workers -------------------------------------------------------------------------------
 
@@ -296,7 +346,7 @@ class ZooKeeperFateStore(FateStore):
     # -- znodes --------------------------------------------------------------------------------
 
     def _check_format(self) -> bool:
-        found = self._session.read(self._path)
+        found = self._root = self._session.read(self._path)
         if found is None or not found.data:
             return False
         try:
@@ -311,15 +361,17 @@ class ZooKeeperFateStore(FateStore):
                 f"{self.url} has format {version}, and this omidpy reads up to {FORMAT}; upgrade "
                 "omidpy to the version that wrote it"
             )
-        return True
+        return version == FORMAT
 
     def _make_path(self) -> None:
         if self._exists:
             return
-        for name in ("keys", "workers", "locks"):
+        for name in ("keys", "workers", "locks", "done"):
             self._session.make(f"{self._path}/{name}")
-        if not self._check_format():
-            self._session.change([Write(self._path, msgspec.json.encode(Format(FORMAT)), 0)])
+        if not self._check_format() and self._root is not None:
+            # What is written from now on earlier versions would not find.
+            written = msgspec.json.encode(Format(FORMAT))
+            self._session.change([Write(self._path, written, self._root.version)])
         self._exists = self._check_format()
 
     def _read_each(
@@ -418,11 +470,11 @@ class ZooKeeperFateStore(FateStore):
     def _node(self, operation_id: FateId) -> str:
         return f"{self._path}/{OPERATION_PREFIX}{operation_id}"
 
+    def _done(self, operation_id: FateId) -> str:
+        return f"{self._path}/done/{OPERATION_PREFIX}{operation_id}"
+
     def _key_path(self, key: str) -> str:
         return f"{self._path}/keys/{hashlib.sha256(key.encode()).hexdigest()}"
-
-    def _lock_path(self, table: str) -> str:
-        return f"{self._path}/locks/{quote(table, safe='')}"
 
 
 def _step_path(node: str, position: int) -> str:

@@ -445,12 +445,12 @@ def test_a_store_of_a_newer_format_is_refused(
 ) -> None:
     """Exit code 2, and nothing is changed."""
     operation = made(fates, Status.NEW)
-    put = Put(*Column(*GUARD), 1, b"2")
+    put = Put(*Column(*GUARD), 1, b"3")
     store.write({FATE_TABLE: [RowMutation(FORMAT_ROW, [put])]})
     for words in (("list",), ("delete", operation.id), ("run",)):
         code, _, err = cli(*words)
         assert code == 2
-        assert "reads up to 1; upgrade omidpy" in err
+        assert "reads up to 2; upgrade omidpy" in err
     assert fates.read(operation.id) == operation
 
 

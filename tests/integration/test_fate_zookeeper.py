@@ -86,7 +86,7 @@ def test_an_operation_lies_where_accumulo_keeps_its_own(
     found = tree(fates._session, path)
     node = f"tx_{made.id}"
     assert sorted(found) == sorted(
-        ["keys", "workers", "locks", node]
+        ["done", "keys", "workers", "locks", node]
         + [f"{node}/{below}" for below in ("debug", "repo_0000000000", "repo_0000000001")]
     )
     assert json.loads(found[node])["status"] == "NEW"
@@ -98,12 +98,12 @@ def test_nothing_is_left_of_what_was_removed(fates: ZooKeeperFateStore, path: st
     """Its key goes in the same transaction."""
     made = fates.submit(keyed())
     assert fates.delete(made)
-    assert sorted(tree(fates._session, path)) == ["keys", "locks", "workers"]
+    assert sorted(tree(fates._session, path)) == ["done", "keys", "locks", "workers"]
 
 
 @pytest.mark.parametrize(
     ("data", "complaint"),
-    [(b'{"format":2}', "reads up to 1; upgrade omidpy"), (b"tso", "no store of operations")],
+    [(b'{"format":3}', "reads up to 2; upgrade omidpy"), (b"tso", "no store of operations")],
 )
 def test_a_path_of_somebody_else_is_refused(
     fates: ZooKeeperFateStore, hbase: HBase, path: str, data: bytes, complaint: str

@@ -130,6 +130,48 @@ class Queues(Chapter):
         assert {state.entry.operation for state in locks.states()} == {a.id, b.id}
         assert locks.write(TABLE, a.id) is None
 
+    def test_a_queue_goes_with_the_last_one_in_it(self, fates: FateStore) -> None:
+        """Else locks would outlive their tables, and every release would walk all of them."""
+        a, b, _ = three(fates)
+        locks = Locks(fates)
+        table = f"ns:{new_id()}"
+        for _ in range(4):
+            assert locks.write(table, a.id) is None
+            assert locks.write(table, b.id) is not None
+            locks.release(a.id)
+            assert table in dict(fates.lock_queues())
+            locks.release(b.id)
+            assert table not in dict(fates.lock_queues())
+            assert fates.read_lock_queue(table) is None
+
+    def test_a_change_of_a_queue_that_went_meanwhile_is_refused(self, fates: FateStore) -> None:
+        """It was sent long ago, and the queue that is there now is another one."""
+        a, b, _ = three(fates)
+        table = f"ns:{new_id()}"
+        other = self.reopen(fates)
+        try:
+            locks = Locks(fates)
+            locks.write(table, a.id)
+            seen = other.read_lock_queue(table)
+            locks.release(a.id)
+            locks.write(table, b.id)
+            now = fates.read_lock_queue(table)
+            assert seen is not None
+            assert not other.swap_lock_queue(table, seen, b"late")
+            assert not other.swap_lock_queue(table, None, b"late")
+            assert not other.swap_lock_queue(table, seen, None)
+            assert other.read_lock_queue(table) == now != seen
+            locks.release(b.id)
+        finally:
+            other.close()
+
+    def test_an_empty_queue_of_an_earlier_version_goes(self, fates: FateStore) -> None:
+        """With the next sweep."""
+        table = f"ns:{new_id()}"
+        assert fates.swap_lock_queue(table, None, b'{"changes":4,"entries":[]}')
+        Locks(fates).release_dangling()
+        assert fates.read_lock_queue(table) is None
+
     def test_a_queue_that_cannot_be_read_stops_its_own_locks_alone(self, fates: FateStore) -> None:
         """Whoever wants one there waits and says for what; everything else goes on."""
         a, b, _ = three(fates)

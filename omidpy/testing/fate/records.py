@@ -136,6 +136,64 @@ class Records(Chapter):
         assert fates.in_order(but={other.id}) == [changed]
         assert sorted(fates.scan(), key=str) == sorted([changed, other], key=str)
 
+    # -- what is finished ----------------------------------------------------------------------
+
+    def test_the_search_does_not_read_what_is_finished(self, fates: FateStore) -> None:
+        """Else each look for work would cost as much as everything that was ever done (D28)."""
+        made = [fates.submit(an_operation(stack=(leaf(1), leaf(2)))) for _ in range(3)]
+        ended = [
+            fates.write(one, _ended(one, status))
+            for one, status in zip(made, (Status.SUCCESSFUL, Status.FAILED), strict=False)
+        ]
+        assert list(fates.scan_live()) == made[2:]
+        assert sorted(fates.scan_finished(), key=str) == sorted(ended, key=str)
+        assert sorted(fates.scan(), key=str) == sorted([*ended, made[2]], key=str)
+        assert [fates.read(one.id) for one in ended] == ended
+        assert fates.runnable() == made[2:]
+
+    def test_what_is_finished_is_guarded_as_it_was(self, fates: FateStore) -> None:
+        """An administrator reserves it before he removes it."""
+        made = fates.submit(an_operation(key='["k"]'))
+        ended = fates.write(made, _ended(made, Status.FAILED))
+        again = fates.write(ended, replace(ended, progress="seen"))
+        assert (again.version, fates.read(made.id)) == (ended.version + 1, again)
+        for late in (made, ended):
+            with pytest.raises(ReservationLost):
+                fates.write(late, replace(late, progress="late"))
+            assert not fates.remove(late)
+        assert fates.submit(an_operation(key='["k"]')).id != made.id
+        found = fates.read(made.id)
+        assert found is not None
+        assert fates.delete(found)
+        assert fates.read(made.id) is None
+        assert made.id not in {one.id for one in fates.scan()}
+
+    def test_an_end_whose_answer_was_lost_is_recognised(self, fates: FateStore) -> None:
+        """Though it is in another place by then."""
+        made = fates.submit(an_operation())
+        with losing_answers(fates, "swap") as lost:
+            ended = fates.write(made, _ended(made, Status.SUCCESSFUL))
+        assert lost == ["swap"]
+        assert fates.read(made.id) == ended
+
+    def test_what_an_earlier_version_left_among_the_live_is_moved(self, fates: FateStore) -> None:
+        """It is read where it is, and guarded there, too."""
+        old = an_operation(status=Status.SUCCESSFUL, finished_ms=1, stack=())
+        live = an_operation()
+        for one in (old, live):
+            fates.insert(one)
+        assert list(fates.scan()) == [live, old]
+        changed = fates.write(old, replace(old, progress="seen"))
+        assert fates.read(old.id) == changed
+        assert not fates.archive(old) or fates.read(old.id) == changed
+        fates.archive(changed)
+        assert list(fates.scan_live()) == [live]
+        assert list(fates.scan_finished()) == [changed]
+        assert fates.read(old.id) == changed
+        assert not fates.archive(changed)
+        assert fates.delete(changed)
+        assert list(fates.scan()) == [live]
+
     # -- lost answers --------------------------------------------------------------------------
 
     def test_a_write_whose_answer_was_lost_is_recognised(self, fates: FateStore) -> None:
@@ -192,6 +250,10 @@ class Records(Chapter):
         """The message says how to see what there is."""
         with pytest.raises(FateError, match="omidpy fate list"):
             fates.seed(an_operation().id)
+
+
+def _ended(operation: Operation, status: Status) -> Operation:
+    return replace(operation, status=status, stack=(), finished_ms=5_000, result="over")
 
 
 def _sized(size: int) -> bytes:

@@ -361,7 +361,7 @@ def test_a_drop_removes_only_the_table_that_it_looked_at() -> None:
     world = World(DROP)
     store = MemoryStoreWithHook(world)
     catalog = world.tm.session.catalog
-    catalog._store = store  # type: ignore[assignment]  # it passes everything on
+    catalog._store = store
     with pytest.raises(NoSuchTable, match="another of its name"):
         world.tm.drop_table(TABLE)
     assert incarnation(world.store.schema(TABLE)) == store.which

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +12,11 @@ from msgspec.structs import replace
 from omidpy.base.clock import ManualClock
 from omidpy.base.tables import is_system_table
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
+from omidpy.fate import Defer, Done, Fate, Keep, Locks, Step, step
 from omidpy.fate.operation import Operation, Status, Unreadable
-from omidpy.fate.rows import GUARD, row_of
+from omidpy.fate.rows import GUARD, insertion, row_of
+from omidpy.fate.step import Answer, StepContext
+from omidpy.fate.sweep import SWEEP_EVERY_S, Sweeper
 from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, TableFateStore
 from omidpy.model import Column
 from omidpy.storage.base import (
@@ -20,6 +24,7 @@ from omidpy.storage.base import (
     Entries,
     GuardedMutation,
     Put,
+    Row,
     RowMutation,
     singly,
 )
@@ -30,6 +35,7 @@ from omidpy.testing.fate.submissions import keyed
 from omidpy.testing.faults import FaultyStore, Point, on
 from tests.machines.interleaving import interleaved, once
 from tests.machines.like_thrift1 import LikeThrift1
+from tests.machines.like_thrift2 import LikeThrift2
 
 
 def put_cell(store: MemoryStore, row: bytes, column: Column, value: bytes) -> None:
@@ -54,13 +60,13 @@ def test_a_store_that_cannot_check_a_change_is_refused() -> None:
         TableFateStore(LikeThrift1(MemoryStore()))
 
 
-@pytest.mark.parametrize("written", [b"2", b'{"format":1}'])
+@pytest.mark.parametrize("written", [b"3", b'{"format":1}'])
 def test_a_table_of_a_newer_format_is_refused(written: bytes) -> None:
     """An older program must not change what it does not understand."""
     store = MemoryStore()
     TableFateStore(store).create(an_operation())
     put_cell(store, FORMAT_ROW, GUARD, written)
-    with pytest.raises(ConfigError, match="reads up to 1; upgrade omidpy"):
+    with pytest.raises(ConfigError, match="reads up to 2; upgrade omidpy"):
         TableFateStore(store)
 
 
@@ -194,6 +200,153 @@ def test_a_key_that_never_shows_is_an_error() -> None:
     with pytest.raises(FateError, match="changes all the time; submit it again"):
         fates.submit(keyed())
     assert fates.runnable() == []
+
+
+def test_a_queue_that_does_not_show_is_written_again() -> None:
+    """On HBase what was deleted hides what is written at its version."""
+    store = HidingStore()
+    locks = Locks(TableFateStore(store))
+    holder = an_operation()
+    locks._store.insert(holder)
+    for _ in range(4):
+        assert locks.write("t", holder.id) is None
+        locks.release(holder.id)
+    assert store.hidden
+
+
+# -- what is finished ------------------------------------------------------------------------------
+
+
+class CountingStore(MemoryStore):
+    """Counts the rows that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    def scan(self, table: str, *args: Any, **options: Any) -> Iterator[list[Row]]:
+        """Count, and scan."""
+        for page in super().scan(table, *args, **options):
+            self.rows += len(page)
+            yield page
+
+    def get(self, table: str, rows: Sequence[bytes], **options: Any) -> list[Row]:
+        """Count, and get."""
+        self.rows += len(rows)
+        return super().get(table, rows, **options)
+
+
+@step(version=1, namespace="test-table-store")
+class Locking(Step):
+    """A step that locks a table of its own."""
+
+    table: str
+
+    def ready(self, tx: StepContext, env: Locks) -> Defer | None:
+        """Lock it."""
+        return env.write(self.table, tx.id)
+
+    def call(self, tx: StepContext, env: Locks) -> Answer:
+        """Be the end."""
+        return Done()
+
+
+def cost_behind(finished: int) -> tuple[int, int, int]:
+    """Return how many rows a look, a whole operation and a sweep read, behind so many others."""
+    store, clock = CountingStore(), ManualClock()
+    fates = TableFateStore(store)
+    fate = Fate(Locks(fates), fates, clock=clock)
+    for number in range(finished):
+        fate.submit("TEST", Locking(f"t{number}"), key=("k", number))
+    fate.run_pending()
+    assert len(list(fates.scan())) == finished
+    sweeper = Sweeper(fates, fates.new_judge(clock), clock, Keep())
+    sweeper.sweep()
+    waiting = fates.create(an_operation())
+    costs = []
+
+    def run_one() -> None:
+        fate.submit("TEST", Locking("last"))
+        fate.run_pending()
+
+    def sweep_again() -> None:
+        clock.advance(SWEEP_EVERY_S)
+        sweeper.sweep_if_due()
+
+    sweeper.sweep_if_due()
+    acts: list[Callable[[], object]] = [fates.live_in_order, run_one, sweep_again]
+    for act in acts:
+        store.rows = 0
+        act()
+        costs.append(store.rows)
+    assert fates.live_in_order() == [waiting]
+    look, whole, sweep = costs
+    return look, whole, sweep
+
+
+def test_no_cost_grows_with_what_is_finished() -> None:
+    """Neither a look, nor an operation with its locks, nor the minute's sweep (D28)."""
+    assert cost_behind(10) == cost_behind(300)
+    assert cost_behind(300)[0] == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_end_that_is_killed_anywhere_is_swept(moment: str) -> None:
+    """Where rows change one by one it is in both for a while, and read as one all the time."""
+    for count in range(1, 9):
+        store = LikeThrift2()
+        fates = TableFateStore(store)
+        made = fates.submit(an_operation())
+        dying = FaultyStore(store, on(f"check_and_mutate.{moment}", Killed(), nth=count))
+        is_over = True
+        ended = replace(made, status=Status.FAILED, stack=(), finished_ms=1)
+        try:
+            TableFateStore(dying).write(made, ended)
+        except Killed:
+            is_over = False
+        found = fates.read(made.id)
+        assert found is not None
+        assert [one.id for one in fates.scan()] == [made.id]
+        if not found.is_finished:
+            assert (count, moment) == (1, "before")
+            continue
+        assert fates.runnable() == []
+        clock = ManualClock()
+        Sweeper(fates, fates.new_judge(clock), clock, Keep(finished_s=1e12)).sweep()
+        assert list(fates.scan_live()) == []
+        assert list(fates.scan_finished()) == [found]
+        assert fates.delete(found)
+        assert list(fates.scan()) == []
+        if is_over:
+            assert count > 3, "it is written, copied, and removed"
+            return
+    raise AssertionError("it must end some day")
+
+
+def test_an_end_of_which_both_rows_are_there_goes_whole() -> None:
+    """Whoever deletes it before a sweep has come does not bring the first row back."""
+    store = LikeThrift2()
+    fates = TableFateStore(store)
+    made = fates.submit(an_operation())
+    ended = fates.write(made, replace(made, status=Status.FAILED, stack=(), finished_ms=1))
+    store.write({FATE_TABLE: [insertion(ended)]})
+    held = fates.write(ended, replace(ended, progress="held"))
+    assert fates.read(made.id) == held
+    assert fates.delete(held)
+    assert fates.read(made.id) is None
+    assert list(fates.scan()) == []
+
+
+def test_a_store_of_the_first_format_is_read_and_then_written_as_ours() -> None:
+    """From the first change on; who only looks changes nothing."""
+    store = MemoryStore()
+    made = TableFateStore(store).submit(an_operation())
+    put_cell(store, FORMAT_ROW, GUARD, b"1")
+    fates = TableFateStore(store)
+    assert list(fates.scan()) == [made]
+    assert store.get(FATE_TABLE, [FORMAT_ROW])[0][0].value == b"1"
+    fates.submit(an_operation())
+    assert store.get(FATE_TABLE, [FORMAT_ROW])[0][0].value == b"2"
 
 
 # -- group commit ----------------------------------------------------------------------------------

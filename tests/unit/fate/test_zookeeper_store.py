@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from omidpy.base.clock import ManualClock
 from omidpy.errors import CorruptCell
 from omidpy.fate import zookeeper_store
-from omidpy.fate.operation import Unreadable
+from omidpy.fate.locks import Locks
+from omidpy.fate.operation import Status, Unreadable
 from omidpy.fate.store import FateStore, Judge, Worker
 from omidpy.fate.zookeeper_session import Delete, Write
 from omidpy.fate.zookeeper_store import ZooKeeperFateStore
@@ -55,6 +57,45 @@ class TestInProcess(FateStoreContract):
         """Take its znode away, as the ensemble does at the end of a session."""
         fates = judge._session  # type: ignore[attr-defined]  # one of ZooKeeper's
         assert fates.change([Delete(f"{judge._path}/{worker.id}")])  # type: ignore[attr-defined]  # see above
+
+
+def test_no_cost_grows_with_what_is_finished() -> None:
+    """A look asks for what is live, and a release for the queues in which somebody is (D28)."""
+
+    def cost_behind(finished: int) -> tuple[int, int]:
+        fates = opened()
+        locks = Locks(fates)
+        for number in range(finished):
+            made = fates.submit(an_operation())
+            locks.write(f"t{number}", made.id)
+            ended = replace(made, status=Status.SUCCESSFUL, stack=(), finished_ms=1)
+            fates.write(made, ended)
+            locks.release(made.id)
+        live = fates.submit(an_operation())
+        locks.write("t", live.id)
+        session, costs = session_of(fates), []
+        acts: list[Callable[[], object]] = [fates.live_in_order, lambda: locks.release(live.id)]
+        for act in acts:
+            session.calls.clear()
+            act()
+            costs.append(sum(session.calls.values()))
+        return costs[0], costs[1]
+
+    assert cost_behind(3) == cost_behind(40)
+
+
+def test_a_store_of_the_first_format_is_read_and_then_written_as_ours() -> None:
+    """From the first change on; who only looks changes nothing."""
+    first = opened()
+    made = first.submit(an_operation())
+    session = session_of(first)
+    session.change([Write("/omid/fate", b'{"format":1}'), Delete("/omid/fate/done")])
+    fates = ZooKeeperFateStore(session.address.hosts, "/omid/fate")
+    assert list(fates.scan()) == [made]
+    assert session.ensemble.nodes["/omid/fate"].data == b'{"format":1}'
+    ended = fates.write(made, replace(made, status=Status.FAILED, stack=(), finished_ms=1))
+    assert session.ensemble.nodes["/omid/fate"].data == b'{"format":2}'
+    assert (list(fates.scan_live()), list(fates.scan_finished())) == ([], [ended])
 
 
 # -- what cannot be read ---------------------------------------------------------------------------
