@@ -38,7 +38,7 @@ from compactor.pacing import Pacer, page_bytes
 from compactor.range_task import RangeResult, RangeTask
 from compactor.spans import SMALL_CELLS
 from omidpy.base.clock import Clock
-from omidpy.base.tables import dated_incarnation, undated_incarnation
+from omidpy.base.tables import dated_incarnation, incarnation, undated_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks
@@ -396,6 +396,10 @@ class RangePass:
         orphans = confirmed_orphans(
             self.store, self.task.table, plans, max_version=self.scope.max_version()
         )
+        if plans and not self.task.is_dry_run:
+            # Before it is healed, too: of a plain table that took the name, shadow cells would make
+            # one that holds the horizon.
+            self.check_state()
         tally.cells_healed += sum(len(plan.heals) for plan in plans)
         tally.cells_dropped += sum(plan.dropped_count() for plan in plans)
         tally.cells_dropped += sum(map(len, orphans.values()))
@@ -403,29 +407,32 @@ class RangePass:
         tally.bytes_dropped += orphan_bytes(orphans)
         if self.task.is_dry_run:
             return
-        if orphans or any(plan.dropped_count() for plan in plans):
-            self.check_state()
         self.apply(plans)
         if orphans:
             self.write(removing(orphans))
             self.on_step("page-orphans-dropped")
 
     def check_state(self) -> None:
-        """Make sure, before anything goes, that what was read is the table that was listed.
+        """Make sure, before anything is written, that this is the table that was listed.
+
+        A pass may stand still here for hours, while its table is dropped and another is made of the
+        name, or it is restored (D21): what is in that one was never judged.
 
         Raises:
-            StorageError: it may have been restored meanwhile.
+            StorageError: it may be another one.
 
-        Cost: 1 get, where tables may be restored one by one.
+        Cost: 1 get, or 1 look at the catalogue where no single table is restored.
         """
-        if not isinstance(self.store, RestoresTables):
-            return
-        state = self.store.table_states([self.task.table]).get(self.task.table)
         which = undated_incarnation(self.task.incarnation)
-        if state is None or dated_incarnation(which, state) != self.task.incarnation:
+        if isinstance(self.store, RestoresTables):
+            state = self.store.table_states([self.task.table]).get(self.task.table)
+            is_same = state is not None and dated_incarnation(which, state) == self.task.incarnation
+        else:
+            is_same = incarnation(self.store.schema(self.task.table)) == which
+        if not is_same:
             raise StorageError(
-                "the table was disabled and enabled, or restored, during the pass; the next run "
-                "reads it again"
+                "the table was made anew, disabled and enabled, or restored, during the pass; the "
+                "next run reads it again"
             )
 
     def _remember(self, page: Sequence[FoundRow], plans: Sequence[RowPlan], tally: _Tally) -> None:
