@@ -512,6 +512,34 @@ def test_fsck_finds_and_repairs_and_says_so(cli: Cli) -> None:
     assert document(cli, "fsck")["clean"] is True
 
 
+def test_compact_show_takes_the_newest_run(cli: Cli) -> None:
+    """Its id has 53 characters."""
+    code, _, err = cli("compact", "show")
+    assert (code, "no compaction of" in err) == (2, True)
+    cli("compact")
+    cli("compact")
+    newest = document(cli, "compact", "history")[-1]
+    assert document(cli, "compact", "show") == newest
+
+
+def test_watermarks_gives_the_reason_that_the_last_run_has_found(cli: Cli, url: str) -> None:
+    """It said "run `omidpy compact`" of what no run mends."""
+    assert "run `omidpy compact`" in cli("watermarks")[1]
+    world = reopened(url)
+    cell = world.put(b"bad", 500)
+    world.put(b"bad", 500, b"\x01short", qualifier=shadow_qualifier(cell.qualifier))
+    world.store.close()
+    cli("compact")
+    (held,) = [one for one in document(cli, "watermarks")["laggards"] if one["table"] == "t"]
+    assert (held["start"], held["end"]) == ("", b"m".hex())
+    assert "holds a malformed shadow cell" in held["reason"]
+    assert "omidpy fsck --repair" in held["reason"]
+    assert "has found" in held["reason"]
+    cli("fsck", "--settle", "0s", "--repair", "--assume", "committed")
+    cli("compact")
+    assert "malformed" not in cli("watermarks")[1]
+
+
 def test_fsck_shows_what_a_repair_has_kept(cli: Cli, url: str) -> None:
     """Byte for byte, and what was done about it."""
     assert document(cli, "fsck", "show") == []
