@@ -16,7 +16,7 @@ deletes exact versions that nobody can see, and a range without a claim is simpl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from compactor.clean import FoundRow, sifted
@@ -81,8 +81,16 @@ _PHASE_STEPS: Final = PASS_STEPS[2 : 2 + PHASE_COUNT]
 OnStep = Callable[[str], None]
 
 
+OnRead = Callable[[RangeResult], None]
+"""Called with what a pass has come to so far, behind each page."""
+
+
 def ignore_step(name: str) -> None:
     """Do nothing at a step."""
+
+
+def ignore_read(so_far: RangeResult) -> None:
+    """Do nothing behind a page."""
 
 
 @dataclass(slots=True)
@@ -115,6 +123,7 @@ class RangePass:
         self.task = task
         self.clock = clock
         self.on_step = on_step
+        self.on_read: OnRead = ignore_read
         self.pacer = Pacer(task.pacing, clock)
         self.scope = task.scope()
         kind = RehearsedCommitTable if task.is_dry_run else InvalidationCounter
@@ -148,6 +157,7 @@ class RangePass:
                 tally.rows_read += len(page)
                 for rows in self.read(page):
                     self._pass_page(rows, tally)
+                self.on_read(self._so_far())
             if self._doubts:
                 self.obstacles.add(Doubts, self._doubts.reason(self.task.table))
             if not self.obstacles:
@@ -158,21 +168,28 @@ class RangePass:
             return RangeResult(self.task, obstacle="the table was dropped during the scan")
         except StorageError as error:
             self.obstacles.add(error, f"could not be read or written to its end: {error}")
-        return RangeResult(
-            self.task,
-            rows_read=tally.rows_read,
-            cells_read=tally.cells_read,
-            bytes_read=tally.bytes_read,
+        return replace(
+            self._so_far(),
             seconds=self.clock.monotonic_s() - began_s,
-            cells_healed=tally.cells_healed,
             transactions_invalidated=len(self.commit_table.created),
-            cells_dropped=tally.cells_dropped,
-            bytes_dropped=tally.bytes_dropped,
             foreign_cells=tally.foreign_cells,
             unseen_cells=tally.unseen_cells,
             claim=claim,
             obstacle=self.obstacles.reason(),
             forbidden=frozenset(self.commit_table.created) if self.task.is_dry_run else frozenset(),
+        )
+
+    def _so_far(self) -> RangeResult:
+        """Return what was read and done up to now."""
+        tally = self._tally
+        return RangeResult(
+            self.task,
+            rows_read=tally.rows_read,
+            cells_read=tally.cells_read,
+            bytes_read=tally.bytes_read,
+            cells_healed=tally.cells_healed,
+            cells_dropped=tally.cells_dropped,
+            bytes_dropped=tally.bytes_dropped,
         )
 
     def pages(self) -> Iterator[Sequence[FoundRow]]:
@@ -255,6 +272,7 @@ class RangePass:
             self.check_window()
             self.on_step("page-read")
             self._account([cells], page_bytes([cells]))
+            self.on_read(self._so_far())
             yield cells
 
     def _wanted(self, min_version: int = 0) -> Wanted:
