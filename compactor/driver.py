@@ -222,7 +222,7 @@ class Driver:
             except OmidError as error:
                 journal.note(f"run {run} could not be finished ({error}), and is given up")
                 found = self._fates.read(left.id)
-                # In this order: whoever has the lease by now may be at work on what was read (D22).
+                # In this order: whoever has the lease by now may be at work on what was read.
                 if not self._lease.is_ours():
                     raise self._lease.lost() from error
                 if found is not None and not found.is_finished:
@@ -270,7 +270,7 @@ class Driver:
         """Change the record of a run that was killed; None is one that is not there."""
         while True:
             raw, found = self._runs.read_raw(run)
-            # In this order (D22): whoever had taken the lease before may have finished the run, and
+            # In this order: whoever had taken the lease before may have finished the run, and
             # this would write over its report.  Whoever takes it from now on finds what we wrote,
             # or has changed what we compare with.
             if not self._lease.is_ours():

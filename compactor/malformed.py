@@ -1,8 +1,8 @@
 """What `omidpy fsck --repair` does about bytes that nobody of this format writes.
 
 They stop their range, or their transaction, until somebody mends them, so that there must be a way
-to (D28).  What is written over or removed is copied first (`quarantine.py`), and changed only while
-it still holds the bytes that were copied (D26) and its table is still the one that was looked at.
+to.  What is written over or removed is copied first (`quarantine.py`), and changed only while
+it still holds the bytes that were copied and its table is still the one that was looked at.
 
 What a malformed shadow cell was to say decides whether the cell beside it is seen, so it never just
 goes.  In this order:
@@ -151,7 +151,7 @@ class Malformed:
                 self._heal(judged.unhealed, commit_ts)
                 intent = f"written over with {commit_ts}: assumed to be committed"
                 return self._write_over(table, which, shadow, commit_ts, intent, finding)
-            # Before anything goes: its commit may be under way (OMID-146).
+            # Before anything goes: its commit may be under way.
             is_plain = self._plain.contains(shadow.version)
             if not is_plain and not self._commit_table.invalidate(start_ts):
                 return _left(finding, "its commit has arrived just now; run this again")

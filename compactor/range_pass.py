@@ -434,7 +434,7 @@ class RangePass:
         """Make sure, before anything is written, that this is the table that was listed.
 
         A pass may stand still here for hours, while its table is dropped and another is made of the
-        name, or it is restored (D21): what is in that one was never judged.
+        name, or it is restored: what is in that one was never judged.
 
         Raises:
             StorageError: it may be another one.

@@ -227,7 +227,7 @@ def test_what_was_changed_since_it_was_copied_is_left(
     world: World,
     is_newest: bool,  # noqa: FBT001 - a table
 ) -> None:
-    """Its client came late, and has written what it should say (D26)."""
+    """Its client came late, and has written what it should say."""
     bad = spoilt(world, b"a", 100)
     if not is_newest:
         world.healed(b"a", 400, 450, b"newer")
@@ -258,7 +258,7 @@ def test_a_change_at_the_last_moment_is_compared_in_the_write(world: World) -> N
 
 
 def test_a_table_that_was_made_anew_since_is_left(world: World) -> None:
-    """The same bytes, copied back; nobody has looked at what is beside them (D21)."""
+    """The same bytes, copied back; nobody has looked at what is beside them."""
     bad = spoilt(world, b"a", 100)
 
     def renew(method: str, table: str) -> None:

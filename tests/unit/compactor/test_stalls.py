@@ -1,7 +1,7 @@
 """A run, or one of its tasks, stands still; another takes over and the world changes; it goes on.
 
 Unlike one that was killed it still has in hand what it had read, and does the next thing on its
-list (D22, D25).
+list.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_a_pass_heals_nothing_in_a_plain_table_that_took_the_name(world: World) 
 
 
 def test_a_late_pass_does_nothing_in_the_table_that_took_the_name(world: World) -> None:
-    """Its claim speaks of the incarnation that was listed, whenever it comes (D21)."""
+    """Its claim speaks of the incarnation that was listed, whenever it comes."""
     task = RangeTask(
         "t", KeyRange(), frozenset({FAMILY}), 1000, 0, 0, COMMIT_TABLE, incarnation="1", run="late"
     )
