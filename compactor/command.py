@@ -70,8 +70,22 @@ def compact_address(
                 open_folder=executors.open_folder,
             )
             return run(store, options, environment)
+    except KeyboardInterrupt:
+        print(interrupted(store_url, options), file=sys.stderr, flush=True)
+        raise
     finally:
         store.close()
+
+
+def interrupted(store_url: str, options: Options) -> str:
+    """Return what is said to somebody who has interrupted a run."""
+    if options.is_dry_run:
+        return "compaction: interrupted; nothing was written"
+    return (
+        "compaction: interrupted; what it has done is done, and ranges that it has claimed need "
+        f"not be read again: `omidpy compact --store {store_url} --resume` goes on with it within "
+        "a day, and without --resume a new run begins (the Spark job takes the same option)"
+    )
 
 
 def ask_oracle(store: Store, tso: str) -> Asked:

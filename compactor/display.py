@@ -113,6 +113,11 @@ def summary(report: Report) -> str:
         lines.append(
             "  the horizon follows the low watermark once the claims are as old as --grace"
         )
+    if report.horizon >= report.low_watermark and report.entries_left and not report.dry_run:
+        lines.append(
+            f"  {report.entries_left:,} entries are left: of transactions that began above the "
+            "watermark, which later runs judge, and invalidations within their grace"
+        )
     if report.laggards:
         lines.append(f"  commits that began above {report.horizon} are kept:")
     lines += [

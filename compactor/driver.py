@@ -29,6 +29,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from compactor.heart import Heart
 from compactor.lease import DEFAULT_LEASE_S, Lease, LeaseRecord
 from compactor.operation import KIND, CompactionStep, ListTables, Work
@@ -204,7 +206,7 @@ class Driver:
                 f"the low watermark of {self._store.url} is {low_watermark}, and run {run} was "
                 f"begun at {step.low_watermark}: the oracle has lost its state"
             )
-        self._work.continue_run(self._record(run, left))
+        self._work.continue_run(*self._take_over(run, left))
         self._work.journal.note(f"going on with run {run}, which was killed")
         self._carry_on(left, self._work)
 
@@ -214,25 +216,68 @@ class Driver:
         if left.is_past_pivot:
             journal.note(f"finishing run {run} first, which was killed while it pruned")
             try:
-                self._carry_on(left, self._work.elder(self._record(run, left)))
+                self._carry_on(left, self._work.elder(*self._take_over(run, left)))
             except ReservationLost:
                 raise
             except OmidError as error:
                 journal.note(f"run {run} could not be finished ({error}), and is given up")
                 found = self._fates.read(left.id)
+                # In this order: whoever has the lease by now may be at work on what was read.
+                if not self._lease.is_ours():
+                    raise self._lease.lost() from error
                 if found is not None and not found.is_finished:
                     self._fates.delete(found)
-                    self._runs.supersede(run, by=journal.run_id, now_ms=self._clock.wall_ms())
+                    self._supersede(run)
         else:
             journal.note(f"run {run} was killed; this one takes its place")
             failure = Failure(f"killed, and superseded by run {journal.run_id}")
             self._fates.write(left, given_up(left, failure, now_ms=self._clock.wall_ms()))
-            self._runs.supersede(run, by=journal.run_id, now_ms=self._clock.wall_ms())
+            self._supersede(run)
         self._lease.name(run=journal.run_id, operation=self._operation_id)
 
-    def _record(self, run: str, left: Operation) -> RunRecord:
-        """Return the record of a run that left an operation."""
-        return self._runs.read(run) or RunRecord(run, left.created_ms, "", 0, operation=left.id)
+    def _take_over(self, run: str, left: Operation) -> tuple[RunRecord, bytes]:
+        """Make the record of a run that left an operation ours; return it, also as it is written.
+
+        Raises:
+            ReservationLost: another run has the lease by now, and the record is its.
+        """
+
+        def continued(found: RunRecord | None) -> RunRecord:
+            record = found or RunRecord(run, left.created_ms, "", 0, operation=left.id)
+            return self._work.journal.continued(record)
+
+        return self._replace_record(run, continued)
+
+    def _supersede(self, run: str) -> None:
+        """Record that this run has taken the place of one that was killed.
+
+        Raises:
+            ReservationLost: another run has the lease by now, and may have finished that one.
+        """
+        if self._runs.read_raw(run)[1] is None:
+            return
+        by, now_ms = self._work.journal.run_id, self._clock.wall_ms()
+
+        def superseded(found: RunRecord | None) -> RunRecord:
+            assert found is not None, "it was there, and goes only with those of long ago"
+            return msgspec.structs.replace(found, ended_ms=now_ms, superseded_by=by)
+
+        self._replace_record(run, superseded)
+
+    def _replace_record(
+        self, run: str, changed: Callable[[RunRecord | None], RunRecord]
+    ) -> tuple[RunRecord, bytes]:
+        """Change the record of a run that was killed; None is one that is not there."""
+        while True:
+            raw, found = self._runs.read_raw(run)
+            # In this order: whoever had taken the lease before may have finished the run, and
+            # this would write over its report.  Whoever takes it from now on finds what we wrote,
+            # or has changed what we compare with.
+            if not self._lease.is_ours():
+                raise self._lease.lost()
+            record = changed(found)
+            if (written := self._runs.replace(raw, record)) is not None:
+                return record, written
 
     # -- a run ---------------------------------------------------------------------------------
 
@@ -323,7 +368,8 @@ def _carry_out(
             with contextlib.suppress(OmidError):
                 fates.write(ended, given_up(ended, failure, now_ms=clock.wall_ms()))
         raise work.error
-    if ended is None or not worker.is_trusted():
+    # Where it has ended, that was written by us, while it was ours: late is not lost.
+    if ended is None or not (ended.is_finished or worker.is_trusted()):
         raise ReservationLost(f"operation {operation.id} is carried out by somebody else by now")
     if not ended.is_finished:
         raise FateError(f"operation {ended.id} cannot be carried out: {ended.waiting}")

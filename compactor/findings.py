@@ -26,6 +26,7 @@ class Kind(StrEnum):
     UNPROVEN = "unproven"
     ORPHAN_SHADOW = "orphan-shadow"
     LEAKED_ENTRY = "leaked-entry"
+    WAITING_ENTRY = "waiting-entry"
     ENTRY_WITHOUT_CELLS = "entry-without-cells"
     MALFORMED_SHADOW = "malformed-shadow"
     MALFORMED_ENTRY = "malformed-entry"
@@ -33,6 +34,46 @@ class Kind(StrEnum):
     UNREADABLE = "unreadable"
     WATERMARK_REGRESSED = "watermark-regressed"
 
+
+class Severity(StrEnum):
+    """How much it matters, the worst first."""
+
+    DANGER = "danger"
+    """Commits may be lost, or are: stop what prunes, and find out how it came about."""
+    SERIOUS = "serious"
+    """Nobody of this format leaves that behind: it stays, and holds the horizon, until it is mended
+    or decided about."""
+    ROUTINE = "routine"
+    """What dead clients leave: the next compaction mends it."""
+    WAITING = "waiting"
+    """As it should be, for a while still."""
+
+    @property
+    def rank(self) -> int:
+        """Its place among all, 0 for the worst."""
+        return list(Severity).index(self)
+
+    def is_at_least(self, other: Severity) -> bool:
+        """Say whether it matters as much as another one, or more."""
+        return self.rank <= other.rank
+
+
+SEVERITY: Final[Mapping[Kind, Severity]] = {
+    Kind.BROKEN_CLAIM: Severity.DANGER,
+    Kind.WATERMARK_REGRESSED: Severity.DANGER,
+    Kind.UNPROVEN: Severity.SERIOUS,
+    Kind.MALFORMED_SHADOW: Severity.SERIOUS,
+    Kind.MALFORMED_ENTRY: Severity.SERIOUS,
+    Kind.MALFORMED_FACT: Severity.SERIOUS,
+    Kind.UNREADABLE: Severity.SERIOUS,
+    Kind.UNHEALED: Severity.ROUTINE,
+    Kind.UNCOMMITTED: Severity.ROUTINE,
+    Kind.ORPHAN_SHADOW: Severity.ROUTINE,
+    Kind.LEAKED_ENTRY: Severity.ROUTINE,
+    Kind.ENTRY_WITHOUT_CELLS: Severity.ROUTINE,
+    Kind.WAITING_ENTRY: Severity.WAITING,
+}
+"""How much each kind matters."""
 
 COMPACT: Final = "`omidpy compact` does so, and `omidpy fsck --repair`"
 
@@ -61,6 +102,11 @@ MEANING: Final[Mapping[Kind, str]] = {
     Kind.ENTRY_WITHOUT_CELLS: (
         "an entry of which no table holds a cell: its tables were dropped, or its versions "
         "collected; `omidpy compact` prunes it, once what it rests on is as old as the grace"
+    ),
+    Kind.WAITING_ENTRY: (
+        "an entry that no cell needs any more and that waits for its grace, since a client that "
+        "lost its reply may still look for it; a compaction prunes it after that, and nothing is "
+        "to be done"
     ),
     Kind.MALFORMED_SHADOW: "",
     Kind.MALFORMED_ENTRY: "",
@@ -103,7 +149,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """Return the finding as a person reads it."""
-        what = f"{self.kind}: {self.table}"
+        what = f"{SEVERITY[self.kind]} {self.kind}: {self.table}"
         if self.row:
             what += f" row {shown(bytes.fromhex(self.row))}"
         if self.qualifier or self.family:
@@ -122,7 +168,7 @@ class CheckReport(msgspec.Struct, frozen=True):
     """What a check found."""
 
     findings: Sequence[Finding]
-    """The first of each kind."""
+    """The first of each kind, the worst kinds first."""
     counts: Mapping[Kind, int]
     """Of all that were found."""
     repaired: Mapping[Kind, int]
@@ -137,13 +183,35 @@ class CheckReport(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many findings nobody has repaired."""
-        return sum(self.counts.values()) - sum(self.repaired.values())
+        """How many findings nobody has repaired; what only waits is none."""
+        return self.left_of(Severity.ROUTINE)
+
+    def left_of(self, least: Severity) -> int:
+        """Return how many findings that matter so much or more nobody has repaired."""
+        return sum(
+            count - self.repaired.get(kind, 0)
+            for kind, count in self.counts.items()
+            if SEVERITY[kind].is_at_least(least)
+        )
+
+    @property
+    def worst(self) -> Severity | None:
+        """How much the worst of them matters that nobody has repaired; None if there is none."""
+        return next((one for one in Severity if self.left_of(one)), None)
 
     def document(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
         document: dict[str, Any] = msgspec.to_builtins(self)
-        return {"clean": not self.left, **document}
+        for found, finding in zip(document["findings"], self.findings, strict=True):
+            found["severity"] = str(SEVERITY[finding.kind])
+        worst = None if self.worst is None else str(self.worst)
+        return {"clean": not self.left, "severity": worst, **document}
+
+
+def by_severity(kinds: Iterable[Kind]) -> list[Kind]:
+    """Return kinds, the worst first, and those that matter as much in the order they have here."""
+    order = list(Kind)
+    return sorted(kinds, key=lambda kind: (SEVERITY[kind].rank, order.index(kind)))
 
 
 class Tally:
@@ -163,3 +231,13 @@ class Tally:
             self.repaired[one.kind] += one.repaired
             if self.counts[one.kind] <= self._most:
                 self.kept.append(one)
+
+    def findings(self) -> list[Finding]:
+        """Return those that are kept, the worst kinds first."""
+        place = {kind: place for place, kind in enumerate(by_severity(self.counts))}
+        return sorted(self.kept, key=lambda one: place[one.kind])
+
+
+def of_kinds(counts: Mapping[Kind, int]) -> dict[Kind, int]:
+    """Return how many there are of each kind that there is, the worst kinds first."""
+    return {kind: counts[kind] for kind in by_severity(counts) if counts[kind]}

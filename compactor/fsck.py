@@ -24,16 +24,19 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, TypeVar
 
-from compactor.findings import CheckReport, Finding, Kind, Tally
+from compactor.findings import CheckReport, Finding, Kind, Tally, of_kinds
+from compactor.fsck_grace import EntryGrace
 from compactor.fsck_repair import Repair, Suspicion
 from compactor.heal import ExaminedRow, Scope, examine, plan_row, unresolved
 from compactor.horizon import claims_by_table, coverage, relevant
+from compactor.malformed import Assumption, Malformed
 from compactor.obstacles import malformed_shadow
 from compactor.ownership import TableStanding, owned, survey
 from compactor.pieces import CommitsOf, Piece, get_pieces, scan_pieces
 from compactor.timestamps import NOBODY, recorded_ceiling
 from compactor.unvisited import ask, stretches
 from omidpy.base.cells import commit_row, data_qualifier
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import NoSuchTable, StorageError, UsageError
@@ -78,6 +81,10 @@ class CheckOptions:
     settle_s: float = 10.0
     """How long somebody at work may take to finish what looks wrong."""
     is_repair: bool = False
+    assume: Assumption | None = None
+    """What is taken for true of malformed cells of which nothing else tells; None: nothing is."""
+    grace_s: float | None = None
+    """How long an entry may wait; None is what a compaction takes by itself."""
     most_named: int = 100
     """Findings of each kind that are named."""
     tables: frozenset[str] | None = None
@@ -99,6 +106,7 @@ class _Seen:
     """What looked wrong, by table and row."""
     suspect_cells: int = 0
     leaked: dict[Timestamp, Kind] = field(default_factory=dict)
+    malformed_entries: list[Finding] = field(default_factory=list)
     rows_read: int = 0
     cells_read: int = 0
     entries_read: int = 0
@@ -109,8 +117,14 @@ class Check:
     """One check of a store.  Each step is a method, so that a test can break one."""
 
     def __init__(
-        self, store: Store, options: CheckOptions, *, sleep: Callable[[float], None]
+        self,
+        store: Store,
+        options: CheckOptions,
+        *,
+        sleep: Callable[[float], None],
+        clock: Clock | None = None,
     ) -> None:
+        self.clock = clock or SystemClock()
         self.store = store
         self.options = options
         self.sleep = sleep
@@ -143,10 +157,14 @@ class Check:
         if unknown := sorted((self.options.tables or frozenset()) - tables.keys()):
             raise UsageError(f"{', '.join(unknown)} is no table of ours in {self.store.url}")
         whole, _ = relevant(claims, tables)
+        self.grace = EntryGrace(
+            self.control, whole, tables, clock=self.clock, grace_s=self.options.grace_s
+        )
         self.claimed = {
             table: coverage(of_table) for table, of_table in claims_by_table(whole).items()
         }
         self.doubtful = {one.name: one.doubtful for one in standings}
+        self.ours = frozenset(tables)
         self.families = {
             table: wanted.families
             for table, wanted in tables.items()
@@ -163,9 +181,9 @@ class Check:
         self.look_again()
         self.check_facts()
         return CheckReport(
-            findings=self.tally.kept,
-            counts={kind: count for kind, count in self.tally.counts.items() if count},
-            repaired={kind: count for kind, count in self.tally.repaired.items() if count},
+            findings=self.tally.findings(),
+            counts=of_kinds(self.tally.counts),
+            repaired=of_kinds(self.tally.repaired),
             low_watermark=self.low_watermark,
             rows_read=self.seen.rows_read,
             cells_read=self.seen.cells_read,
@@ -218,17 +236,14 @@ class Check:
         parts = [self._bucket(bucket) for bucket in buckets(self.low_watermark + 1)]
         for row in heapq.merge(*parts, key=lambda row: row.start_ts):
             if row.complaint:
-                key = commit_row(row.start_ts).hex()
-                self.tally.add(
-                    [
-                        Finding(
-                            Kind.MALFORMED_ENTRY,
-                            self.options.commit_table,
-                            key,
-                            start_ts=row.start_ts,
-                            detail=row.complaint,
-                        )
-                    ]
+                self.seen.malformed_entries.append(
+                    Finding(
+                        Kind.MALFORMED_ENTRY,
+                        self.options.commit_table,
+                        commit_row(row.start_ts).hex(),
+                        start_ts=row.start_ts,
+                        detail=row.complaint,
+                    )
                 )
                 continue
             self.seen.entries_read += 1
@@ -368,6 +383,9 @@ class Check:
 
     def look_again(self) -> None:
         """Keep what is wrong still, and mend what can be mended if that was asked for."""
+        repair = self.repair()
+        for bad in self.seen.malformed_entries:
+            self.tally.add((bad,) if repair is None else repair.mend_entry(bad))
         by_table: dict[str, list[bytes]] = {}
         for table, row in self.seen.suspects:
             by_table.setdefault(table, []).append(row)
@@ -375,10 +393,10 @@ class Check:
             try:
                 for some in _parts(rows):
                     wrong = self.still_wrong(table, some)
-                    if self.options.is_repair:
-                        self.tally.add(Repair(self.store).mend(table, wrong))
-                    else:
+                    if repair is None:
                         self.tally.add(one.finding for one in wrong)
+                    else:
+                        self.tally.add(repair.mend(table, wrong))
             except NoSuchTable:
                 continue
             except StorageError as error:
@@ -387,8 +405,25 @@ class Check:
             for start_ts, found in self.commit_table.look_up(some_entries).items():
                 if _commit_ts(found) is not None:
                     key, kind = commit_row(start_ts).hex(), self.seen.leaked[start_ts]
+                    if self.grace.is_waiting(start_ts):
+                        kind = Kind.WAITING_ENTRY
                     finding = Finding(kind, self.options.commit_table, key, start_ts=start_ts)
                     self.tally.add([finding])
+
+    def repair(self) -> Repair | None:
+        """Return what mends the store; None if that was not asked for."""
+        if not self.options.is_repair:
+            return None
+        malformed = Malformed(
+            self.store,
+            self.commit_table,
+            newest=self.newest,
+            plain=self.plain,
+            tables=self.ours,
+            assume=self.options.assume,
+            now_ms=self.clock.wall_ms,
+        )
+        return Repair(self.store, malformed)
 
     def still_wrong(self, table: str, rows: Sequence[bytes]) -> list[Suspicion]:
         """Return what is wrong with rows in the same places as before."""
@@ -433,10 +468,10 @@ class Check:
         """Note facts of ours that cannot be read."""
         self.watermarks.samples()
         self.watermarks.stamps()
+        repair = self.repair()
         for row, complaint in sorted(self.watermarks.malformed.items()):
-            self.tally.add(
-                [Finding(Kind.MALFORMED_FACT, CONTROL_TABLE, row.hex(), detail=complaint)]
-            )
+            bad = Finding(Kind.MALFORMED_FACT, CONTROL_TABLE, row.hex(), detail=complaint)
+            self.tally.add((bad,) if repair is None else repair.mend_fact(bad))
 
     def add_regression(self, highest: int) -> None:
         """Note that the oracle has lost its state."""

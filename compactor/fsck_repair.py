@@ -3,11 +3,12 @@
     committed, without a shadow cell     the shadow cell is written: it is true for ever
     ... in rows that were claimed        the claims go first, since nothing may rest on them
     a shadow cell without its cell       goes, seen alone twice
+    what is malformed                    is copied, then mended as far as its commit is known, or
+                                         as an operator assumes (`malformed.py`)
 
 Everything else is left.  A cell without any proof is not dropped: this has not asked anybody to
 forbid its commit, and it may be all that is left of a lost one.  An entry is not removed: that
 takes claims of every table that are older than a grace, which a compaction has and a check has not.
-What is malformed somebody meant otherwise, and only a person can know how.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 
 from compactor.findings import Finding, Kind
 from compactor.horizon import overlaps
+from compactor.malformed import Malformed
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import Cell, KeyRange, base
@@ -36,12 +38,21 @@ class Suspicion(NamedTuple):
 class Repair:
     """Mends a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, malformed: Malformed) -> None:
+        """Mend nothing yet.
+
+        Args:
+            store: What is mended.
+            malformed: Mends what is malformed there.
+        """
         self._store = store
+        self._malformed = malformed
         self._watermarks = Watermarks(ControlTable(store))
 
     def mend(self, table: str, wrong: Sequence[Suspicion]) -> list[Finding]:
         """Mend what can be mended in some rows of a table; return what is said of each.
+
+        What is malformed comes last: what was healed before tells of other cells.
 
         Cost: 1 scan and 1 write where claims go, 1 durable write for all that is healed, and 1 for
         all that is dropped.
@@ -55,9 +66,23 @@ class Repair:
             self._store.write({table: heals}, durable=True)
         if drops:
             self._store.write({table: drops})
-        return [
-            msgspec.structs.replace(one.finding, repaired=one.remedy is not None) for one in wrong
-        ]
+        said: list[Finding] = []
+        for one in wrong:
+            if one.finding.kind is not Kind.MALFORMED_SHADOW:
+                said.append(msgspec.structs.replace(one.finding, repaired=one.remedy is not None))
+            elif (found := self._malformed.mend_shadow(table, one.cell, one.finding)) is not None:
+                said.append(found)
+        return said
+
+    def mend_entry(self, finding: Finding) -> list[Finding]:
+        """Mend a malformed entry; return what is said of it, nothing if it is another by now."""
+        found = self._malformed.mend_entry(finding)
+        return [] if found is None else [found]
+
+    def mend_fact(self, finding: Finding) -> list[Finding]:
+        """Mend a malformed fact; return what is said of it, nothing if it is another by now."""
+        found = self._malformed.mend_fact(finding)
+        return [] if found is None else [found]
 
     def _contradicted(self, table: str, wrong: Iterable[Suspicion]) -> list[Claim]:
         """Return the claims, those of just now too, that a cell shows to be false."""

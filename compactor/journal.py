@@ -60,9 +60,9 @@ class Journal:
         self._written = self._runs.write(self._record)
         self._on_step("run-recorded")
 
-    def go_on(self, record: RunRecord) -> None:
-        """Become the record of a run that was killed, to which its own driver writes no more."""
-        self._record = msgspec.structs.replace(
+    def continued(self, record: RunRecord) -> RunRecord:
+        """Return what the record of a run that was killed becomes while this process goes on."""
+        return msgspec.structs.replace(
             record,
             host=self._record.host,
             pid=self._record.pid,
@@ -70,8 +70,16 @@ class Journal:
             error=None,
             resumed_count=record.resumed_count + 1,
         )
+
+    def go_on(self, record: RunRecord, written: bytes) -> None:
+        """Become the record of a run that was killed, to which its own driver writes no more.
+
+        Args:
+            record: As it is now.
+            written: The same, as it was written.
+        """
+        self._record, self._written = record, written
         self._notes = [*record.notes, *self._notes]
-        self._written = self._runs.write(self._record)
 
     def end(self, *, report: Report | None = None, error: str | None = None) -> None:
         """Record how the run ended, unless somebody else has taken its record over."""

@@ -7,14 +7,19 @@ of rows below L out, with the reason an operator can act upon.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
 
 from compactor.horizon import HOLE, claims_by_table, common, overlaps, uncovered
 from compactor.options import Options
 from compactor.ownership import Standing, TableStanding
 from compactor.range_task import RangeResult
-from compactor.report import Laggard
+from compactor.report import Laggard, RunRecord
 from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange
+
+NOT_SCANNED: Final = "not scanned since; run `omidpy compact`"
+"""What is said of rows behind of which nothing else is known."""
 
 
 def laggards(
@@ -79,3 +84,65 @@ def _left_out(options: Options, table: str) -> str:
     if table in options.exclude:
         return "left out by --exclude; run again without it"
     return "not among --tables; run again without it"
+
+
+# -- between two runs ------------------------------------------------------------------------------
+
+
+def known_reasons(runs: Sequence[RunRecord], behind: Iterable[Laggard]) -> list[Laggard]:
+    """Return rows behind with what the last run met in them, where nobody knows better.
+
+    Running it again helps against nothing that it has met.
+
+    Args:
+        runs: Those on record, oldest first.
+        behind: Rows behind; those that are said to be `NOT_SCANNED` get another reason.
+    """
+    last = runs[-1] if runs else None
+    ended = next((run for run in reversed(runs) if run.report is not None), None)
+    met = [] if ended is None or ended.report is None else list(ended.report.laggards)
+    found: list[Laggard] = []
+    for one in behind:
+        if one.reason != NOT_SCANNED:
+            found.append(one)
+            continue
+        rows = _rows(one)
+        parts = [other for other in met if other.table == one.table]
+        parts = [other for other in parts if overlaps(_rows(other), rows)]
+        if ended is not None:
+            reason = f"(as the run of {_moment(ended.started_ms)} has found)"
+            found += [
+                _part(one, common(_rows(other), rows), f"{other.reason} {reason}")
+                for other in parts
+            ]
+        otherwise = _of_run(last) if last is not None and last.report is None else one.reason
+        known = [Claim(one.table, *_rows(other), 1, 0) for other in parts]
+        found += [
+            _part(one, common(rest.key_range, rows), otherwise)
+            for rest in uncovered(known, below=1)
+            if overlaps(rest.key_range, rows)
+        ]
+    return found
+
+
+def _of_run(last: RunRecord) -> str:
+    """Say what became of a run that has no report."""
+    of = f"the run of {_moment(last.started_ms)}"
+    if last.error is not None:
+        return f"not scanned since: {of} has failed: {last.error}"
+    return (
+        f"not scanned since: {of} is at work, or was killed (process {last.pid} on {last.host}); "
+        "`omidpy compact --resume` goes on with it"
+    )
+
+
+def _part(laggard: Laggard, rows: KeyRange, reason: str) -> Laggard:
+    return Laggard.of(laggard.table, rows, watermark=laggard.watermark, reason=reason)
+
+
+def _moment(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _rows(laggard: Laggard) -> KeyRange:
+    return KeyRange(bytes.fromhex(laggard.start), bytes.fromhex(laggard.end))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from compactor.environment import (
     Environment,
@@ -48,12 +49,18 @@ def ranges_here(
             if task.pacing not in pacers:
                 pacers[task.pacing] = Pacer(task.pacing, clock, sleep)
             range_pass.pacer = pacers[task.pacing]
+            range_pass.on_read = partial(_tell, on_progress, len(results), passed)
             results.append(range_pass.run())
             passed = passed.with_result(results[-1])
             on_progress(len(results), passed)
         return results
 
     return execute
+
+
+def _tell(on_progress: OnProgress, done: int, passed: Passed, so_far: RangeResult) -> None:
+    """Tell what was passed over, with the part of the range that is being read."""
+    on_progress(done, passed.with_result(so_far))
 
 
 def executors_here(store: Store, clock: Clock) -> Executors:

@@ -76,9 +76,9 @@ def malformed_shadow(cell: Cell) -> str:
     return (
         f"row {shown(cell.row)} holds a malformed shadow cell, {column} (of the column "
         f"{shown(data_qualifier(cell.qualifier))}) at version {cell.version}: "
-        f"{shown(cell.value)} is no commit timestamp of that version; `omidpy tx inspect "
-        f"{base(cell.version)}` shows what else is known of its transaction: put the right one, "
-        "8 bytes big endian, or delete the cell together with its shadow cell"
+        f"{shown(cell.value)} is no commit timestamp of that version; `omidpy fsck --repair` keeps "
+        "a copy and mends it, or says what only you can know; `omidpy tx inspect "
+        f"{base(cell.version)}` shows what else is known of its transaction"
     )
 
 
@@ -86,8 +86,9 @@ def undecided_cell(cell: Cell, why: str) -> str:
     """Say why nothing was done about a cell, and what to do about that."""
     return (
         f"row {shown(cell.row)} holds a cell at version {cell.version} of which nothing can be "
-        f"said: {why}; `omidpy tx inspect {base(cell.version)}` shows what else is known of its "
-        "transaction: put the right value there, or delete what is wrong"
+        f"said: {why}; `omidpy fsck --repair` keeps a copy of what is malformed and mends it, or "
+        f"says what only you can know; `omidpy tx inspect {base(cell.version)}` shows what else is "
+        "known of its transaction"
     )
 
 

@@ -105,11 +105,11 @@ class Work(ABC):
         """Refuse what cannot be compacted, before anything is written; return L."""
 
     @abstractmethod
-    def continue_run(self, record: RunRecord) -> None:
+    def continue_run(self, record: RunRecord, written: bytes) -> None:
         """Become a run that was killed."""
 
     @abstractmethod
-    def elder(self, record: RunRecord) -> Work:
+    def elder(self, record: RunRecord, written: bytes) -> Work:
         """Return what does the rest of a run that was killed, beside this one."""
 
     @abstractmethod

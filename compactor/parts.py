@@ -43,6 +43,7 @@ from compactor.schedule import Schedule, schedule
 from compactor.slices import (
     Ends,
     count,
+    count_few,
     find_ends,
     out_of_time,
 )
@@ -252,7 +253,11 @@ class CompactionParts(Work):
         ]
 
     def pass_over(self, tasks: Sequence[RangeTask]) -> list[RangeResult]:
-        """Have the ranges passed over, and wait for all of them."""
+        """Have the ranges passed over, and wait for all of them.
+
+        Progress comes with each page: of a region that takes an hour, the rows are counted as they
+        are read.
+        """
         if not tasks:
             return []
         tasks = self.schedule.paced(tasks)
@@ -444,9 +449,10 @@ class CompactionParts(Work):
         )
 
     def counted(self, report: Report, limits: PruneLimits, rehearsed: Rehearsed) -> Report:
-        """Return a report that knows how many entries are left, if somebody collects that."""
+        """Return a report that knows how many entries are left, if they are few or collected."""
         if self.options.metrics is None:
-            return report
+            few = None if self.options.is_dry_run else count_few(self.commit_table())
+            return msgspec.structs.replace(report, entries_left=few)
         left = count(self.prune_task(limits), self.execute_slices, self.progress)
         if left is not None and self.options.is_dry_run:
             left += len(rehearsed.forbidden)

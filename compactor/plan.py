@@ -137,18 +137,18 @@ class Compaction(CompactionParts):
         self.snapshot_root = self.find_snapshot_root()
         return low_watermark
 
-    def continue_run(self, record: RunRecord) -> None:
+    def continue_run(self, record: RunRecord, written: bytes) -> None:
         """Become a run that was killed."""
-        self.journal.go_on(record)
+        self.journal.go_on(record, written)
         self.ages = self.claim_ages()
         self.is_continued = True
 
-    def elder(self, record: RunRecord) -> Compaction:
+    def elder(self, record: RunRecord, written: bytes) -> Compaction:
         """Return what does the rest of a run that was killed, beside this one."""
         elder = type(self)(self.store, self.options, self.environment)
         elder.newest_timestamp = self.newest_timestamp
         elder.snapshot_root = self.snapshot_root
-        elder.continue_run(record)
+        elder.continue_run(record, written)
         return elder
 
     # -- the steps of the operation ------------------------------------------------------------

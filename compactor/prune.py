@@ -47,8 +47,8 @@ MOST_NAMED: Final = 20
 """Malformed entries that are named; more are only counted."""
 
 MEND_ENTRY: Final = (
-    "it is kept, and so are its transaction's cells without a shadow cell: write what it should "
-    "say (`omidpy tx inspect` shows the shadow cells), or delete it if there is no such transaction"
+    "it is kept, and so are its transaction's cells without a shadow cell: `omidpy fsck --repair` "
+    "keeps a copy and mends it, or says what only you can know"
 )
 
 PAGE_ENTRIES: Final = 1000

@@ -16,7 +16,7 @@ deletes exact versions that nobody can see, and a range without a claim is simpl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from compactor.clean import FoundRow, sifted
@@ -38,7 +38,7 @@ from compactor.pacing import Pacer, page_bytes
 from compactor.range_task import RangeResult, RangeTask
 from compactor.spans import SMALL_CELLS
 from omidpy.base.clock import Clock
-from omidpy.base.tables import dated_incarnation, undated_incarnation
+from omidpy.base.tables import dated_incarnation, incarnation, undated_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks
@@ -81,8 +81,16 @@ _PHASE_STEPS: Final = PASS_STEPS[2 : 2 + PHASE_COUNT]
 OnStep = Callable[[str], None]
 
 
+OnRead = Callable[[RangeResult], None]
+"""Called with what a pass has come to so far, behind each page."""
+
+
 def ignore_step(name: str) -> None:
     """Do nothing at a step."""
+
+
+def ignore_read(so_far: RangeResult) -> None:
+    """Do nothing behind a page."""
 
 
 @dataclass(slots=True)
@@ -115,6 +123,7 @@ class RangePass:
         self.task = task
         self.clock = clock
         self.on_step = on_step
+        self.on_read: OnRead = ignore_read
         self.pacer = Pacer(task.pacing, clock)
         self.scope = task.scope()
         kind = RehearsedCommitTable if task.is_dry_run else InvalidationCounter
@@ -148,6 +157,7 @@ class RangePass:
                 tally.rows_read += len(page)
                 for rows in self.read(page):
                     self._pass_page(rows, tally)
+                self.on_read(self._so_far())
             if self._doubts:
                 self.obstacles.add(Doubts, self._doubts.reason(self.task.table))
             if not self.obstacles:
@@ -158,21 +168,28 @@ class RangePass:
             return RangeResult(self.task, obstacle="the table was dropped during the scan")
         except StorageError as error:
             self.obstacles.add(error, f"could not be read or written to its end: {error}")
-        return RangeResult(
-            self.task,
-            rows_read=tally.rows_read,
-            cells_read=tally.cells_read,
-            bytes_read=tally.bytes_read,
+        return replace(
+            self._so_far(),
             seconds=self.clock.monotonic_s() - began_s,
-            cells_healed=tally.cells_healed,
             transactions_invalidated=len(self.commit_table.created),
-            cells_dropped=tally.cells_dropped,
-            bytes_dropped=tally.bytes_dropped,
             foreign_cells=tally.foreign_cells,
             unseen_cells=tally.unseen_cells,
             claim=claim,
             obstacle=self.obstacles.reason(),
             forbidden=frozenset(self.commit_table.created) if self.task.is_dry_run else frozenset(),
+        )
+
+    def _so_far(self) -> RangeResult:
+        """Return what was read and done up to now."""
+        tally = self._tally
+        return RangeResult(
+            self.task,
+            rows_read=tally.rows_read,
+            cells_read=tally.cells_read,
+            bytes_read=tally.bytes_read,
+            cells_healed=tally.cells_healed,
+            cells_dropped=tally.cells_dropped,
+            bytes_dropped=tally.bytes_dropped,
         )
 
     def pages(self) -> Iterator[Sequence[FoundRow]]:
@@ -255,6 +272,7 @@ class RangePass:
             self.check_window()
             self.on_step("page-read")
             self._account([cells], page_bytes([cells]))
+            self.on_read(self._so_far())
             yield cells
 
     def _wanted(self, min_version: int = 0) -> Wanted:
@@ -396,6 +414,10 @@ class RangePass:
         orphans = confirmed_orphans(
             self.store, self.task.table, plans, max_version=self.scope.max_version()
         )
+        if plans and not self.task.is_dry_run:
+            # Before it is healed, too: of a plain table that took the name, shadow cells would make
+            # one that holds the horizon.
+            self.check_state()
         tally.cells_healed += sum(len(plan.heals) for plan in plans)
         tally.cells_dropped += sum(plan.dropped_count() for plan in plans)
         tally.cells_dropped += sum(map(len, orphans.values()))
@@ -403,29 +425,32 @@ class RangePass:
         tally.bytes_dropped += orphan_bytes(orphans)
         if self.task.is_dry_run:
             return
-        if orphans or any(plan.dropped_count() for plan in plans):
-            self.check_state()
         self.apply(plans)
         if orphans:
             self.write(removing(orphans))
             self.on_step("page-orphans-dropped")
 
     def check_state(self) -> None:
-        """Make sure, before anything goes, that what was read is the table that was listed.
+        """Make sure, before anything is written, that this is the table that was listed.
+
+        A pass may stand still here for hours, while its table is dropped and another is made of the
+        name, or it is restored: what is in that one was never judged.
 
         Raises:
-            StorageError: it may have been restored meanwhile.
+            StorageError: it may be another one.
 
-        Cost: 1 get, where tables may be restored one by one.
+        Cost: 1 get, or 1 look at the catalogue where no single table is restored.
         """
-        if not isinstance(self.store, RestoresTables):
-            return
-        state = self.store.table_states([self.task.table]).get(self.task.table)
         which = undated_incarnation(self.task.incarnation)
-        if state is None or dated_incarnation(which, state) != self.task.incarnation:
+        if isinstance(self.store, RestoresTables):
+            state = self.store.table_states([self.task.table]).get(self.task.table)
+            is_same = state is not None and dated_incarnation(which, state) == self.task.incarnation
+        else:
+            is_same = incarnation(self.store.schema(self.task.table)) == which
+        if not is_same:
             raise StorageError(
-                "the table was disabled and enabled, or restored, during the pass; the next run "
-                "reads it again"
+                "the table was made anew, disabled and enabled, or restored, during the pass; the "
+                "next run reads it again"
             )
 
     def _remember(self, page: Sequence[FoundRow], plans: Sequence[RowPlan], tally: _Tally) -> None:

@@ -210,23 +210,26 @@ class RunLog:
         self._control.write(record.row(), written)
         return written
 
-    def replace(self, written: bytes, record: RunRecord) -> bytes | None:
-        """Record what became of a run; None if somebody else has recorded more of it since."""
+    def replace(self, written: bytes | None, record: RunRecord) -> bytes | None:
+        """Record what became of a run; None if somebody else has recorded more of it since.
+
+        Args:
+            written: What was on record; None if nothing was.
+            record: What shall be.
+        """
         encoded = encode_document(record)
         return encoded if self._control.replace(record.row(), written, encoded) else None
 
-    def read(self, run_id: str) -> RunRecord | None:
-        """Return the record of a run; None if there is none that can be decoded."""
+    def read_raw(self, run_id: str) -> tuple[bytes | None, RunRecord | None]:
+        """Return what is on record of a run, for `replace`, and what that says if it can be read.
+
+        Cost: 1 get.
+        """
         row = RUN_PREFIX + run_id.encode()
         raw = self._control.read(row)
         with contextlib.suppress(CorruptCell):
-            return None if raw is None else decode_document(raw, RunRecord, row=row)
-        return None
-
-    def supersede(self, run_id: str, *, by: str, now_ms: int) -> None:
-        """Record that another run has taken the place of one that was killed."""
-        if (record := self.read(run_id)) is not None:
-            self.write(msgspec.structs.replace(record, ended_ms=now_ms, superseded_by=by))
+            return raw, None if raw is None else decode_document(raw, RunRecord, row=row)
+        return raw, None
 
     def runs(self) -> list[RunRecord]:
         """Return the recorded runs, oldest first; one that cannot be decoded is left out."""

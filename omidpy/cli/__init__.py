@@ -1,7 +1,8 @@
 """The `omidpy` command: one module a noun, each imported when its verb runs.
 
     omidpy  init | doctor | status | table list|adopt|ignore | tx inspect|outcome | watermarks |
-            commit-table stats | verify | compact [run]|history|show|plot | backup | restore |
+            commit-table stats | verify | fsck [check]|show | backup | restore |
+            compact [run]|history|show|plot |
             fate [list]|summary|status|wait|cancel|fail|delete|dump|run |
             export create|run|once|status|lag|peek|dlq|replay|drop |
             committers uploads|plan|published|verify | export-snapshot
@@ -24,7 +25,11 @@ from omidpy.errors import ConfigError, OmidError, UsageError
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 
-_COMPACT_VERBS: Final = frozenset({"run", "history", "show", "plot", "--help"})
+_DEFAULT_VERBS: Final = {
+    "compact": ("run", frozenset({"run", "history", "show", "plot", "--help"})),
+    "fsck": ("check", frozenset({"check", "show", "--help"})),
+}
+"""By noun: the verb that one may leave out, and what it is not put before."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,8 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _with_verb(words: list[str]) -> list[str]:
     """Return the words with the verb that some nouns let one leave out, or write as a flag."""
-    if words[:1] == ["compact"] and (len(words) == 1 or words[1] not in _COMPACT_VERBS):
-        return ["compact", "run", *words[1:]]
+    if words and words[0] in _DEFAULT_VERBS:
+        verb, known = _DEFAULT_VERBS[words[0]]
+        if len(words) == 1 or words[1] not in known:
+            return [words[0], verb, *words[1:]]
     if words[:1] == ["fate"]:
         from omidpy.cli.fate_flags import as_verb  # noqa: PLC0415 - only for this noun
 

@@ -218,15 +218,21 @@ def history(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False)
 
 @app.command()
 def show(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Its id, or a part of it.")],
+    run_id: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Its id, or a part of it; the newest without one."),
+    ] = None,
     *,
     store: StoreUrl,
     tso: UnaskedTso = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one recorded run."""
+    """Show one recorded run, the newest unless another is named."""
     del tso
-    found = [one for one in recorded(store) if run_id in one.run_id]
+    runs = recorded(store)
+    found = runs[-1:] if run_id is None else [one for one in runs if run_id in one.run_id]
+    if not runs:
+        raise UsageError(f"no compaction of {store} is on record; `omidpy compact` runs one")
     if len(found) != 1:
         problem = "no run" if not found else f"{len(found)} runs"
         raise UsageError(

@@ -29,7 +29,6 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store
 
-_NOT_SCANNED: Final = "not scanned since; run `omidpy compact`"
 _IN_DOUBT: Final = (
     "it was disabled and enabled, or restored or cloned from a snapshot, so that what was claimed "
     "counts no more; `omidpy compact` says whether it holds cells without a proof"
@@ -103,8 +102,9 @@ def collect(store: Store) -> dict[str, Any]:
     """Return everything that is known about claims and horizons, as JSON values."""
     from compactor.horizon import HOLE, claims_by_table, minimum, relevant, uncovered  # noqa: PLC0415 - application
     from compactor.lag import TimestampAges, holds_of  # noqa: PLC0415 - application
+    from compactor.laggards import NOT_SCANNED, known_reasons  # noqa: PLC0415 - application
     from compactor.ownership import Standing, owned, survey  # noqa: PLC0415 - application
-    from compactor.report import Laggard  # noqa: PLC0415 - application
+    from compactor.report import Laggard, RunLog  # noqa: PLC0415 - application
     from compactor.snapshot_holds import recorded_holds  # noqa: PLC0415 - application
     from compactor.unvisited import holding_back  # noqa: PLC0415 - application
 
@@ -129,12 +129,13 @@ def collect(store: Store) -> dict[str, Any]:
                 one.name,
                 segment.key_range,
                 watermark=segment.watermark,
-                reason=_NOT_SCANNED if one.doubtful == NO_DOUBT else _IN_DOUBT,
+                reason=NOT_SCANNED if one.doubtful == NO_DOUBT else _IN_DOUBT,
             )
             for segment in (uncovered(of_table, below=max(newest, 1)) if is_ours else ())
         ]
     if not any(one.reason for one in standings):
         laggards += holding_back(store, COMMIT_TABLE, standings)
+    laggards = known_reasons(RunLog(ControlTable(store)).runs(), laggards)
     laggards += recorded_holds(ControlTable(store), below=read_low_watermark(store))
     rest = {one.name for one in standings if one.rest}
     ages, stamps = facts.ages(SystemClock()), facts.stamps()

@@ -512,9 +512,61 @@ def test_fsck_finds_and_repairs_and_says_so(cli: Cli) -> None:
     assert document(cli, "fsck")["clean"] is True
 
 
+def test_compact_show_takes_the_newest_run(cli: Cli) -> None:
+    """Its id has 53 characters."""
+    code, _, err = cli("compact", "show")
+    assert (code, "no compaction of" in err) == (2, True)
+    cli("compact")
+    cli("compact")
+    newest = document(cli, "compact", "history")[-1]
+    assert document(cli, "compact", "show") == newest
+
+
+def test_watermarks_gives_the_reason_that_the_last_run_has_found(cli: Cli, url: str) -> None:
+    """It said "run `omidpy compact`" of what no run mends."""
+    assert "run `omidpy compact`" in cli("watermarks")[1]
+    world = reopened(url)
+    cell = world.put(b"bad", 500)
+    world.put(b"bad", 500, b"\x01short", qualifier=shadow_qualifier(cell.qualifier))
+    world.store.close()
+    cli("compact")
+    (held,) = [one for one in document(cli, "watermarks")["laggards"] if one["table"] == "t"]
+    assert (held["start"], held["end"]) == ("", b"m".hex())
+    assert "holds a malformed shadow cell" in held["reason"]
+    assert "omidpy fsck --repair" in held["reason"]
+    assert "has found" in held["reason"]
+    cli("fsck", "--settle", "0s", "--repair", "--assume", "committed")
+    cli("compact")
+    assert "malformed" not in cli("watermarks")[1]
+
+
+def test_fsck_shows_what_a_repair_has_kept(cli: Cli, url: str) -> None:
+    """Byte for byte, and what was done about it."""
+    assert document(cli, "fsck", "show") == []
+    world = reopened(url)
+    cell = world.put(b"bad", 500)
+    world.put(b"bad", 500, b"\x01short", qualifier=shadow_qualifier(cell.qualifier))
+    world.store.close()
+    left = document(cli, "fsck", "--settle", "0s", "--repair", code=3)
+    assert left["severity"] == "serious"
+    assert left["findings"][0]["severity"] == "serious"
+    assert document(cli, "fsck", "show") == []
+    words = ("fsck", "check", "--settle", "0s", "--repair", "--assume", "committed")
+    assert "malformed-shadow" in document(cli, *words, code=3)["repaired"]
+    (kept,) = document(cli, "fsck", "show")
+    assert (kept["table"], kept["row"], kept["value"]) == ("t", b"bad".hex(), b"\x01short".hex())
+    assert "assumed to be committed" in kept["intent"]
+    code, out, _ = cli("fsck", "show", kept["name"][:6])
+    assert (code, b"\x01short".hex() in out) == (0, True)
+    assert kept["name"] in cli("fsck", "show")[1]
+    assert cli("fsck", "--settle", "0s", "--fail-on", "serious")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (("fsck", "--assume", "committed"), 2, "give --repair"),
+        (("fsck", "show", "no"), 2, "no copy with a name like 'no'"),
         (("fsck", "--settle", "soon"), 2, "--settle is 'soon'"),
         (("fsck", "--tables", "java"), 2, "java is no table of ours"),
         (("table", "ignore", "t", "--families", "cf"), 2, "family cf of table t is ours"),

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from compactor.command import show
-from compactor.display import LineProgress, age_text, details, size_text
-from compactor.environment import Passed
+from compactor import range_pass, slices
+from compactor.command import compact_address, show
+from compactor.display import LineProgress, age_text, details, size_text, summary
+from compactor.environment import Executors, NoProgress, Passed
+from compactor.local import compact, executors_here
 from compactor.options import Options
 from compactor.pacing import page_bytes
 from compactor.range_task import RangeResult, RangeTask
 from compactor.report import RangeReport, Report, TableReport
-from omidpy.base.clock import ManualClock
+from omidpy.base.clock import Clock, ManualClock
 from omidpy.model import KeyRange
+from omidpy.storage.base import Portion, Store
 from omidpy.storage.memory import MemoryStore
-from tests.machines.cells import World
+from omidpy.storage.sqlite import SqliteStore
+from tests.machines.cells import ALL_AT_ONCE, World
 
 
 def test_report_says_what_was_done_to_each_table() -> None:
@@ -112,3 +118,89 @@ def test_a_log_gets_a_line_now_and_then() -> None:
 def test_an_age_is_said_in_its_own_unit(age_s: float, text: str) -> None:
     """A laggard of a minute was 0.0 h old."""
     assert age_text(age_s) == text
+
+
+class Told(NoProgress):
+    """Keeps what a run tells."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []
+
+    def update(self, done: int, total: int, passed: Passed) -> None:
+        """Keep how many ranges and rows there were."""
+        del total
+        self.rows.append((done, passed.rows))
+
+
+def test_rows_are_told_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region that takes minutes was "0 rows" for as long."""
+    monkeypatch.setattr(range_pass, "PAGE_ROWS", 2)
+    world = World(MemoryStore())
+    world.table(splits=[b"m"])
+    for number in range(5):
+        world.put(b"a%d" % number, 100)
+    world.put(b"z", 100)
+    told = Told()
+    compact(world.store, ALL_AT_ONCE, clock=world.clock, sleep=world.clock.advance, progress=told)
+    assert told.rows == [(0, 0), (0, 2), (0, 4), (0, 5), (1, 5), (1, 6), (2, 6)]
+
+
+def test_the_rows_of_a_long_row_are_told_portion_by_portion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may take as long as a region."""
+    monkeypatch.setattr(range_pass, "PORTION", Portion(cells=10, size_bytes=10**6))
+    world = World(MemoryStore())
+    world.table()
+    for number in range(95):
+        world.put(b"a", 100, qualifier=b"%02d" % number)
+    cells: list[int] = []
+    told = Told()
+    monkeypatch.setattr(told, "update", lambda _done, _total, passed: cells.append(passed.cells))
+    compact(world.store, ALL_AT_ONCE, clock=world.clock, sleep=world.clock.advance, progress=told)
+    assert len(set(cells)) > 5
+    assert cells == sorted(cells)
+
+
+def test_the_summary_says_what_is_left() -> None:
+    """Entries that stay are no fault of the run's."""
+    world = World(MemoryStore())
+    world.table()
+    world.enter(100, 150)
+    world.enter(1050, 1100)
+    report = world.compact()
+    assert (report.horizon, report.entries_left) == (1000, 1)
+    assert "  1 entries are left: of transactions that began above the watermark" in summary(report)
+    world.set_low_watermark(2000)
+    assert "are left" not in summary(world.compact())
+
+
+def test_more_entries_than_are_quickly_counted_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be a thousand million; `--metrics` counts them."""
+    monkeypatch.setattr(slices, "FEW_ENTRIES", 2)
+    world = World(MemoryStore())
+    world.table()
+    for start_ts in (1050, 1100, 1150):
+        world.enter(start_ts, start_ts + 5)
+    assert world.compact().entries_left is None
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing but the guide spoke of --resume."""
+    path = tmp_path / "s.db"
+    with closing(SqliteStore(str(path))) as store:
+        World(store).table()
+
+    def executors(store: Store, clock: Clock) -> Executors:
+        def interrupt(tasks: object, on_progress: object) -> list[RangeResult]:
+            raise KeyboardInterrupt
+
+        return replace(executors_here(store, clock), ranges=interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        compact_address(f"sqlite:///{path}", None, ALL_AT_ONCE, executors)
+    said = capsys.readouterr().err
+    assert f"omidpy compact --store sqlite:///{path} --resume" in said
+    with pytest.raises(KeyboardInterrupt):
+        compact_address(f"sqlite:///{path}", None, replace(ALL_AT_ONCE, is_dry_run=True), executors)
+    assert "nothing was written" in capsys.readouterr().err
