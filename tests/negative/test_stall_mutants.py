@@ -38,7 +38,7 @@ class Mutant(NamedTuple):
 
 
 def removes_whatever_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Break D21: a removal does not look which table of the name it removes."""
+    """Break incarnations: a removal does not look which table of the name it removes."""
     drop = MemoryStore.drop_table
 
     def drop_table(
@@ -51,7 +51,7 @@ def removes_whatever_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asks_by_the_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Break D21: who drops a table joins whoever drops another of its name."""
+    """Break incarnations: who drops a table joins whoever drops another of its name."""
     removal = admin.removal
 
     def by_name(tm: TransactionManager, name: str) -> admin.TableChange:
