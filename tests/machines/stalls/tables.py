@@ -152,7 +152,7 @@ class Beginning(NamedTuple):
     verb: str
     standing: str = OURS
     earlier: tuple[tuple[str, str], ...] = ()
-    """What was done before: verbs, and at which function in the code each has died, if at any."""
+    """What was done before: verbs, and in which function or class each has died, if in any."""
 
     def __str__(self) -> str:
         """Say it in a line, for the name of a test."""
@@ -181,7 +181,7 @@ BEGINNINGS: Final = (
     Beginning("resume", OURS, (("compact", "RangePass.claim"),)),
     Beginning("resume", OURS, (("compact", "SlicePruner.remove"),)),
     Beginning("run", OURS, (("drop", "Remove.do"),)),
-    Beginning("run", OURS, (("truncate", "Make.do"),)),
+    Beginning("run", OURS, (("truncate", "Make"),)),
     Beginning("sweep", OURS, (("drop", ""), ("create", "Fence.do"))),
 )
 """Every beginning from which a verb has changes of its own to make."""
@@ -375,7 +375,7 @@ def _moment_at(before: Beginning, verb: str, at: str) -> Moment:
     """Return the moment at which a verb dies that comes to a function for the first time."""
     if (before, verb, at) not in _moments:
         life = Scene.after(before).play(verb, None, [])
-        numbers = [n for n, made in enumerate(life.made, 1) if any(one.where == at for one in made)]
+        numbers = [n for n, made in enumerate(life.made, 1) if any(one.is_in(at) for one in made)]
         _moments[before, verb, at] = Moment(numbers[0], Ending.DIES_BEFORE)
     return _moments[before, verb, at]
 
