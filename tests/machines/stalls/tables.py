@@ -43,6 +43,7 @@ from omidpy.tx.transaction import Transaction
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.stalls.ledger import Action, Deed, Ledger, State, Way, done, refused
 from tests.machines.stalls.lives import (
+    LONGEST_S,
     Actor,
     Ending,
     Life,
@@ -52,6 +53,7 @@ from tests.machines.stalls.lives import (
     answer,
     play,
 )
+from tests.machines.waiting import wait_for
 
 TABLE: Final = "accounts"
 FAMILY: Final = b"cf"
@@ -249,6 +251,7 @@ class Scene:
                 moment = _moment_at(before, verb, at)
             life = Life(moment)
             play(scene.verbs.actor("earlier", verb), life, [])
+            scene.expire(life)
             assert life.is_dead == bool(at), f"{verb} has no change at {at}"
         return scene
 
@@ -364,11 +367,16 @@ class Scene:
 
 
 def _insistently(work: Callable[[], T]) -> T:
-    """Do it again while nobody answers, as whoever loses a session does."""
-    for _ in range(LOOKS):
+    """Do it again while nobody answers, as whoever loses his session does; not in memory."""
+    found: list[T] = []
+
+    def is_answered() -> bool:
         with contextlib.suppress(StorageUnavailable):
-            return work()
-    raise AssertionError("nobody answers")
+            found.append(work())
+        return bool(found)
+
+    wait_for(is_answered, LONGEST_S)
+    return found[0]
 
 
 def _moment_at(before: Beginning, verb: str, at: str) -> Moment:
@@ -444,7 +452,9 @@ class Verbs:
             return
         self._scene.operations[deed] = handle.id
         self._carry_on(fate, lambda: handle.status not in (*RUNNABLE, Status.NEW))
-        if handle.read() is not None:  # else its outcome was swept away, and nobody is told
+        if (
+            _insistently(handle.read) is not None
+        ):  # else its outcome was swept away, and nobody is told
             was_done, told = answer(lambda: handle.result(timeout=0))
             ledger.end(deed, was_done=was_done, told=told)
 
@@ -459,7 +469,7 @@ class Verbs:
             if look % SWEEP_EVERY_S == SWEEP_EVERY_S - 1:
                 fate.locks.release_dangling()  # as the threads of executors do now and then
             wait_s = _insistently(fate.run_pending)
-            if is_over():
+            if _insistently(is_over):
                 fate.close()
                 return
             self._clock.advance(min(wait_s or 1.0, 1.0))
