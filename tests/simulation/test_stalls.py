@@ -136,6 +136,10 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
 }
 """What is stopped by no verb here, and why not, by reason."""
 
+PROTOCOLS: Final[tuple[type, ...]] = (
+    *(base.Store, base.ChecksBehind, base.CutsRows, base.PairsCells, base.RestoresTables),
+)
+"""What a store may be asked."""
 MOST_TOLD: Final = 3
 """Cases that are told in full when some went wrong."""
 
@@ -216,14 +220,7 @@ def moments(
 
 def test_every_method_of_a_store_reads_or_writes() -> None:
     """A new one of its protocols must be told which, or no harness would notice its calls."""
-    found = {
-        name
-        for protocol in (
-            *(base.Store, base.ChecksBehind, base.CutsRows, base.PairsCells, base.RestoresTables),
-        )
-        for name in vars(protocol)
-        if not name.startswith("_")
-    }
+    found = {name for protocol in PROTOCOLS for name in vars(protocol) if not name.startswith("_")}
     assert found == READS | STORE_WRITES
 
 

@@ -47,10 +47,10 @@ from tests.machines.stalls.lives import (
     Actor,
     Ending,
     Life,
-    LivingOracle,
     LivingStore,
     Moment,
     answer,
+    living_oracle,
     play,
 )
 from tests.machines.waiting import wait_for
@@ -433,14 +433,18 @@ class Verbs:
     # -- operations ----------------------------------------------------------------------------
 
     def _change(
-        self, life: Life, who: str, verb: str, make: Callable[[TransactionManager], object]
+        self,
+        life: Life,
+        who: str,
+        verb: str,
+        make: Callable[[TransactionManager], admin.TableChange],
     ) -> None:
         """Submit a change of the table as `admin` does, and carry it out in this thread."""
         ledger = self._scene.ledger
         deed = ledger.begin(who, verb, *MEANINGS[verb])
         store = LivingStore(self._scene.store, life)
         try:
-            kind, step, key = make(self._scene.manager(store))  # type: ignore[misc]  # a TableChange
+            kind, step, key = make(self._scene.manager(store))
         except OmidError as error:
             ledger.end(deed, was_done=False, told=f"{type(error).__name__}: {error}")
             return
@@ -460,7 +464,7 @@ class Verbs:
 
     def _fate(self, store: Store, life: Life) -> Fate:
         fates = self._scene.make_fates(store, life)
-        oracle = LivingOracle(self._scene.oracle, life)
+        oracle = living_oracle(self._scene.oracle, life)
         tools = admin.TableTools(store, oracle, Locks(fates))
         return Fate(tools, fates, {",".join(admin.TABLE_KINDS): 1}, clock=self._clock)
 
@@ -588,5 +592,5 @@ class Verbs:
 
     def _manager(self, life: Life) -> TransactionManager:
         store = LivingStore(self._scene.store, life)
-        oracle = LivingOracle(self._scene.oracle, life)
+        oracle = living_oracle(self._scene.oracle, life)
         return TransactionManager(store, oracle, post_commit="none", clock=self._clock)
