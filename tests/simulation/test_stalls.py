@@ -272,15 +272,15 @@ def test_whoever_is_stopped_where_rows_change_one_by_one_loses_nothing() -> None
 def test_every_change_meets_everybody(beginning: Beginning, store: str, tmp_path: Path) -> None:
     """Every change, every ending, every other verb, every change of the world."""
     files = (tmp_path / f"{number}.db" for number in itertools.count())
-    make: Callable[[], Store] = {
+    makers: dict[str, Callable[[], Store]] = {
         "memory": MemoryStore,
         "like HBase": LikeThrift2,
         "sqlite": lambda: SqliteStore(next(files)),
-    }[store]
+    }
     kind = LikeThrift2 if store == "like HBase" else MemoryStore
     at = moments(beginning, kind, is_every=store != "sqlite")
     cases = ((moment, others) for moment in at for others in MEETINGS)
-    assert check(beginning, cases, make) == len(at) * len(MEETINGS)
+    assert check(beginning, cases, makers[store]) == len(at) * len(MEETINGS)
 
 
 @pytest.mark.xfail(strict=True, reason="a deposed executor makes a table that was dropped since")
