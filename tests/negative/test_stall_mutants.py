@@ -32,13 +32,13 @@ class Mutant(NamedTuple):
     breaks: Patch
     beginning: Beginning
     at: str
-    """The function whose change is the moment; its first one."""
+    """The function or class whose changes are the moments."""
     ending: Ending
     others: tuple[str, ...]
 
 
 def removes_whatever_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Break D21: a removal does not look which table of the name it removes."""
+    """Break incarnations: a removal does not look which table of the name it removes."""
     drop = MemoryStore.drop_table
 
     def drop_table(
@@ -51,7 +51,7 @@ def removes_whatever_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asks_by_the_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Break D21: who drops a table joins whoever drops another of its name."""
+    """Break incarnations: who drops a table joins whoever drops another of its name."""
     removal = admin.removal
 
     def by_name(tm: TransactionManager, name: str) -> admin.TableChange:
@@ -109,7 +109,7 @@ MUTANTS: Final = (
         Ending.DIES_BEFORE,
         ("make", "put", "drop"),
     ),
-    Mutant(sets_no_fence, Beginning("truncate"), "Make.do", Ending.STALLS, ("run", "put")),
+    Mutant(sets_no_fence, Beginning("truncate"), "Make", Ending.STALLS, ("run", "put")),
     Mutant(
         writes_over_its_successor,
         Beginning("create", ABSENT),
@@ -133,7 +133,7 @@ def play(mutant: Mutant) -> None:
     numbers = [
         number
         for number, made in enumerate(life.made, start=1)
-        if any(place.where == mutant.at for place in made)
+        if any(place.is_in(mutant.at) for place in made)
     ]
     assert numbers, f"{mutant.at} changes nothing"
     for number in numbers:

@@ -66,6 +66,10 @@ class Place(NamedTuple):
         """What it is called in lists: it survives that lines move."""
         return f"{self.path} {self.where} {self.method}"
 
+    def is_in(self, where: str) -> bool:
+        """Say whether it is in a class, or in a function, whose full name is given."""
+        return f"{self.where}.".startswith(f"{where}.")
+
     def __str__(self) -> str:
         return f"{self.path}:{self.first}: {self.where} calls {self.method}()"
 

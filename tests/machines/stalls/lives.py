@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.model import TableId, Timestamp
@@ -116,8 +116,13 @@ class LivingStore(FaultyStore):
         return (self._life.change if name in STORE_WRITES else self._life.read)(work)
 
 
+def living_oracle(oracle: Oracle, life: Life) -> Oracle:
+    """Return an oracle as one actor has it; begins and commits are no business of ours."""
+    return cast("Oracle", LivingOracle(oracle, life))
+
+
 class LivingOracle:
-    """An oracle as one actor has it; what is begun and committed is no business of ours."""
+    """Passes everything on, changes within a life."""
 
     def __init__(self, oracle: Oracle, life: Life) -> None:
         self._oracle = oracle

@@ -43,15 +43,17 @@ from omidpy.tx.transaction import Transaction
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.stalls.ledger import Action, Deed, Ledger, State, Way, done, refused
 from tests.machines.stalls.lives import (
+    LONGEST_S,
     Actor,
     Ending,
     Life,
-    LivingOracle,
     LivingStore,
     Moment,
     answer,
+    living_oracle,
     play,
 )
+from tests.machines.waiting import wait_for
 
 TABLE: Final = "accounts"
 FAMILY: Final = b"cf"
@@ -152,7 +154,7 @@ class Beginning(NamedTuple):
     verb: str
     standing: str = OURS
     earlier: tuple[tuple[str, str], ...] = ()
-    """What was done before: verbs, and at which function in the code each has died, if at any."""
+    """What was done before: verbs, and in which function or class each has died, if in any."""
 
     def __str__(self) -> str:
         """Say it in a line, for the name of a test."""
@@ -181,7 +183,7 @@ BEGINNINGS: Final = (
     Beginning("resume", OURS, (("compact", "RangePass.claim"),)),
     Beginning("resume", OURS, (("compact", "SlicePruner.remove"),)),
     Beginning("run", OURS, (("drop", "Remove.do"),)),
-    Beginning("run", OURS, (("truncate", "Make.do"),)),
+    Beginning("run", OURS, (("truncate", "Make"),)),
     Beginning("sweep", OURS, (("drop", ""), ("create", "Fence.do"))),
 )
 """Every beginning from which a verb has changes of its own to make."""
@@ -249,6 +251,7 @@ class Scene:
                 moment = _moment_at(before, verb, at)
             life = Life(moment)
             play(scene.verbs.actor("earlier", verb), life, [])
+            scene.expire(life)
             assert life.is_dead == bool(at), f"{verb} has no change at {at}"
         return scene
 
@@ -364,18 +367,23 @@ class Scene:
 
 
 def _insistently(work: Callable[[], T]) -> T:
-    """Do it again while nobody answers, as whoever loses a session does."""
-    for _ in range(LOOKS):
+    """Do it again while nobody answers, as whoever loses his session does; not in memory."""
+    found: list[T] = []
+
+    def is_answered() -> bool:
         with contextlib.suppress(StorageUnavailable):
-            return work()
-    raise AssertionError("nobody answers")
+            found.append(work())
+        return bool(found)
+
+    wait_for(is_answered, LONGEST_S)
+    return found[0]
 
 
 def _moment_at(before: Beginning, verb: str, at: str) -> Moment:
     """Return the moment at which a verb dies that comes to a function for the first time."""
     if (before, verb, at) not in _moments:
         life = Scene.after(before).play(verb, None, [])
-        numbers = [n for n, made in enumerate(life.made, 1) if any(one.where == at for one in made)]
+        numbers = [n for n, made in enumerate(life.made, 1) if any(one.is_in(at) for one in made)]
         _moments[before, verb, at] = Moment(numbers[0], Ending.DIES_BEFORE)
     return _moments[before, verb, at]
 
@@ -425,14 +433,18 @@ class Verbs:
     # -- operations ----------------------------------------------------------------------------
 
     def _change(
-        self, life: Life, who: str, verb: str, make: Callable[[TransactionManager], object]
+        self,
+        life: Life,
+        who: str,
+        verb: str,
+        make: Callable[[TransactionManager], admin.TableChange],
     ) -> None:
         """Submit a change of the table as `admin` does, and carry it out in this thread."""
         ledger = self._scene.ledger
         deed = ledger.begin(who, verb, *MEANINGS[verb])
         store = LivingStore(self._scene.store, life)
         try:
-            kind, step, key = make(self._scene.manager(store))  # type: ignore[misc]  # a TableChange
+            kind, step, key = make(self._scene.manager(store))
         except OmidError as error:
             ledger.end(deed, was_done=False, told=f"{type(error).__name__}: {error}")
             return
@@ -444,13 +456,15 @@ class Verbs:
             return
         self._scene.operations[deed] = handle.id
         self._carry_on(fate, lambda: handle.status not in (*RUNNABLE, Status.NEW))
-        if handle.read() is not None:  # else its outcome was swept away, and nobody is told
+        if (
+            _insistently(handle.read) is not None
+        ):  # else its outcome was swept away, and nobody is told
             was_done, told = answer(lambda: handle.result(timeout=0))
             ledger.end(deed, was_done=was_done, told=told)
 
     def _fate(self, store: Store, life: Life) -> Fate:
         fates = self._scene.make_fates(store, life)
-        oracle = LivingOracle(self._scene.oracle, life)
+        oracle = living_oracle(self._scene.oracle, life)
         tools = admin.TableTools(store, oracle, Locks(fates))
         return Fate(tools, fates, {",".join(admin.TABLE_KINDS): 1}, clock=self._clock)
 
@@ -459,7 +473,7 @@ class Verbs:
             if look % SWEEP_EVERY_S == SWEEP_EVERY_S - 1:
                 fate.locks.release_dangling()  # as the threads of executors do now and then
             wait_s = _insistently(fate.run_pending)
-            if is_over():
+            if _insistently(is_over):
                 fate.close()
                 return
             self._clock.advance(min(wait_s or 1.0, 1.0))
@@ -578,5 +592,5 @@ class Verbs:
 
     def _manager(self, life: Life) -> TransactionManager:
         store = LivingStore(self._scene.store, life)
-        oracle = LivingOracle(self._scene.oracle, life)
+        oracle = living_oracle(self._scene.oracle, life)
         return TransactionManager(store, oracle, post_commit="none", clock=self._clock)
