@@ -770,6 +770,18 @@ def test_an_exporter_that_runs_stops_for_a_pause_and_goes_on() -> None:
         thread.join()
 
 
+def test_who_has_seen_the_pause_takes_no_bucket_in_hand(scene: Scene) -> None:
+    """Though it has not given them back yet."""
+    runner = scene.runner()
+    runner._crew.join(with_heart=False)
+    runner._share_out()
+    runner._holds = True
+    assert runner._take_due() == []
+    runner._holds = False
+    assert len(runner._take_due()) == 1
+    runner._crew.leave()
+
+
 def test_a_queue_that_was_dropped_is_not_paused(scene: Scene) -> None:
     """Nor is the next one of its id, by who has the old one open."""
     scene.queue.drop()
