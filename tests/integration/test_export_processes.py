@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from omidpy.cli.fate_run import Environment
 from omidpy.connect import connect
 from omidpy.errors import TransactionAborted
+from omidpy.fate.client import Fate
+from omidpy.fate.table_store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue, rebucketing
 from omidpy.recipes.export_queue import queue as queue_module
@@ -81,6 +84,7 @@ def test_whenever_exporters_are_killed_nothing_is_lost(
     # Whatever is new is larger, so that what is left when repetitions are refused is in order.
     assert len(found) - repeated == len({value for _, value, *_ in found})
     assert repeated <= deaths * 8
+    assert sum(one.exported for one in queue.lag().buckets) == added, "each was counted once"
 
 
 def is_stopped(pid: int) -> bool:
@@ -157,6 +161,23 @@ def test_buckets_change_under_load_from_four_to_seven(
     for key in {entry.key for entry in sink.entries}:
         new = list(dict.fromkeys(entry.seq for entry in sink.entries if entry.key == key))
         assert new == sorted(new)
+
+
+def test_an_executor_finishes_what_whoever_gave_buckets_has_left(
+    work: Work, tm: TransactionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`omidpy fate run --tso` opens the queues' tables itself."""
+    monkeypatch.setattr(rebucketing, "SETTLE_S", 0.0)
+    queue = ExportQueue.create(tm, QUEUE, buckets=2)
+    known = queue._find()
+    store = TableFateStore(tm.store)
+    first = rebucketing.Prepare(QUEUE, known.made, known.number, 3)
+    Fate(None, store, {rebucketing.KIND: 1}).submit(rebucketing.KIND, first)
+    with Environment(store, work.url, work.tso) as env:
+        executor = Fate(env, store, {"general": 1})
+        wait_for(lambda: executor.run_pending() is None, 60)
+        executor.close()
+    assert ExportQueue.open(tm, QUEUE).buckets == 3
 
 
 def test_an_oracle_that_starts_again_holds_up_and_loses_nothing(tmp_path: Path) -> None:

@@ -165,21 +165,27 @@ def bury(
     remove_deleted(tm.store, table_in_store(tm, table), rows)
 
 
-def rewrite(
-    tm: TransactionManager, table: str, graves: Iterable[tuple[Grave, Note | None]]
-) -> None:
-    """Give dead letters other notes; None deletes one."""
+def rewrite(tm: TransactionManager, table: str, graves: Iterable[tuple[Grave, Note | None]]) -> int:
+    """Give dead letters other notes; None deletes one.
+
+    Returns:
+        How many that are: one whose note somebody has changed since it was read is left alone.
+    """
+    count = 0
     with tm.begin() as tx:
         log = tx.table(table)
         for grave, note in graves:
             row = grave.found.row
             cell = log.row(row, columns=[COLUMN]).get(COLUMN)
-            if cell is None:
+            # Another operator may have asked for another try of what this one gives up.
+            if cell is None or _parts(cell)[0] != grave.note:
                 continue
+            count += 1
             if note is None:
                 log.delete(row, [COLUMN])
             else:
                 log.put(row, {COLUMN: encode_dead(msgspec.json.encode(note), decode_dead(cell)[1])})
+    return count
 
 
 def keep(tm: TransactionManager, table: str, grave: Grave) -> None:
@@ -212,12 +218,17 @@ def _row_of(bucket: int, found: Found) -> bytes:
     return dead_row(GENERATION, bucket, commit_ts, found.start_ts, ordinal)
 
 
-def _grave(cell: DeadCell) -> Grave:
+def _parts(cell: bytes) -> tuple[Note, bytes]:
+    """Return the note of a dead letter and its entry; of one that cannot be read, why, and none."""
     try:
-        raw_note, content = decode_dead(cell.cell)
-        note = msgspec.json.decode(raw_note, type=Note)
+        raw_note, content = decode_dead(cell)
+        return msgspec.json.decode(raw_note, type=Note), content
     except (CorruptCell, msgspec.DecodeError) as error:
-        note, content = Note(state=POISON, reason=str(error), parks=False), b""
+        return Note(state=POISON, reason=str(error), parks=False), b""
+
+
+def _grave(cell: DeadCell) -> Grave:
+    note, content = _parts(cell.cell)
     try:
         key = decode_content(content).key
     except CorruptCell:

@@ -192,7 +192,7 @@ class Delivery:
         self._counter = counter
         self._on_step = on_step
         self._clock = tm.session.clock
-        self._failures = Failures(tm, queue_id, self._in_store)
+        self._failures = Failures(queue_id)
 
     def new_memory(self) -> Memory:
         """Return what is known of a bucket before its first pass."""

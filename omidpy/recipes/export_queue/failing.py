@@ -8,16 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from omidpy.errors import ExportError, NoSuchQueue, NoSuchTable
+from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.exporter import Entry, Poison, Refused, Retry
 from omidpy.recipes.export_queue.ordering import Found, Position
 from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.verdicts import Blame, Trust, blame
-
-if TYPE_CHECKING:
-    from omidpy.manager import TransactionManager
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +40,9 @@ class Memory:
 class Failures:
     """What the exporter of one queue has failed at.  Safe to share among threads."""
 
-    def __init__(self, tm: TransactionManager, queue_id: str, in_store: str) -> None:
-        """Know of none; `in_store` is the name of the queue's table in the store."""
-        self._tm = tm
+    def __init__(self, queue_id: str) -> None:
+        """Know of none."""
         self._queue_id = queue_id
-        self._in_store = in_store
         self._trust = Trust()
 
     def over(self) -> None:
@@ -85,7 +79,6 @@ class Failures:
                     return Paused(max(0.0, error.after_s))
                 return Paused(patience.pause_s())
             case Blame.SETTINGS:
-                self._see_table(error)
                 if patience.refused():
                     raise ExportError(self._refuses(error)) from error
                 if isinstance(error, Refused) and error.has_pause:
@@ -108,11 +101,3 @@ class Failures:
             "exporter or its settings and start it again: what it has not taken stays, and what "
             "was set aside is tried again by `omidpy export dlq retry`"
         )
-
-    def _see_table(self, error: Exception) -> None:
-        """See whether it is the queue's own table that is gone."""
-        if isinstance(error, NoSuchTable):
-            try:
-                self._tm.store.schema(self._in_store)
-            except NoSuchTable:
-                raise NoSuchQueue(f"the queue was dropped: {error}") from error

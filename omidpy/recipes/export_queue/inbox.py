@@ -22,7 +22,10 @@ MOST_ID: Final = 255
 class Cursor(Protocol):
     """Of a driver for SQL (PEP 249)."""
 
-    rowcount: Any
+    @property
+    def rowcount(self) -> Any:
+        """How many rows the last statement has changed."""
+        ...
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
         """Run a statement."""

@@ -14,6 +14,7 @@ from omidpy.recipes.export_queue.dead import (
     RETRY,
     DeadLetter,
     Grave,
+    Note,
     graves_of,
     rewrite,
 )
@@ -61,17 +62,12 @@ class DeadLetters:
         Returns:
             How many that is; the exporter delivers them in its next pass.
         """
-        wanted = self._poison(key)
-        for at in range(0, len(wanted), AT_ONCE):
-            rewrite(
-                self._tm,
-                self._table,
-                [
-                    (grave, msgspec.structs.replace(grave.note, state=RETRY))
-                    for grave in wanted[at : at + AT_ONCE]
-                ],
-            )
-        return len(wanted)
+        return self._rewritten(
+            [
+                (grave, msgspec.structs.replace(grave.note, state=RETRY))
+                for grave in self._poison(key)
+            ]
+        )
 
     def drop(self, key: bytes | None = None) -> int:
         """Give poison up for ever; what waits behind it is delivered.
@@ -82,10 +78,13 @@ class DeadLetters:
         Returns:
             How many that is.
         """
-        wanted = self._poison(key)
-        for at in range(0, len(wanted), AT_ONCE):
-            rewrite(self._tm, self._table, [(grave, None) for grave in wanted[at : at + AT_ONCE]])
-        return len(wanted)
+        return self._rewritten([(grave, None) for grave in self._poison(key)])
+
+    def _rewritten(self, wanted: list[tuple[Grave, Note | None]]) -> int:
+        return sum(
+            rewrite(self._tm, self._table, wanted[at : at + AT_ONCE])
+            for at in range(0, len(wanted), AT_ONCE)
+        )
 
     def _poison(self, key: bytes | None) -> list[Grave]:
         return [

@@ -122,10 +122,15 @@ def names(tm: TransactionManager) -> list[str]:
     return sorted(row.decode() for row, one in ids.items() if one.is_open)
 
 
-def drop(tm: TransactionManager, places: Places) -> None:
+def drop(tm: TransactionManager, places: Places, made: int) -> None:
     """Remove a queue with everything in it.
 
     Transactions that are running and have added to it abort; exporters end.
+
+    Args:
+        tm: The manager.
+        places: Where queues of its id are.
+        made: The number that it was made with: a later queue of its id is left alone.
 
     Raises:
         NoSuchQueue: there is none, and nothing is left of one.
@@ -135,9 +140,14 @@ def drop(tm: TransactionManager, places: Places) -> None:
     if known is None:
         find(tm, places)
         return
+    if known.made != made:
+        raise NoSuchQueue(
+            f"the export queue {places.queue_id!r} was dropped before, and another one of this id "
+            "was made: open that one to drop it"
+        )
     closed = msgspec.structs.replace(known, is_open=False)
     if known.is_open and not tm.session.control.replace(places.row(), raw, encode_document(closed)):
-        drop(tm, places)
+        drop(tm, places, made)
         return
     numbers = {known.made or known.number, known.number}
     if known.successor is not None:

@@ -261,7 +261,7 @@ class ExportQueue:
         Raises:
             NoSuchQueue: it was dropped before.
         """
-        making.drop(self._tm, self._places)
+        making.drop(self._tm, self._places, self._definition.made)
 
     @property
     def _table(self) -> str:

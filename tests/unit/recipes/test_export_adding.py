@@ -337,6 +337,17 @@ def test_making_a_queue_again_opens_it(scene: Scene) -> None:
     assert ExportQueue.names(scene.tm) == [QUEUE]
 
 
+def test_who_has_an_old_queue_open_drops_no_later_one(scene: Scene) -> None:
+    """Another operator has dropped it, and made one of the same id."""
+    scene.queue.drop()
+    later = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    with scene.tm.begin() as tx:
+        later.add(tx, b"k", "later")
+    with pytest.raises(NoSuchQueue, match="another one of this id was made"):
+        scene.queue.drop()
+    assert later.lag().entries == 1
+
+
 def test_a_queue_of_other_settings_is_refused(scene: Scene) -> None:
     """Two counts of buckets would send a key two ways."""
     with pytest.raises(ExportError, match="buckets=1, not 2"):

@@ -15,7 +15,14 @@ from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poi
 from omidpy.recipes.export_queue import patience as patience_module
 from omidpy.recipes.export_queue.dead import Note, bury
 from omidpy.recipes.export_queue.delivery import BucketLost
-from omidpy.recipes.export_queue.layout import COLUMN, dead_row, decode_content, decode_dead
+from omidpy.recipes.export_queue.layout import (
+    COLUMN,
+    dead_row,
+    decode_content,
+    decode_dead,
+    encode_dead,
+)
+from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.portions import Possession
 from omidpy.recipes.export_queue.state import BucketRows, Places
@@ -230,6 +237,42 @@ def test_poison_that_is_given_up_frees_its_key(scene: Scene) -> None:
     scene.export(max_attempts=1)
     assert scene.queue.dead_letters().drop(b"k") == 1
     assert scene.export() == ["second"]
+
+
+def test_a_dead_letter_whose_note_cannot_be_read_keeps_its_entry(scene: Scene) -> None:
+    """It is tried again, and delivered as it was."""
+    scene.add("bad")
+    scene.sink.on_batch = fails_on("bad")
+    scene.export(max_attempts=1)
+    (row,) = scene.raw_rows()
+    with scene.tm.begin() as tx:
+        letters = tx.table(TABLE)
+        content = decode_dead(letters.row(row)[COLUMN])[1]
+        letters.put(row, {COLUMN: encode_dead(b"no note", content)})
+    assert scene.queue.dead_letters().retry() == 1
+    scene.sink.on_batch = lambda _: None
+    assert scene.export() == ["bad"]
+
+
+def test_of_two_operators_none_gives_up_what_the_other_tries_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between one's look and his change the other one asks for another try."""
+    scene.add("bad")
+    scene.sink.on_batch = fails_on("bad")
+    scene.export(max_attempts=1)
+    looks = DeadLetters._poison
+
+    def overtaken(self: DeadLetters, key: bytes | None) -> Any:
+        seen = looks(self, key)
+        monkeypatch.setattr(DeadLetters, "_poison", looks)
+        assert scene.queue.dead_letters().retry() == 1
+        return seen
+
+    monkeypatch.setattr(DeadLetters, "_poison", overtaken)
+    assert scene.queue.dead_letters().drop() == 0
+    scene.sink.on_batch = lambda _: None
+    assert scene.export() == ["bad"]
 
 
 def test_skipped_poison_lets_its_key_go_on(scene: Scene) -> None:
@@ -725,6 +768,18 @@ def test_an_exporter_that_runs_stops_for_a_pause_and_goes_on() -> None:
     finally:
         runner.stop()
         thread.join()
+
+
+def test_who_has_seen_the_pause_takes_no_bucket_in_hand(scene: Scene) -> None:
+    """Though it has not given them back yet."""
+    runner = scene.runner()
+    runner._crew.join(with_heart=False)
+    runner._share_out()
+    runner._holds = True
+    assert runner._take_due() == []
+    runner._holds = False
+    assert len(runner._take_due()) == 1
+    runner._crew.leave()
 
 
 def test_a_queue_that_was_dropped_is_not_paused(scene: Scene) -> None:

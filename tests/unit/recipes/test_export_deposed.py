@@ -140,15 +140,17 @@ class DiesBetween(LikeThrift2):
         super().write(batch, durable=durable)
 
 
-def test_a_death_between_cursor_and_removal_leaves_nothing() -> None:
+@pytest.mark.parametrize("buffer_bytes", [1, 10_000])
+def test_a_death_between_cursor_and_removal_leaves_nothing(buffer_bytes: int) -> None:
     """Where rows change one by one: they are counted once, come no second time, and go."""
     store = DiesBetween()
     scene = Scene(store)
     scene.add(*range(5))
     scene.add(*range(5, 10))
+    scene.client.naive.raise_low_watermark()  # the next scan could begin above all of them
     store.is_armed = True
     with pytest.raises(Killed):
-        scene.export(buffer_bytes=1)
+        scene.export(buffer_bytes=buffer_bytes)
     assert len(scene.raw_rows()) == 10
     assert scene.export() == list(range(10))
     assert scene.raw_rows() == []

@@ -14,8 +14,15 @@ from omidpy.errors import ExportError, Fenced, NoSuchQueue, QueueFull, UsageErro
 from omidpy.fate.step import Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue, making
 from omidpy.recipes.export_queue import rebucketing as rebucketing_module
-from omidpy.recipes.export_queue.rebucketing import DROPPED, REPLACED, Drain, Prepare, Settle
-from omidpy.recipes.export_queue.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.rebucketing import (
+    DROPPED,
+    REPLACED,
+    Drain,
+    Prepare,
+    Settle,
+    Sweep,
+)
+from omidpy.recipes.export_queue.state import DEFINITION_AGE_S, Successor
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.export_rebucketing import STEPS, Rebucketing, Told
 from tests.machines.fencing import Fencing
@@ -287,6 +294,30 @@ def test_numbers_are_given_once_whatever_becomes_of_them() -> None:
     scene.queue.drop()
     scene.queue = ExportQueue.create(scene.tm, QUEUE, buckets=1)
     assert tables(scene) == [f"{TABLE}.4"]
+
+
+def test_numbers_that_an_older_omidpy_gave_are_not_given_again() -> None:
+    """It did not note the largest: only the definition says what is taken."""
+    known = Scene(buckets=2).queue._find()
+    older = msgspec.structs.replace(known, last=0, successor=Successor(number=2, buckets=3))
+    assert older.next_number() == 3
+
+
+def test_buckets_that_have_taken_entries_are_undone_by_nobody() -> None:
+    """Nor is the table of a queue swept away that is exported."""
+    scene = Scene(buckets=2)
+    rebucketing = Rebucketing(scene, 3)
+    begun = rebucketing.next
+    assert begun is not None
+    for _ in range(3):
+        rebucketing.take()
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add("new")
+    begun.undo(rebucketing.told, rebucketing.tools)
+    with pytest.raises(ExportError, match="is not removed"):
+        Sweep(QUEUE, 1, 1).call(rebucketing.told, rebucketing.tools)
+    rebucketing.finish(scene.export)
+    assert scene.sink.values == ["new"]
 
 
 def test_a_table_that_was_made_for_nobody_goes(monkeypatch: pytest.MonkeyPatch) -> None:
