@@ -89,6 +89,7 @@ class Authority:
         self._name = name
         self.ca = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
+        self.crl = folder / f"{name}.crl"
         openssl(
             *("req", "-x509", "-days", "2", "-subj", f"/CN={name}", *_KEY),
             *("-keyout", str(self._key), "-out", str(self.ca)),
@@ -118,6 +119,19 @@ class Authority:
         )
         file.write_text(key + file.read_text())
         return file
+
+    def revoke(self, *certificates: Path) -> None:
+        """Write the list `crl` of certificates that are trusted no more."""
+        index, config = (self._folder / f"{self._name}.{kind}" for kind in ("index", "ca"))
+        index.touch()
+        config.write_text(
+            "[ca]\ndefault_ca = here\n[here]\n"
+            f"database = {index}\ndefault_md = sha256\ndefault_crl_days = 2\n"
+        )
+        signs = ("-config", str(config), "-cert", str(self.ca), "-keyfile", str(self._key))
+        for certificate in certificates:
+            openssl("ca", *signs, "-revoke", str(certificate))
+        openssl("ca", *signs, "-gencrl", "-out", str(self.crl))
 
 
 _KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
