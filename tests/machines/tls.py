@@ -92,6 +92,7 @@ class Authority:
         self.crl = folder / f"{name}.crl"
         openssl(
             *("req", "-x509", "-days", "2", "-subj", f"/CN={name}", *_KEY),
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
             *("-keyout", str(self._key), "-out", str(self.ca)),
         )
 
@@ -106,7 +107,11 @@ class Authority:
         file, request, extensions = (
             self._folder / f"{self._name}-{name}.{kind}" for kind in ("pem", "csr", "cnf")
         )
-        extensions.write_text(f"subjectAltName={host}\n")
+        extensions.write_text(
+            f"subjectAltName={host}\nkeyUsage=critical,digitalSignature\n"
+            "basicConstraints=critical,CA:FALSE\n"
+            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        )
         openssl(
             *("req", "-new", "-subj", f"/CN={name}" if subject is None else subject, *_KEY),
             *("-keyout", str(file), "-out", str(request)),
