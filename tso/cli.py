@@ -179,8 +179,7 @@ class _Service:
             loop.add_signal_handler(number, self._signalled, number)
         endpoint = None
         try:
-            if self._tls is not None:
-                loop.add_signal_handler(signal.SIGHUP, self._reload, self._tls)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
             endpoint = await self._start_http()
             return await self._run()
         except ConfigError as error:
@@ -200,14 +199,19 @@ class _Service:
             if endpoint is not None:
                 endpoint.close()
 
-    def _reload(self, tls: ServerTls) -> None:
+    def _reload(self) -> None:
         """Read the files of TLS again: certificates end, and others come in their place."""
+        if self._tls is None:
+            log_event(logger, logging.INFO, "nothing-to-reload", tls="off")
+            return
         try:
-            tls.reload()
-        except ConfigError as error:
+            trusts_others = self._tls.reload()
+        except (ConfigError, OSError) as error:
             log_event(logger, logging.ERROR, "tls-not-reloaded", error=error)
-        else:
-            log_event(logger, logging.INFO, "tls-reloaded")
+            return
+        log_event(logger, logging.INFO, "tls-reloaded")
+        if self._server is not None:
+            self._server.recheck(trusts_others=trusts_others)
 
     def _signalled(self, number: int) -> None:
         if self._stop.is_set():

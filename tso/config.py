@@ -52,6 +52,7 @@ class Config:
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
+    tls_crl: str | None = None
     tls_roles: str | None = None
     insecure: bool = False
     """Listen without TLS on an address that other machines reach."""
@@ -62,7 +63,9 @@ class Config:
         """The files of TLS; None where there is none."""
         if self.tls_cert is None:
             return None
-        return TlsSettings(self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_roles)
+        return TlsSettings(
+            self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_crl, self.tls_roles
+        )
 
     def as_toml(self) -> str:
         """Return the settings as a file that says the same."""
@@ -134,6 +137,7 @@ _NAMES: Final = (
     "tls-cert",
     "tls-key",
     "tls-client-ca",
+    "tls-crl",
     "tls-roles",
     "insecure",
 )
@@ -169,12 +173,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-cert", metavar="FILE", help="speak TLS with this certificate and nothing else")
     add("--tls-key", metavar="FILE", help="its key, unless the same file has it")
     add("--tls-client-ca", metavar="FILE", help="who signs the certificates that clients must show")
+    add("--tls-crl", metavar="FILE", help="a PEM file: which of those the authority has revoked")
     add("--tls-roles", metavar="FILE", help="a TOML file: what the name in each may ask")
     add(
         "--insecure",
         action="store_true",
-        help="listen on an address that other machines reach without TLS: whoever reaches it may "
-        "commit",
+        help="without TLS, listen on an address that other machines reach, where whoever does may "
+        "commit, or serve --metrics there",
     )
     add("--check-config", action="store_true", help="print the settings and exit")
     return parser
@@ -221,7 +226,7 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
             "that you trust, say --insecure"
         )
     advertise = _text(chosen, "advertise")
-    metrics = _text(chosen, "metrics")
+    metrics = _metrics_address(_text(chosen, "metrics"), insecure=insecure)
     age = _text(chosen, "max-transaction-age")
     timestamps = _text(chosen, "timestamps", "world")
     if timestamps not in ("world", "incremental"):
@@ -230,7 +235,7 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
         store=store,
         listen=listen,
         advertise=parse_address(advertise) if advertise else None,
-        metrics=_listen_address(metrics, name="--metrics") if metrics else None,
+        metrics=metrics,
         lease=_lease(_text(chosen, "lease", "store"), store=store),
         timestamps=cast("Literal['world', 'incremental']", timestamps),
         conflict_map_size=_size(chosen.get("conflict-map-size", 1_000_000)),
@@ -240,6 +245,7 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
         tls_cert=files["tls-cert"],
         tls_key=files["tls-key"],
         tls_client_ca=files["tls-client-ca"],
+        tls_crl=files["tls-crl"],
         tls_roles=files["tls-roles"],
         insecure=insecure,
         check_config=bool(chosen.get("check-config", False)),
@@ -269,7 +275,12 @@ def _is_loopback(host: str) -> bool:
 
 def _check_tls(files: Mapping[str, str | None]) -> None:
     """Refuse settings that say nothing without another one."""
-    needs = {"tls-key": "tls-cert", "tls-client-ca": "tls-cert", "tls-roles": "tls-client-ca"}
+    needs = {
+        "tls-key": "tls-cert",
+        "tls-client-ca": "tls-cert",
+        "tls-crl": "tls-client-ca",
+        "tls-roles": "tls-client-ca",
+    }
     for name, needed in needs.items():
         if files[name] and not files[needed]:
             raise ConfigError(f"--{name} says nothing without --{needed}")
@@ -297,6 +308,19 @@ def _listen_address(text: str, *, name: str) -> Address:
         return parse_address(text)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
+
+
+def _metrics_address(text: str, *, insecure: bool) -> Address | None:
+    if not text:
+        return None
+    address = _listen_address(text, name="--metrics")
+    if not _is_loopback(address[0]) and not insecure:
+        raise ConfigError(
+            f"--metrics {text}: other machines reach this address, and whoever does may read what "
+            "goes on here, since the pages are served without TLS; give an address of this machine "
+            "and a proxy with TLS before it, or, in a network that you trust, say --insecure"
+        )
+    return address
 
 
 def _lease(text: str, *, store: str) -> str:

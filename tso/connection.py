@@ -15,7 +15,8 @@ from math import inf
 from typing import Final, Protocol, cast
 
 from omidpy.errors import RemoteProtocolError
-from omidpy.wire.messages import PeerCapabilities
+from omidpy.wire.frames import encode_response, frame
+from omidpy.wire.messages import HandshakeResponse, PeerCapabilities
 from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
 from tso.core.heavy import HEAVY_BYTES
@@ -43,6 +44,28 @@ BYTES_OF_WORK: Final = 64
 
 KERNEL_BUFFER_BYTES: Final = 256 * 1024
 """What the kernel may keep of them besides; it would grow to megabytes for each."""
+
+
+LIVENESS_OPTIONS: Final = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 25_000,
+}
+"""A peer whose machine is gone is let go after 25 s: of silence, or with answers on their way.
+
+By default that takes the kernel two hours, for which its place and its holds were kept."""
+
+_FRAME_BYTE: Final = 0
+"""What a client without TLS says first: a frame is shorter than 2^24 bytes."""
+
+_TLS_BYTE: Final = 22
+"""What one with TLS says first, which would be a frame of 369 million bytes."""
+
+
+_REFUSAL: Final = frame(encode_response(HandshakeResponse(is_compatible=False, capabilities=None)))
+_ALERT: Final = bytes.fromhex("15030100020246")
+"""TLS: fatal, another version of the protocol."""
 
 
 class Host(Protocol):
@@ -119,6 +142,7 @@ class Connection(asyncio.Protocol):
         self._began_s = 0.0
         """When the unfinished request began."""
         self._peer = "?"
+        self._first_byte: int | None = None
 
     # -- called by the event loop --------------------------------------------------------------
 
@@ -131,6 +155,9 @@ class Connection(asyncio.Protocol):
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in LIVENESS_OPTIONS.items():
+            if (option := getattr(socket, name, None)) is not None:
+                raw.setsockopt(socket.IPPROTO_TCP, option, value)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER_BYTES)
         self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         self._timeout = self._server.loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_handshake)
@@ -141,6 +168,16 @@ class Connection(asyncio.Protocol):
         """Pass on what the client asks, as far as its turn goes."""
         if self._is_closing:
             return
+        if self._first_byte is None and data:
+            self._first_byte = data[0]
+            if self._tls is None and self._first_byte == _TLS_BYTE:
+                # What is no TLS tells the client that there is none.
+                self.write(_REFUSAL)
+                self.close(
+                    "the client speaks TLS, and this server does not; give it --tls-cert, or leave "
+                    "?tls=true away behind the client's tso="
+                )
+                return
         if self._tls is None:
             self._receive(data)
         else:
@@ -154,7 +191,11 @@ class Connection(asyncio.Protocol):
         except ssl.SSLError as error:
             # The client is told the reason, so the connection ends behind it.
             self._send(tls.to_send())
-            self.close(f"TLS failed: {error.reason or error}")
+            reason = error.reason or str(error)
+            if not was_open and self._first_byte == _FRAME_BYTE:
+                self._send(_ALERT)  # which is no frame, and tells that there is TLS
+                reason = "the client speaks none; write ?tls=true&ca=FILE behind its tso="
+            self.close(f"TLS failed: {reason}")
             return
         self._send(tls.to_send())
         host = self._server.tls
@@ -324,6 +365,21 @@ class Connection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """How much of the answers waits for the client to read."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def recheck(self, *, trusts_others: bool) -> None:
+        """End the connection if its certificate no longer allows what it allowed.
+
+        Args:
+            trusts_others: Whether other certificates are trusted than when it was shown.  Whoever
+                still is one of them connects again.
+        """
+        host, session = self._server.tls, self._session
+        if host is None or not host.asks_for_certificates:
+            return
+        if trusts_others:
+            self.abort("whose certificates are trusted has changed; it must show its own again")
+        elif session.name is not None and (host.roles(session.name) != session.roles):
+            self.abort("its certificate gives it other roles now")
 
     def check_time(self, now_s: float) -> None:
         """End the connection if a request takes too long to arrive."""

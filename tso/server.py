@@ -282,6 +282,11 @@ class OracleServer:
         if not self._connections:
             self._last_left.set()
 
+    def recheck(self, *, trusts_others: bool) -> None:
+        """End the connections whose certificates no longer allow what they did."""
+        for connection in list(self._connections):
+            connection.recheck(trusts_others=trusts_others)
+
     def make_room(self) -> None:
         """Close whoever keeps the most, until unfinished requests fit."""
         while self.buffered_bytes > MAX_BUFFERED_BYTES:

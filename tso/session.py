@@ -139,6 +139,11 @@ class Session:
         return self._name
 
     @property
+    def roles(self) -> Role | None:
+        """What the client's certificate entitles it to; None where nobody asks for certificates."""
+        return self._roles
+
+    @property
     def is_open(self) -> bool:
         """Say whether the handshake is done."""
         return self._phase is _Phase.OPEN

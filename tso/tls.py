@@ -22,6 +22,8 @@ from omidpy.wire.tls import show_certificate
 ANY_NAME: Final = "*"
 """In the file of roles: every name that has no line of its own."""
 
+_CRL: Final = "name a PEM file of the authority's list of certificates that it has revoked"
+
 _ROLES: Final[Mapping[str, Role]] = {
     "transactions": Role.TRANSACTIONS,
     "fences": Role.FENCES,
@@ -37,6 +39,7 @@ class TlsSettings:
     cert: str
     key: str | None = None
     client_ca: str | None = None
+    crl: str | None = None
     roles: str | None = None
 
 
@@ -51,6 +54,7 @@ class ServerTls:
         """
         self._settings = settings
         self.context, self._roles = _read(settings)
+        self._trusted = _trusted(settings)
 
     @property
     def asks_for_certificates(self) -> bool:
@@ -67,13 +71,22 @@ class ServerTls:
         """Say whether a name has every role, where not everybody has."""
         return self._roles is not None and self.roles(name) == ALL_ROLES
 
-    def reload(self) -> None:
-        """Read the files again; connections that are open stay as they are.
+    def reload(self) -> bool:
+        """Read the files again; say whether other certificates of clients are trusted than before.
 
         Raises:
             ConfigError: one does not fit; what was read before stays in force.
         """
+        before = self._trusted
         self.context, self._roles = _read(self._settings)
+        self._trusted = _trusted(self._settings)
+        return self._trusted != before
+
+
+def _trusted(settings: TlsSettings) -> bytes:
+    """Return what decides which certificates of clients are trusted."""
+    files = [name for name in (settings.client_ca, settings.crl) if name is not None]
+    return b"".join(Path(name).read_bytes() for name in files)
 
 
 def _read(settings: TlsSettings) -> tuple[ssl.SSLContext, dict[str, Role] | None]:
@@ -98,6 +111,15 @@ def _read(settings: TlsSettings) -> tuple[ssl.SSLContext, dict[str, Role] | None
                 f"--tls-client-ca {settings.client_ca!r}: {error}; name a PEM file of the "
                 "authorities that sign clients' certificates"
             ) from error
+    if settings.crl is not None:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        count = context.cert_store_stats()["crl"]
+        try:
+            context.load_verify_locations(settings.crl)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--tls-crl {settings.crl!r}: {error}; {_CRL}") from error
+        if context.cert_store_stats()["crl"] == count:
+            raise ConfigError(f"--tls-crl {settings.crl!r} holds no list; {_CRL}")
     return context, None if settings.roles is None else _read_roles(settings.roles)
 
 

@@ -19,11 +19,11 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
-from omidpy.commit.outcome import recorded_outcome
+from omidpy.commit.outcome import recorded_outcome, why_never_issued
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.inspection import Inspection, inspect
-from omidpy.model import MAX_VERSION, Committed, Timestamp
+from omidpy.model import MAX_VERSION, Committed, Forgotten, Timestamp, Undecided
 
 app: Final = typer.Typer(help="Single transactions.", no_args_is_help=True)
 
@@ -95,18 +95,25 @@ def inspect_transaction(
 def outcome(
     start_ts: StartTs, *, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False
 ) -> None:
-    """Say what the commit table alone knows: committed, aborted, undecided or forgotten."""
+    """Say what the commit table alone knows: committed, aborted, undecided or forgotten.
+
+    Of a number at which no transaction began, so far as that is known, it says never-issued.
+    """
     del tso
     if not 0 < start_ts < MAX_VERSION:
         raise UsageError(f"{start_ts} is no start_ts; give the one of a transaction")
     with opened(store, only_looks=True) as open_store:
         found = recorded_outcome(open_store, CommitTable(open_store), Timestamp(start_ts))
-    name = type(found).__name__.lower()
+        never = None
+        if isinstance(found, Forgotten | Undecided):
+            never = why_never_issued(open_store, Timestamp(start_ts))
+    name = type(found).__name__.lower() if never is None else "never-issued"
     commit_ts = found.commit_ts if isinstance(found, Committed) else None
     if as_json:
         print_json({"start_ts": start_ts, "outcome": name, "commit_ts": commit_ts})
     else:
-        say(name if commit_ts is None else f"{name} at {commit_ts}")
+        detail = f": {never}" if never else "" if commit_ts is None else f" at {commit_ts}"
+        say(name + detail)
 
 
 def as_document(found: Inspection, *, now_ms: int) -> dict[str, Any]:

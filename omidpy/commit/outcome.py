@@ -20,7 +20,13 @@ from omidpy.base.cells import decode_long
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.errors import NoSuchTable, OracleUnavailable, StorageError
-from omidpy.facts.commit_table import CommitTable, read_low_watermark
+from omidpy.facts.commit_table import (
+    FIRST_TIMESTAMP_FACT,
+    CommitTable,
+    read_low_watermark,
+    read_timestamp_ceiling,
+)
+from omidpy.facts.control import ControlTable
 from omidpy.model import (
     Aborted,
     CellId,
@@ -241,3 +247,20 @@ def recorded_outcome(store: Store, commit_table: CommitTable, start_ts: Timestam
     if isinstance(entry, int):
         return Committed(Timestamp(entry))
     return Forgotten() if start_ts <= read_low_watermark(store) else Undecided()
+
+
+def why_never_issued(store: Store, start_ts: Timestamp) -> str | None:
+    """Say why no transaction can have begun at `start_ts`; None if one may have.
+
+    Cost: 2 gets.
+    """
+    start_ts = base(start_ts)
+    first = ControlTable(store).read_number(FIRST_TIMESTAMP_FACT)
+    if first is None:  # no oracle of ours served here, so that nobody knows
+        return None
+    if start_ts < first:
+        return f"the first timestamp of this store is {first}"
+    ceiling = read_timestamp_ceiling(store)
+    if ceiling is not None and start_ts > ceiling:
+        return f"no timestamp above {ceiling} was issued yet"
+    return None

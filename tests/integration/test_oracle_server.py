@@ -636,6 +636,27 @@ def test_silent_connections_keep_nobody_out() -> None:
     run(test)
 
 
+def test_a_peer_whose_machine_is_gone_is_noticed_in_seconds() -> None:
+    """It kept its place, and its holds, for two hours."""
+
+    async def test(running: Running) -> None:
+        await running.connect()
+        (connection,) = running.server._connections
+        assert connection._transport is not None
+        raw = connection._transport.get_extra_info("socket")
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+        if not all(hasattr(socket, name) for name in names):
+            pytest.skip("this system cannot be told how long to wait for a peer")
+        idle, interval, count, patience = (
+            raw.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names
+        )
+        assert idle + interval * count <= 30
+        assert patience <= 30_000
+
+    run(test)
+
+
 def test_no_address_has_all_places() -> None:
     """What is left is for others; whoever leaves makes room again."""
 

@@ -347,6 +347,81 @@ def test_certificates_are_read_again_on_sighup(
             begin(server, authority)
 
 
+def test_a_name_that_lost_its_role_is_hung_up_on(
+    url: str, cert: Path, authority: Authority, tmp_path: Path
+) -> None:
+    """SIGHUP left its connections as they were, for as long as they lasted."""
+    roles = tmp_path / "roles.toml"
+    roles.write_text('etl = ["transactions"]\nroot = ["admin"]\n')
+    options = ["--tls-cert", str(cert), "--tls-client-ca", str(authority.ca)]
+    with (
+        tso_server(url, *options, "--tls-roles", str(roles)) as server,
+        closing(oracle_of(server, authority, "etl")) as etl,
+        closing(oracle_of(server, authority, "root")) as root,
+    ):
+        etl.begin()
+        root.begin()
+        links = root._links.current
+        roles.write_text('etl = ["fences"]\nroot = ["admin"]\n')
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("^connection-closed .*other roles now")
+        with pytest.raises(OmidError):
+            etl.begin()
+        root.begin()
+        assert root._links.current is links
+
+
+def test_who_is_revoked_is_hung_up_on(
+    url: str, cert: Path, authority: Authority, tmp_path: Path
+) -> None:
+    """And not let in again; the others connect anew, and go on with what they began."""
+    own = Authority(tmp_path, "revoking")
+    own.revoke()
+    options = ["--tls-cert", str(cert), "--tls-client-ca", str(own.ca), "--tls-crl", str(own.crl)]
+
+    def client(address: str, name: str) -> TcpOracle:
+        tls = ClientTls(ca=str(authority.ca), cert=str(own.issue(name)))
+        return TcpOracle(address, reconnect_budget_s=5, tls=tls)
+
+    with tso_server(url, *options) as server:
+        with (
+            closing(client(server.address, "stolen")) as stolen,
+            closing(client(server.address, "honest")) as honest,
+        ):
+            stolen.begin()
+            start_ts = honest.begin().start_ts
+            own.revoke(tmp_path / "revoking-stolen.pem")
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_for("^connection-closed .*has changed")
+            with pytest.raises(OmidError):
+                stolen.begin()
+            assert isinstance(honest.commit(start_ts, [CellId(1)], []), CommitGranted)
+        nonsense = tmp_path / "revoking.pem"
+        own.crl.write_bytes(nonsense.read_bytes())
+        server.process.send_signal(signal.SIGHUP)
+        assert "--tls-crl" in server.wait_for("^tls-not-reloaded")
+
+
+def test_a_server_without_tls_says_that_it_has_none(url: str, authority: Authority) -> None:
+    """And one with TLS, that the client speaks none."""
+    with tso_server(url) as plain, closing(oracle_of(plain, authority)) as oracle:
+        with pytest.raises(ConfigError, match="does TLS stand in its settings"):
+            oracle.begin()
+        plain.wait_for("^connection-closed .*this server does not; give it --tls-cert")
+        plain.process.send_signal(signal.SIGHUP)
+        plain.wait_for("^nothing-to-reload")
+        with closing(TcpOracle(plain.address)) as open_one:
+            assert open_one.begin()
+
+
+def test_a_server_with_tls_says_what_to_write(server: ServerProcess) -> None:
+    """To a client without it, whose first bytes are a frame's."""
+    with closing(TcpOracle(server.address, reconnect_budget_s=0)) as oracle:
+        with pytest.raises(OmidError, match="tls=true"):
+            oracle.begin()
+        server.wait_for("^connection-closed .*TLS failed: the client speaks none; write .tls=true")
+
+
 def test_files_that_do_not_fit_stop_the_start(url: str, cert: Path, tmp_path: Path) -> None:
     """With the flag, the file, and what it should hold."""
     nonsense = tmp_path / "nonsense.pem"

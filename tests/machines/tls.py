@@ -90,6 +90,7 @@ class Authority:
         self._name = name
         self.ca = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
+        self.crl = folder / f"{name}.crl"
         openssl(
             *("req", "-x509", "-days", "2", "-subj", f"/CN={name}", *_KEY, *_SIGNS),
             *("-keyout", str(self._key), "-out", str(self.ca)),
@@ -107,7 +108,9 @@ class Authority:
             self._folder / f"{self._name}-{name}.{kind}" for kind in ("pem", "csr", "cnf")
         )
         extensions.write_text(
-            f"subjectAltName={host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+            f"subjectAltName={host}\nkeyUsage=critical,digitalSignature\n"
+            "basicConstraints=critical,CA:FALSE\n"
+            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
         )
         openssl(
             *("req", "-new", "-subj", f"/CN={name}" if subject is None else subject, *_KEY),
@@ -121,6 +124,19 @@ class Authority:
         )
         file.write_text(key + file.read_text())
         return file
+
+    def revoke(self, *certificates: Path) -> None:
+        """Write the list `crl` of certificates that are trusted no more."""
+        index, config = (self._folder / f"{self._name}.{kind}" for kind in ("index", "ca"))
+        index.touch()
+        config.write_text(
+            "[ca]\ndefault_ca = here\n[here]\n"
+            f"database = {index}\ndefault_md = sha256\ndefault_crl_days = 2\n"
+        )
+        signs = ("-config", str(config), "-cert", str(self.ca), "-keyfile", str(self._key))
+        for certificate in certificates:
+            openssl("ca", *signs, "-revoke", str(certificate))
+        openssl("ca", *signs, "-gencrl", "-out", str(self.crl))
 
 
 _KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")

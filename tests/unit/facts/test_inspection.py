@@ -167,3 +167,25 @@ def test_the_command_prints_what_was_found(tmp_path: object) -> None:
         "outcome": "committed",
         "commit_ts": tx.commit_ts,
     }
+
+
+def test_what_was_never_issued_is_said_to_be_that(tmp_path: object) -> None:
+    """It was "forgotten", as if there had been something to forget."""
+    url = f"sqlite:///{tmp_path}/x.db"
+    run = CliRunner()
+
+    def said(start_ts: int, *words: str) -> str:
+        answer = run.invoke(app, ["tx", "outcome", str(start_ts), "--store", url, *words])
+        assert answer.exit_code == 0
+        return answer.output.strip()
+
+    with omidpy.connect(url) as tm:
+        tx = tm.begin()
+        tx.rollback()
+        assert said(tx.start_ts) == "undecided"
+        assert said(tx.start_ts + 10**12).startswith("never-issued: no timestamp above ")
+        assert said(1050).startswith("never-issued: the first timestamp of this store is ")
+        assert json.loads(said(1050, "--json"))["outcome"] == "never-issued"
+    with omidpy.connect(url) as tm:
+        tm.begin().rollback()
+        assert said(tx.start_ts) == "forgotten"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,12 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         ([*STORE, "--listen", "0.0.0.0:1"], "say --insecure"),
         ([*STORE, "--listen", "[::]:1"], "say --insecure"),
         ([*STORE, "--listen", "tso.example:1"], "--tls-cert and --tls-client-ca"),
+        ([*STORE, "--metrics", "0.0.0.0:1"], "say --insecure"),
+        ([*STORE, "--metrics", "[::]:1", "--tls-cert", "c.pem"], "say --insecure"),
+        (
+            [*STORE, "--tls-cert", "c.pem", "--tls-crl", "r.pem"],
+            "--tls-crl says nothing without --tls-client-ca",
+        ),
         ([*STORE, "--tls-key", "key.pem"], "--tls-key says nothing without --tls-cert"),
         ([*STORE, "--tls-client-ca", "ca.pem"], "--tls-client-ca says nothing without --tls-cert"),
         (
@@ -225,3 +232,29 @@ def test_the_shipped_unit_starts_the_server_with_them() -> None:
     assert unit["Service"]["RestartPreventExitStatus"] == "2"
     assert unit["Service"]["UMask"] == "0077"
     assert int(unit["Service"]["TimeoutStopSec"]) > 30
+
+
+def test_metrics_are_served_to_others_where_the_network_is_trusted() -> None:
+    """Who reads them learns what goes on here, and they are served without TLS."""
+    config = load_config([*STORE, "--metrics", "0.0.0.0:1", "--insecure"], {})
+    assert config.metrics == ("0.0.0.0", 1)
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+def test_systemd_accepts_the_shipped_unit(tmp_path: Path) -> None:
+    """Word by word, and as one that is exposed to little."""
+    unit = tmp_path / "tso-server.service"
+    text = (DEPLOY / "tso-server.service").read_text()
+    unit.write_text(text.replace("/opt/omidpy/bin/tso-server", sys.executable))
+    for verb in (["verify"], ["security", "--offline=true", "--threshold=40"]):
+        done = subprocess.run(
+            ["systemd-analyze", *verb, str(unit)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "ExecReload=/bin/kill -HUP $MAINPID" in text
