@@ -121,12 +121,17 @@ def check_job_id(job_id: str) -> str:
     Raises:
         UsageError: It cannot be found again in a file's name.
     """
-    if not _JOB_ID.fullmatch(job_id):
+    if not is_job_id(job_id):
         raise UsageError(
             f"the job id {job_id!r} must be a UUID, or 8 to 128 letters, digits and '_'; leave it "
             "out for a new one"
         )
     return job_id
+
+
+def is_job_id(text: str) -> bool:
+    """Say whether a text can be the id of a job."""
+    return _JOB_ID.fullmatch(text) is not None
 
 
 def owner(path: str) -> str:

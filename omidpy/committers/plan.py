@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from omidpy.committers.hadoop import magic_folder
+from omidpy.committers.head import Replaces
 from omidpy.committers.places import SUCCESS, Folder, check_job_id, parse_folder
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError, UsageError
@@ -64,6 +65,14 @@ class Plan:
     """Which run of the job made it: another of the same id must not take it back."""
     is_magic: bool = False
     """Whether the job's magic folder goes with the plan."""
+    replaces: Replaces = ""
+    """What `old` is of: everything, or the partitions that are written; empty for nothing."""
+    head: str = ""
+    """The tag of the destination's head behind which `old` was listed; empty if it had none."""
+    epoch: int = 0
+    """The last commit that the job knows of which must be the first: mode `fail`."""
+    is_sole_in_partitions: bool = False
+    """Whether the partitions that it writes were empty and must have been until the end."""
 
     @property
     def address(self) -> str:
@@ -84,6 +93,7 @@ class _File(msgspec.Struct, omit_defaults=True):
     etags: tuple[str, ...] = ()
     data: str | None = None
     is_stamped: bool = True
+    stamp: str = ""
 
 
 class _Document(msgspec.Struct, omit_defaults=True):
@@ -102,6 +112,10 @@ class _Document(msgspec.Struct, omit_defaults=True):
     success_path: str = SUCCESS
     run: str = ""
     magic: bool = False
+    replaces: Replaces = ""
+    head: str = ""
+    epoch: int = 0
+    sole_in_partitions: bool = False
 
 
 def encode(plan: Plan) -> bytes:
@@ -115,6 +129,7 @@ def encode(plan: Plan) -> bytes:
             etags=one.etags,
             data=None if one.data is None else base64.b64encode(one.data).decode(),
             is_stamped=one.is_stamped,
+            stamp=one.stamp,
         )
         for one in plan.files
     ]
@@ -137,6 +152,10 @@ def encode(plan: Plan) -> bytes:
                     plan.success_path,
                     plan.run,
                     plan.is_magic,
+                    plan.replaces,
+                    plan.head,
+                    plan.epoch,
+                    plan.is_sole_in_partitions,
                 )
             ),
         }
@@ -179,6 +198,10 @@ def decode(data: bytes, address: str) -> Plan:
         document.success_path,
         document.run,
         document.magic,
+        document.replaces,
+        document.head,
+        document.epoch,
+        document.sole_in_partitions,
     )
     if plan.address != address:
         raise CommitterError(
@@ -202,4 +225,5 @@ def _file(one: _File, folder: Folder) -> PendingFile:
         one.etags,
         data,
         one.is_stamped,
+        one.stamp,
     )
