@@ -27,7 +27,15 @@ from typing import Final
 from omidpy.committers import head as heads
 from omidpy.committers import plan as plans
 from omidpy.committers.head import Entry, Head, Outcome, Replaces, head_key
-from omidpy.committers.places import PLANS, Folder, folder_of, is_hidden, is_job_id, owner
+from omidpy.committers.places import (
+    PLANS,
+    SUMMARIES,
+    Folder,
+    folder_of,
+    is_hidden,
+    is_job_id,
+    owner,
+)
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.store import Found, Gone, ObjectStore, Occupied, Unconditional
 from omidpy.committers.values import PendingFile
@@ -38,8 +46,6 @@ TRIES: Final = 200
 PAUSE_S: Final = 0.01
 LONGEST_PAUSE_S: Final = 0.5
 
-_SUMMARIES: Final = frozenset({"_metadata", "_common_metadata"})
-"""Hidden files that speak of the files beside them, and go with them."""
 _PLAN: Final = re.compile(r"([^/]+)/plan\.json", re.DOTALL)
 _log: Final = logging.getLogger(__name__)
 
@@ -275,7 +281,7 @@ def _below(
         top = _common(folders)
     for one in store.objects(Folder(folder.bucket, folder.key(top))):
         path = folder.below(one.key)
-        is_summary = path.rpartition("/")[2] in _SUMMARIES
+        is_summary = path.rpartition("/")[2] in SUMMARIES
         if is_hidden(path) and not is_summary:
             continue
         if path.startswith(tuple(places)):
