@@ -188,7 +188,7 @@ class S3Committer(Committer):
             self.store.id,
             sum(counts.values()),
             counts,
-            is_lone=attempt.is_lone,
+            is_lone=attempt.is_lone and not self.store.has_lost_upload,
         )
 
     def abort_task(self, attempt: Attempt) -> None:
@@ -246,7 +246,9 @@ class S3Committer(Committer):
             manifest = publishing.publish(self.store, plan, effort, seen=seen, standing=standing)
         else:
             manifest = self.operations.carry_out(self.store, plan, effort)
-        if self.sweep == "always" or (self.sweep == "auto" and _may_have_lost(messages)):
+        if self.sweep == "always" or (
+            self.sweep == "auto" and (_may_have_lost(messages) or self.store.has_lost_upload)
+        ):
             self._sweep()
         return manifest
 

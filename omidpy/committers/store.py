@@ -99,6 +99,8 @@ class ObjectStore:
         """Called with the operation's name before each request: what a test fails."""
         self.id = uuid.uuid4().hex
         """Of this object in this process: a copy has another."""
+        self.has_lost_upload = False
+        """Whether an upload may have been begun whose id nobody was told."""
         self.origin = self.id
         """Of what this is a copy of."""
         self._lock = threading.Lock()
@@ -147,6 +149,7 @@ class ObjectStore:
             client = new_client(self.options)
             client.meta.events.register("before-send.s3", self._count)
             client.meta.events.register("needs-retry.s3.PutObject", self._note_answer)
+            client.meta.events.register("needs-retry.s3.CreateMultipartUpload", self._note_upload)
             self._client = client
         return self._client
 
@@ -159,6 +162,10 @@ class ObjectStore:
     def _note_answer(self, caught_exception: Exception | None, **_: Any) -> None:
         if caught_exception is not None:
             self._calling.is_unanswered = True
+
+    def _note_upload(self, caught_exception: Exception | None, **_: Any) -> None:
+        if caught_exception is not None:
+            self.has_lost_upload = True
 
     def may_be_late(self, bucket: str, key: str) -> bool:
         """Say whether a try to write an object had no answer, and may still be carried out."""

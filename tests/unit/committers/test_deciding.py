@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from omidpy import committers
 from omidpy.committers import deciding, publishing
@@ -430,6 +431,24 @@ def test_a_store_whose_tags_are_no_hashes_takes_small_files(store: ObjectStore) 
     store_of(job).client.meta.events.register("after-call.s3", change)
     job.commit()
     assert visible(store) == ["a"]
+
+
+def test_an_upload_whose_id_nobody_was_told_is_swept(store: ObjectStore) -> None:
+    """The answer of its beginning was lost, and another one was begun: it cost money for ever."""
+    job = begun()
+    lost: list[str] = []
+
+    def lose(request: Any, **_: Any) -> None:
+        if not lost:
+            lost.append(store.create_upload("lake", f"out/a-{job.id}", job.id))
+            raise ReadTimeoutError(endpoint_url=request.url)
+
+    store_of(job).client.meta.events.register("before-send.s3.CreateMultipartUpload", lose)
+    with job.task() as task, task.open("a") as file:
+        file.write(b"x" * 3_000_000)
+    job.commit()
+    assert (visible(store), len(lost)) == (["a"], 1)
+    assert list(store.uploads(OUT)) == []
 
 
 def test_a_death_at_any_request_leaves_one_job_or_the_other(store: ObjectStore) -> None:
