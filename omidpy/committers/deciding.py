@@ -145,7 +145,7 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
         try:
             _write(store, plan.folder, seen.etag, made)
         except (Occupied, Gone):
-            # Another has written it, or our own answer was lost: the next head says which (D24).
+            # Another has written it, or our own answer was lost: the next head says which.
             seen = None
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

@@ -333,7 +333,7 @@ def _undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
 def _is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
     """Say whether an object is the one that this plan completes.
 
-    An earlier run of the same job may have left one of the same name and length (D26).
+    An earlier run of the same job may have left one of the same name and length.
     """
     if one.stamp:
         is_this = found.stamp == one.stamp
@@ -470,7 +470,7 @@ def _is_to_be_finished(store: ObjectStore, plan: Plan) -> bool:
     """Say whether a job that another process has decided to commit still has its plan.
 
     Where the whole destination was replaced since, nothing of the job is to be there, and what this
-    process wrote when it woke is removed (D22).
+    process wrote when it woke is removed.
     """
     head = deciding.read(store, plan.folder).head
     entry = head.of(plan.job_id, plan.run, plan.created_ms)

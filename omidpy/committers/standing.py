@@ -3,7 +3,7 @@
 While a process is stopped, another may have finished its job, and a third replaced it: a small file
 that is written then is there again, and nobody knows of it.  No condition on a key makes the store
 refuse it, since the key is free.  So who notices that time has passed asks for the plan, which is
-gone where the job has ended, before the next file is touched (D22, D25).
+gone where the job has ended, before the next file is touched.
 
 What stops between this look and its request is not noticed.  It finds at the end that its job was
 decided, and takes back what it wrote, if the whole destination was replaced since.

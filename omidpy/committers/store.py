@@ -464,7 +464,7 @@ _FILE_CODES: Final = frozenset(
 
 
 def _again_after_conflicts(send: Callable[[], Any]) -> Any:
-    """Send a request again while the store asks for that: 409 says nothing of what is there (D24).
+    """Send a request again while the store asks for that: 409 says nothing of what is there.
 
     Raises:
         Conflicting: It asked to the end.

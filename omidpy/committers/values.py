@@ -44,7 +44,7 @@ class PendingFile:
     """Whether the object's metadata will name the job: Hadoop's uploads have none of ours."""
     stamp: str = ""
     """What the object's metadata will have besides, and no object of another run has: equal names
-    and lengths are not equal bytes (D26).  Empty in plans of before."""
+    and lengths are not equal bytes.  Empty in plans of before."""
 
     @property
     def etag(self) -> str:

@@ -147,7 +147,7 @@ def test_a_driver_that_wakes_after_its_job_was_rolled_back_writes_no_new_plan(
 
 
 def test_an_answer_lost_to_ones_own_decision_is_a_commit(store: ObjectStore) -> None:
-    """The head was written, and is found to name the run (D24)."""
+    """The head was written, and is found to name the run."""
     job = begun("a")
     lost = [1]
 
