@@ -362,6 +362,18 @@ def test_outcomes_are_forgotten_once_their_plans_are_gone(
         take_back(store, first)
 
 
+def test_a_word_about_a_run_that_nobody_knows_is_not_forgotten() -> None:
+    """Its driver may write its plan at any time, and has none to be asked for before."""
+    head = Head().with_entry("job_00001", "", "rolled back", 7)
+    for at in range(heads.MOST):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
+    found = head.without_old(())
+    assert (len(found.entries), found.forgotten_ms) == (heads.KEPT + 1, heads.MOST - heads.KEPT - 1)
+    assert found.of("job_00001", "any", 7) is not None
+    assert found.of("job_00001", "any", 8) is None
+    assert found.epoch == heads.MOST
+
+
 def test_a_run_that_may_be_forgotten_is_asked_for_its_plan(store: ObjectStore) -> None:
     """It was rolled back long ago: a head that does not name it is no leave to commit it."""
     one = PendingFile("out/a", 1, data=b"a", stamp="one")
