@@ -193,7 +193,13 @@ def publish(
 
 
 def resume(store: ObjectStore, plan: Plan, progress: Progress = unobserved) -> Manifest:
-    """Finish a plan whose driver has died."""
+    """Finish a plan whose driver has died.
+
+    Files of before are removed only where they are as the plan has seen them: since the driver
+    died, others may have written.
+    """
+    if plan.old:
+        plan = replace(plan, old=tuple(_still_old(store, plan.folder, plan.old)))
     return publish(store, plan, Effort(time.monotonic()), progress, is_resumed=True)
 
 
