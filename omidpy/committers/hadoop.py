@@ -194,7 +194,7 @@ def _converted(data: bytes, address: str, kind: Any, version: int) -> Any:
                 f"{version} of it; finish its job with what wrote it, or a newer omidpy"
             )
         return msgspec.convert(raw, kind)
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise Unreadable(
             f"{address} cannot be read: {error}; nothing was touched.  If its job is lost anyway, "
             "delete it and roll the job back"

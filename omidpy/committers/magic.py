@@ -1,7 +1,8 @@
 """The magic committer: uploads go where files will be, and files about them below a magic folder.
 
     requests: 4 for each file of up to one part, and 2 for each task that wrote
-              4 for a job: the plan, `_SUCCESS`, 1 listing, and no magic folder nor plan
+              6 for a job: the plan, the head read and written, `_SUCCESS`, 1 listing, and no
+              magic folder nor plan
 
 It leaves what Hadoop's leaves, so that Hadoop can commit a job that tasks of ours have written, and
 either's tools find what is left of a dead one.  A commit of ours needs none of it: tasks tell the

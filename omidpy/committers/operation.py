@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from omidpy.base.clock import SystemClock
-from omidpy.committers import lateness, publishing
+from omidpy.committers import deciding, lateness, publishing
 from omidpy.committers.client import StoreOptions, endpoint_of
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.plan import Plan
@@ -108,7 +108,8 @@ class Begin(Step):
         if found is None:
             try:
                 # Who is first at this key has decided.
-                publishing.begin(store, replace(nothing, state="rolling back"))
+                word = replace(nothing, state="rolling back", created_ms=self.submitted_ms)
+                publishing.begin(store, word)
             except CommitterError as error:
                 if not error.plan:
                     raise
@@ -144,7 +145,7 @@ class Publish(Step):
         store, nothing = _opened(self, env)
         plan = _plan(store, nothing)
         if plan is None:
-            outcome = ended(store, nothing, self.witness)
+            outcome = ended(store, nothing, self.witness, self.run)
             return Done(_result(outcome, self.job_id, self.run))
         why = "somebody has rolled it back"
         if plan.state == "committing":
@@ -157,9 +158,12 @@ class Publish(Step):
                 )
                 return Done(_result(COMMITTED, self.job_id, self.run))
             except CommitterError as error:
-                if not publishing.is_final(error):
-                    raise
-                why = str(error.__cause__)
+                if publishing.is_final(error):
+                    why = str(error.__cause__)
+                else:
+                    found = deciding.outcome_of(store, plan)
+                    if found is None or found.outcome == "committed":
+                        raise
         is_anothers = self.sender not in {"", store.id}
         return Withdraw(
             self.destination,
@@ -282,8 +286,21 @@ def _take_back(store: ObjectStore, nothing: Plan, run: str, *, is_end: bool = Tr
     publishing.take_back(store, plan, etag, is_end=is_end)
 
 
-def ended(store: ObjectStore, nothing: Plan, witness: str) -> str:
-    """Say how a job has ended whose plan is gone, by what it would have left."""
+def ended(store: ObjectStore, nothing: Plan, witness: str, run: str = "") -> str:
+    """Say how a job has ended whose plan is gone: by its destination's head, or what it has left.
+
+    Args:
+        store: Where it is.
+        nothing: A plan of the job that has nothing.
+        witness: The key of one of its files; empty if none is known.
+        run: Which run of it; empty for any.
+    """
+    head = deciding.read(store, nothing.folder).head
+    entry = head.of(nothing.job_id, run, 0) if run else None
+    if entry is not None:
+        return COMMITTED if entry.outcome == "committed" else ROLLED_BACK
+    if not run and head.is_committed(nothing.job_id):
+        return COMMITTED
     keys = [nothing.folder.key(nothing.success_path), *([witness] if witness else [])]
     heads = [store.head(nothing.folder.bucket, key) for key in keys]
     is_there = any(head is not None and head.job_id == nothing.job_id for head in heads)

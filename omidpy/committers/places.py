@@ -13,11 +13,15 @@ from omidpy.errors import UsageError
 
 SCHEMES: Final = ("s3", "s3a", "s3n")
 SUCCESS: Final = "_SUCCESS"
+SUMMARIES: Final = frozenset({"_metadata", "_common_metadata"})
+"""Hidden files that speak of the files beside them, and go with them."""
 PLANS: Final = "_omidpy/"
 """The folder, below a destination, of the plans of jobs that are being committed."""
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 """How Hive and Spark name the folder of a missing value."""
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_STREAM: Final = re.compile(rf"{PLANS}streams/[A-Za-z0-9_-]+\.json")
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9]+)://([^/]*)(?:/(.*))?", re.DOTALL)
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _JOB_ID: Final = re.compile(rf"{_UUID}(?:-b[0-9]{{10}})?|[A-Za-z0-9_]{{8,128}}")
@@ -96,12 +100,33 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     if not path or any(part in {"", ".", ".."} for part in parts):
         raise UsageError(f"the path {path!r} is no path of a file below the destination")
+    if _CONTROL.search(path):
+        raise UsageError(
+            f"the path {path!r} has a control character, which answers of a store cannot carry; "
+            "name the file otherwise"
+        )
     if is_hidden(path):
         raise UsageError(
             f"the path {path!r} has a part that begins with '_' or '.', which readers of "
             "datasets skip; name the file otherwise"
         )
     return path
+
+
+def check_below(path: str) -> str:
+    """Return the path of an object below a destination, hidden or not.
+
+    Raises:
+        UsageError: It would lie elsewhere, or is a folder.
+    """
+    if any(part in {"", ".", ".."} for part in path.split("/")):
+        raise UsageError(f"the path {path!r} is no path of a file below the destination")
+    return path
+
+
+def is_manifest(path: str) -> bool:
+    """Say whether a job may write its manifest to a path below its destination."""
+    return path == SUCCESS or _STREAM.fullmatch(path) is not None
 
 
 def is_hidden(path: str) -> bool:
@@ -121,12 +146,17 @@ def check_job_id(job_id: str) -> str:
     Raises:
         UsageError: It cannot be found again in a file's name.
     """
-    if not _JOB_ID.fullmatch(job_id):
+    if not is_job_id(job_id):
         raise UsageError(
             f"the job id {job_id!r} must be a UUID, or 8 to 128 letters, digits and '_'; leave it "
             "out for a new one"
         )
     return job_id
+
+
+def is_job_id(text: str) -> bool:
+    """Say whether a text can be the id of a job."""
+    return _JOB_ID.fullmatch(text) is not None
 
 
 def owner(path: str) -> str:

@@ -9,8 +9,8 @@ when the job is finished.
 
     C1 (plan-first)  no file of a job is completed before its plan is durable
 
-It is JSON, and is read as what a stranger may have written: nothing in it is executed, and keys
-outside the plan's own destination are refused.
+It is JSON, and is read as what a stranger may have written: nothing in it is executed, and what is
+no file that a job may write, or remove, below the plan's own destination is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,19 @@ from typing import Any, Final, Literal
 import msgspec
 
 from omidpy.committers.hadoop import magic_folder
-from omidpy.committers.places import SUCCESS, Folder, check_job_id, parse_folder
+from omidpy.committers.head import Replaces
+from omidpy.committers.places import (
+    PLANS,
+    SUCCESS,
+    SUMMARIES,
+    Folder,
+    check_below,
+    check_job_id,
+    check_path,
+    is_hidden,
+    is_manifest,
+    parse_folder,
+)
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError, UsageError
 
@@ -64,6 +76,14 @@ class Plan:
     """Which run of the job made it: another of the same id must not take it back."""
     is_magic: bool = False
     """Whether the job's magic folder goes with the plan."""
+    replaces: Replaces = ""
+    """What `old` is of: everything, or the partitions that are written; empty for nothing."""
+    head: str = ""
+    """The tag of the destination's head behind which `old` was listed; empty if it had none."""
+    epoch: int = 0
+    """The last commit that the job knows of which must be the first: mode `fail`."""
+    is_sole_in_partitions: bool = False
+    """Whether the partitions that it writes were empty and must have been until the end."""
 
     @property
     def address(self) -> str:
@@ -84,6 +104,7 @@ class _File(msgspec.Struct, omit_defaults=True):
     etags: tuple[str, ...] = ()
     data: str | None = None
     is_stamped: bool = True
+    stamp: str = ""
 
 
 class _Document(msgspec.Struct, omit_defaults=True):
@@ -102,6 +123,10 @@ class _Document(msgspec.Struct, omit_defaults=True):
     success_path: str = SUCCESS
     run: str = ""
     magic: bool = False
+    replaces: Replaces = ""
+    head: str = ""
+    epoch: int = 0
+    sole_in_partitions: bool = False
 
 
 def encode(plan: Plan) -> bytes:
@@ -115,6 +140,7 @@ def encode(plan: Plan) -> bytes:
             etags=one.etags,
             data=None if one.data is None else base64.b64encode(one.data).decode(),
             is_stamped=one.is_stamped,
+            stamp=one.stamp,
         )
         for one in plan.files
     ]
@@ -137,6 +163,10 @@ def encode(plan: Plan) -> bytes:
                     plan.success_path,
                     plan.run,
                     plan.is_magic,
+                    plan.replaces,
+                    plan.head,
+                    plan.epoch,
+                    plan.is_sole_in_partitions,
                 )
             ),
         }
@@ -161,9 +191,16 @@ def decode(data: bytes, address: str) -> Plan:
         document = msgspec.convert(raw, _Document)
         folder = parse_folder(document.destination)
         check_job_id(document.job)
-        files = tuple(_file(one, folder) for one in document.files)
-        old = tuple(OldFile(folder.key(one.key), one.etag) for one in document.old)
-    except (ValueError, binascii.Error, UsageError, msgspec.ValidationError) as error:
+        files = tuple(_file(one, folder, is_magic=document.magic) for one in document.files)
+        old = tuple(_old(one, folder) for one in document.old)
+        _check_whole(document)
+    except (
+        ValueError,
+        RecursionError,
+        binascii.Error,
+        UsageError,
+        msgspec.ValidationError,
+    ) as error:
         raise CommitterError(f"{address} cannot be read as a plan: {error}") from error
     plan = Plan(
         document.job,
@@ -179,6 +216,10 @@ def decode(data: bytes, address: str) -> Plan:
         document.success_path,
         document.run,
         document.magic,
+        document.replaces,
+        document.head,
+        document.epoch,
+        document.sole_in_partitions,
     )
     if plan.address != address:
         raise CommitterError(
@@ -188,7 +229,31 @@ def decode(data: bytes, address: str) -> Plan:
     return plan
 
 
-def _file(one: _File, folder: Folder) -> PendingFile:
+def _check_whole(document: _Document) -> None:
+    """Refuse what no job does, although each file by itself is one that it may have."""
+    written = {one.key for one in document.files}
+    if len(written) != len(document.files):
+        raise ValueError("two of its files have one key")
+    if written & {one.key for one in document.old}:
+        raise ValueError("it removes a file that it has")
+    if not is_manifest(document.success_path):
+        raise ValueError(f"a job does not write its manifest to {document.success_path!r}")
+
+
+def _old(one: OldFile, folder: Folder) -> OldFile:
+    path = check_below(one.key)
+    if is_hidden(path) and path.rpartition("/")[2] not in SUMMARIES:
+        raise ValueError(f"a job does not replace {path!r}, which readers do not see")
+    return OldFile(folder.key(path), one.etag)
+
+
+def _file(one: _File, folder: Folder, *, is_magic: bool) -> PendingFile:
+    if not is_magic or one.key == SUCCESS or one.key.startswith(PLANS):
+        check_path(one.key)
+    else:
+        check_below(one.key)  # Hadoop's jobs may write files that readers skip
+    if one.length < 0:
+        raise ValueError(f"the file {one.key!r} has {one.length} bytes")
     data = None if one.data is None else base64.b64decode(one.data, validate=True)
     if data is None and not one.upload_id:
         raise ValueError(f"the file {one.key!r} has neither an upload nor bytes")
@@ -202,4 +267,5 @@ def _file(one: _File, folder: Folder) -> PendingFile:
         one.etags,
         data,
         one.is_stamped,
+        one.stamp,
     )

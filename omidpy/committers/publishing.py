@@ -1,18 +1,23 @@
 """How does a plan become visible files, and how is it taken back?
 
-    publish    plan -> complete every file -> `_SUCCESS` -> remove files of before -> no plan
-    take back  plan says so -> abort or remove every file -> no plan
+    publish    plan -> complete every file -> decide -> `_SUCCESS` -> remove files of before
+               -> no plan
+    take back  decide -> plan says so -> abort or remove every file -> no plan
+
+What is decided stands in the destination's head (`deciding.py`), and is read before any step of the
+other direction: a job that is committed is finished by whoever finds its plan, and no other way.
 
 Each step may be done again, by another process, after any of them was cut short: a completion whose
-answer was lost finds its own object, recognised by its tag, length and the job that its metadata
-name.  Whatever is not recognised is another's, and stays.
+answer was lost finds its own object, recognised by its length and by the job and run that its
+metadata name.  Whatever is not recognised is another's, and stays.
 
     C2 (new-before-old)  no file of before is removed before every new one is visible
-    C3 (own-only)        nothing is removed or aborted that is not of this job, or listed in its
+    C3 (own-only)        nothing is removed or aborted that is not of this run, or listed in its
                          plan as it was when the plan was made
 
-A plan is for one hand at a time.  To resume one whose driver lives is harmless; to take it back is
-not, and its driver then finds uploads gone and takes back what is left.
+To resume a plan whose driver lives is harmless; to take it back is not, and its driver then finds
+that this was decided, and takes back what is left.  A driver that stood still looks, before it
+writes a file, whether its plan is still there (`standing.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +30,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from omidpy.committers import hadoop, lateness, remains, success
+from omidpy.committers import deciding, hadoop, lateness, remains, success
 from omidpy.committers import plan as plans
+from omidpy.committers.client import endpoint_of
+from omidpy.committers.deciding import Decided, Foreign, Seen
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
+from omidpy.committers.standing import Standing
 from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
 from omidpy.committers.values import Manifest, PendingFile
 from omidpy.errors import CommitterError
@@ -62,7 +70,9 @@ def begin(store: ObjectStore, plan: Plan) -> str:
     data = plans.encode(plan)
     key = plan.folder.plan_key(plan.job_id)
     try:
-        return store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=True)[0]
+        etag = store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=True)[0]
+        store.note_tag(plan.folder.bucket, data, etag)
+        return etag
     except Occupied:
         # Ours, if the answer to our first try was lost; else a second driver has the same job.
         found, etag = store.get(plan.folder.bucket, key)
@@ -111,6 +121,8 @@ def publish(
     progress: Progress = unobserved,
     *,
     is_resumed: bool = False,
+    seen: Seen | None = None,
+    standing: Standing | None = None,
 ) -> Manifest:
     """Carry out a plan that is written: afterwards everything of it is visible, and it is gone.
 
@@ -121,6 +133,8 @@ def publish(
         progress: Told of each file that is complete.
         is_resumed: Another driver began: a failure leaves everything as it is, since it may come
             from what others did after a commit that was all but finished.
+        seen: The destination's head behind which the plan's old files were listed, if it was read.
+        standing: Of this driver since before it wrote the plan; None for one that begins here.
 
     Raises:
         CommitterError: With `plan`, it is unfinished; without, all was taken back.
@@ -131,15 +145,22 @@ def publish(
             f"`omidpy committers plan rollback {plan.address}`",
             plan=plan.address,
         )
-    is_published = is_resumed and _is_published(store, plan)
+    is_published = is_resumed and _is_committed(store, plan)
     files = () if is_published else plan.files
-    failures = _each(store, files, lambda one: _complete(store, plan, one), progress)
-    manifest = manifest_of(store, plan, effort)
+    kept = standing or Standing(store, plan)
+    failures = _each(store, files, lambda one: _complete(store, plan, one, kept), progress)
     if not failures and not is_published:
         try:
-            _write_success(store, plan, manifest)
+            decision = deciding.commit(store, plan, seen)
         except CommitterError as error:
             failures = [error]
+        else:
+            plan = decision.plan
+            if decision.was_there and not _is_to_be_finished(store, plan):
+                return manifest_of(store, plan, effort)
+    ended = next((one for one in failures if isinstance(one, Decided)), None)
+    if ended is not None:
+        return _after_another(store, plan, effort, ended)
     if failures:
         lateness.refuse_if_late(store, plan, failures[0])
     if failures and is_resumed:
@@ -150,6 +171,16 @@ def publish(
         ) from failures[0]
     if failures:
         raise _after_failure(store, plan, failures) from failures[0]
+    manifest = manifest_of(store, plan, effort)
+    try:
+        if not (is_resumed and _is_published(store, plan)):
+            _write_success(store, plan, manifest)
+    except CommitterError as error:
+        raise CommitterError(
+            f"job {plan.job_id} was committed, but {error}; run `omidpy committers plan resume "
+            f"{plan.address}`",
+            plan=plan.address,
+        ) from error
     try:
         _remove_old(store, plan)
     except CommitterError as error:
@@ -168,8 +199,7 @@ def resume(store: ObjectStore, plan: Plan, progress: Progress = unobserved) -> M
     died, others may have written.
     """
     if plan.old:
-        unchanged = set(_still_old(store, plan.folder, plan.old))
-        plan = replace(plan, old=tuple(one for one in plan.old if one.key in unchanged))
+        plan = replace(plan, old=tuple(_still_old(store, plan.folder, plan.old)))
     return publish(store, plan, Effort(time.monotonic()), progress, is_resumed=True)
 
 
@@ -194,30 +224,21 @@ def take_back(
         CommitterError: The job is committed already, or the store failed: the plan is still there.
     """
     bucket = plan.folder.bucket
-    if plan.state == "committing":
-        if _is_published(store, plan) or _is_all_visible(store, plan):
-            address = plan.address if etag else plan.magic_address
-            raise CommitterError(
-                f"job {plan.job_id} is committed, and can only be finished: run `omidpy committers "
-                f"plan resume {address}`",
-                plan=address,
-            )
+    if plan.state == "committing" and (_is_published(store, plan) or _is_all_visible(store, plan)):
+        address = plan.address if etag else plan.magic_address
+        raise CommitterError(
+            f"job {plan.job_id} is committed, and can only be finished: run `omidpy committers "
+            f"plan resume {address}`",
+            plan=address,
+        )
+    if not etag:
+        # Where there is no plan yet, who writes it first has the job in hand.
+        _say_rolling_back(store, plan, etag)
+    # The word that no driver comes behind: from here on its commit is refused (C9).
+    deciding.roll_back(store, plan)
+    if etag:
         # From here on nobody completes what others see us abort.
-        plan = replace(plan, state="rolling back")
-        key = plan.folder.plan_key(plan.job_id)
-        try:
-            store.put(
-                bucket,
-                key,
-                plans.encode(plan),
-                job_id=plan.job_id,
-                is_new=not etag,
-                expected_etag=etag,
-            )
-        except (Occupied, Gone):
-            now, _ = load(store, plan.address, bucket, key)
-            if now.state != "rolling back":
-                raise
+        _say_rolling_back(store, plan, etag)
     failures = _each(store, plan.files, lambda one: _undo(store, plan, one), progress)
     if failures:
         raise CommitterError(
@@ -232,9 +253,26 @@ def take_back(
     store.delete(bucket, plan.folder.plan_key(plan.job_id))
 
 
+def _say_rolling_back(store: ObjectStore, plan: Plan, etag: str) -> None:
+    if plan.state == "rolling back":
+        return
+    bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
+    data = plans.encode(replace(plan, state="rolling back"))
+    try:
+        store.put(bucket, key, data, job_id=plan.job_id, is_new=not etag, expected_etag=etag)
+    except (Occupied, Gone):
+        now, _ = load(store, plan.address, bucket, key)
+        if now.state == "rolling back":
+            return
+        if not etag or now.run != plan.run:
+            raise
+        # Its driver listed anew what it replaces, before it found that it will not.
+        store.put(bucket, key, data, job_id=plan.job_id)
+
+
 def is_final(error: CommitterError) -> bool:
     """Say whether a plan that could not be finished never can be."""
-    return isinstance(error.__cause__, _Foreign)
+    return isinstance(error.__cause__, Foreign)
 
 
 def abort_files(store: ObjectStore, bucket: str, files: Sequence[PendingFile]) -> None:
@@ -252,17 +290,19 @@ def abort_files(store: ObjectStore, bucket: str, files: Sequence[PendingFile]) -
 # -- one file --------------------------------------------------------------------------------------
 
 
-class _Foreign(CommitterError):
-    """The file can never be completed."""
-
-
-def _complete(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
+def _complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standing) -> None:
     bucket = plan.folder.bucket
     address = f"s3://{bucket}/{one.key}"
+    standing.check()
     try:
         if one.data is not None:
             etag, is_hash = store.put(
-                bucket, one.key, one.data, job_id=plan.job_id, is_new=plan.is_new_only
+                bucket,
+                one.key,
+                one.data,
+                job_id=plan.job_id,
+                stamp=one.stamp,
+                is_new=plan.is_new_only,
             )
         else:
             etag, is_hash = store.complete_upload(
@@ -274,14 +314,14 @@ def _complete(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
         if found is not None and _is_own(found, one, plan):
             return
         if isinstance(error, Occupied):
-            raise _Foreign(f"{address} exists and is not of job {plan.job_id}") from error
+            raise Foreign(f"{address} exists and is not of job {plan.job_id}") from error
         if isinstance(error, Gone):
-            raise _Foreign(
+            raise Foreign(
                 f"the upload of {address} is gone: somebody aborted it, or the bucket's rules did"
             ) from error
         raise
     if is_hash and one.etag and etag != one.etag:
-        raise _Foreign(
+        raise Foreign(
             f"{address} is not what its task has written: its tag is {etag}, not {one.etag}"
         )
 
@@ -297,7 +337,13 @@ def _undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
 
 
 def _is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
-    """Say whether an object is the one that this plan completes."""
+    """Say whether an object is the one that this plan completes.
+
+    An earlier run of the same job may have left one of the same name and length.
+    """
+    if one.stamp:
+        is_this = found.stamp == one.stamp
+        return is_this and found.job_id == plan.job_id and found.length == one.length
     if one.is_stamped or found.job_id:
         return found.job_id == plan.job_id and found.length == one.length
     return bool(one.etag) and found.etag == one.etag and found.length == one.length
@@ -331,20 +377,18 @@ def _write_success(store: ObjectStore, plan: Plan, manifest: Manifest) -> None:
     key = plan.folder.key(plan.success_path)
     files = tuple(sorted(plan.files, key=lambda one: one.key))
     data = success.encode(manifest, files, now_ms=int(time.time() * 1000))
-    try:
-        store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=plan.is_sole)
-    except Occupied as error:
-        if not _is_published(store, plan):
-            raise _Foreign(
-                f"another job was committed to {plan.folder.url} since this one began, whose "
-                "conflict mode is `fail`"
-            ) from error
+    store.put(plan.folder.bucket, key, data, job_id=plan.job_id, stamp=plan.run)
 
 
 def _remove_old(store: ObjectStore, plan: Plan) -> None:
     """Remove what the job replaces and leaves, and then the plan: in one request where possible."""
     bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
-    keys = [one.key for one in plan.old]
+    old = {one.key: one.etag for one in plan.old}
+    if old and endpoint_of(store.options) is not None:
+        # Amazon's store looks at the tags itself, others may not: what was written under such a
+        # name since the list was made is another's (C3).
+        old = {one.key: one.etag for one in _still_old(store, plan.folder, plan.old)}
+    keys = list(old)
     if plan.is_magic:
         # Our own driver knows of every set from its tasks.
         unread = hadoop.PENDING_SET if all(one.is_stamped for one in plan.files) else ""
@@ -353,7 +397,7 @@ def _remove_old(store: ObjectStore, plan: Plan) -> None:
         store.delete(bucket, key)
         return
     try:
-        store.delete_many(bucket, [*keys, key])
+        store.delete_many(bucket, [*keys, key], old)
     except CommitterError:
         # The plan may be gone although something before it is not.
         store.put(bucket, key, plans.encode(plan), job_id=plan.job_id)
@@ -364,11 +408,30 @@ def _uploads(plan: Plan) -> frozenset[tuple[str, str]]:
     return frozenset((one.key, one.upload_id) for one in plan.files)
 
 
+def _is_committed(store: ObjectStore, plan: Plan) -> bool:
+    """Say whether it is decided that a job is committed.
+
+    Raises:
+        CommitterError: It is decided that it is not.
+    """
+    entry = deciding.outcome_of(store, plan)
+    if entry is None:
+        # Before there were heads, `_SUCCESS` was the decision.
+        return _is_published(store, plan)
+    if entry.outcome == "rolled back":
+        raise CommitterError(
+            f"{plan.address} is being rolled back; finish that with "
+            f"`omidpy committers plan rollback {plan.address}`",
+            plan=plan.address,
+        )
+    return True
+
+
 def _is_published(store: ObjectStore, plan: Plan) -> bool:
-    """Say whether `_SUCCESS` is this job's."""
+    """Say whether `_SUCCESS` is this run's."""
     key = plan.folder.key(plan.success_path)
     found = store.head(plan.folder.bucket, key)
-    if found is None:
+    if found is None or (found.stamp and found.stamp != plan.run):
         return False
     if found.job_id or not plan.is_magic:
         return found.job_id == plan.job_id
@@ -391,19 +454,56 @@ def _is_all_visible(store: ObjectStore, plan: Plan) -> bool:
     return True
 
 
+def _after_another(
+    store: ObjectStore, plan: Plan, effort: Effort, error: CommitterError
+) -> Manifest:
+    """Return what a job has published that another process has ended while this one stood still.
+
+    Raises:
+        CommitterError: It was rolled back, or nobody remembers.
+    """
+    entry = deciding.outcome_of(store, plan)
+    if entry is not None and entry.outcome == "committed":
+        _is_to_be_finished(store, plan)
+        return manifest_of(store, plan, effort)
+    failures = _each(store, plan.files, lambda one: _undo(store, plan, one)) if entry else []
+    if failures:
+        raise CommitterError(f"{error}, and is not wholly taken back: {failures[0]}") from error
+    raise CommitterError(f"{error}; what this process did since is taken back") from error
+
+
+def _is_to_be_finished(store: ObjectStore, plan: Plan) -> bool:
+    """Say whether a job that another process has decided to commit still has its plan.
+
+    Where the whole destination was replaced since, nothing of the job is to be there, and what this
+    process wrote when it woke is removed.
+    """
+    head = deciding.read(store, plan.folder).head
+    entry = head.of(plan.job_id, plan.run, plan.created_ms)
+    later = head.commits_after(entry.epoch) if entry is not None else []
+    if any(one.replaces == "folder" for one in later):
+        failures = _each(store, plan.files, lambda one: _undo(store, plan, one))
+        if failures:
+            raise CommitterError(
+                f"job {plan.job_id} was committed by another process and replaced since, and "
+                f"{failures[0]}; remove by hand what has its id in its name"
+            ) from failures[0]
+    return store.head(plan.folder.bucket, plan.folder.plan_key(plan.job_id)) is not None
+
+
 def _after_failure(
     store: ObjectStore, plan: Plan, failures: Sequence[CommitterError]
 ) -> CommitterError:
     """Take back what a failed commit has made visible; return what to raise."""
     count = "" if len(failures) == 1 else f" (and {len(failures) - 1} more)"
-    first = next((one for one in failures if isinstance(one, _Foreign)), failures[0])
+    first = next((one for one in failures if isinstance(one, Foreign)), failures[0])
     try:
         key = plan.folder.plan_key(plan.job_id)
         found, etag = load(store, plan.address, plan.folder.bucket, key)
         take_back(store, found, etag)
     except CommitterError as error:
         with suppress(CommitterError):
-            if _is_published(store, plan):
+            if _is_committed(store, plan):
                 return CommitterError(
                     f"job {plan.job_id} was committed, but {first}{count}; run `omidpy "
                     f"committers plan resume {plan.address}`",
@@ -419,9 +519,9 @@ def _after_failure(
     )
 
 
-def _still_old(store: ObjectStore, folder: Folder, old: Iterable[OldFile]) -> list[str]:
+def _still_old(store: ObjectStore, folder: Folder, old: Iterable[OldFile]) -> list[OldFile]:
     now = {one.key: one.etag for one in store.objects(folder)}
-    return [one.key for one in old if now.get(one.key) == one.etag]
+    return [one for one in old if now.get(one.key) == one.etag]
 
 
 def _each(

@@ -3,8 +3,11 @@
 A task sends what it writes as it writes it, or keeps it in hand if it is small, and tells the
 driver what it has.  The driver writes a plan and carries it out.
 
-    requests: 3 for each file, 1 for each small one, and 3 more: the plan, `_SUCCESS`, no plan
+    requests: 3 for each file, 1 for each small one, and 5 more: the plan, the destination's head
+              read and written, `_SUCCESS`, no plan
               1 listing for each 1,000 keys in modes `fail` and `replace`
+              1 of plans in mode `replace` where files are of jobs that the head does not know, and
+              1 for each 1,000 keys before they are removed, on stores that do not look at tags
               1 listing of uploads for each 1,000 of them where attempts may have been lost
 
 Tasks neither list nor look nor read.
@@ -16,14 +19,15 @@ be told from those of other jobs.
 from __future__ import annotations
 
 import logging
-import posixpath
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.committers import lateness, publishing, success
+from omidpy.committers import deciding, lateness, publishing, success
+from omidpy.committers.head import head_key
 from omidpy.committers.places import (
     SUCCESS,
     Folder,
@@ -33,7 +37,7 @@ from omidpy.committers.places import (
     owner,
     unique_name,
 )
-from omidpy.committers.plan import OldFile, Plan
+from omidpy.committers.plan import Plan
 from omidpy.committers.protocol import (
     Attempt,
     Capabilities,
@@ -42,6 +46,7 @@ from omidpy.committers.protocol import (
     DelayedFile,
     checked_messages,
 )
+from omidpy.committers.standing import Standing
 from omidpy.committers.store import Gone, NoBucket, ObjectStore
 from omidpy.committers.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
@@ -61,9 +66,6 @@ INLINE_JOB_BYTES: Final = 64 * 2**20
 """Of one job's: the driver holds them all, and writes them into the plan."""
 PART_BYTES: Final = 8 * 2**20
 """Of an upload's first parts."""
-
-_SUMMARIES: Final = frozenset({"_metadata", "_common_metadata"})
-"""Hidden files that speak of the files beside them, and go with them."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -128,6 +130,7 @@ class S3Committer(Committer):
         """What the manifest says besides."""
         self._taken: frozenset[str] = frozenset()
         self._run = uuid.uuid4().hex
+        self._epoch = 0
         self._has_begun = False
         self._started_s = time.monotonic()
 
@@ -139,7 +142,7 @@ class S3Committer(Committer):
         if self.conflict != "fail":
             return
         if self.scope == "folder":
-            if (key := self.store.occupied(self.folder)) is not None:
+            if (key := self._occupied()) is not None:
                 raise CommitterError(
                     f"{self.folder.url} is not empty: it has s3://{self.folder.bucket}/{key}; "
                     "write elsewhere, or choose conflict='append' or 'replace'"
@@ -147,6 +150,16 @@ class S3Committer(Committer):
         else:
             paths = (self.folder.below(one.key) for one in self.store.objects(self.folder))
             self._taken = frozenset(folder_of(path) for path in paths if not is_hidden(path))
+
+    def _occupied(self) -> str | None:
+        """Return a key of the destination; None if there is none but its head."""
+        head, found = head_key(self.folder), self.store.occupied(self.folder)
+        if found != head:
+            return found
+        # Jobs ended here, and nothing of them is left.  The head is read before the last look:
+        # what is committed behind it this job must not come after (C10).
+        self._epoch = deciding.read(self.store, self.folder).head.epoch
+        return next((one.key for one in self.store.objects(self.folder) if one.key != head), None)
 
     def setup_task(self, task: TaskId) -> Attempt:
         """Begin an attempt; no request."""
@@ -175,7 +188,7 @@ class S3Committer(Committer):
             self.store.id,
             sum(counts.values()),
             counts,
-            is_lone=attempt.is_lone,
+            is_lone=attempt.is_lone and not self.store.has_lost_upload,
         )
 
     def abort_task(self, attempt: Attempt) -> None:
@@ -201,12 +214,13 @@ class S3Committer(Committer):
                     f"job {self.job_id} writes to {self.folder.url}, and not {one.key}"
                 )
             check_path(self.folder.below(one.key))
+        # The bytes of a small file are written by this run, whoever's task made them.
+        files = [one if one.data is None else replace(one, stamp=self._run) for one in files]
         plan = Plan(
             self.job_id,
             self.name,
             self.folder,
             tuple(files),
-            tuple(self._old(files)),
             is_new_only=self.unique_names or self.conflict != "replace",
             is_sole=self.conflict == "fail" and self.scope == "folder",
             created_ms=int(time.time() * 1000),
@@ -214,16 +228,27 @@ class S3Committer(Committer):
             success_path=self.success_path,
             run=self._run,
             is_magic=self.is_magic,
+            replaces=self.scope if self.conflict == "replace" else "",
+            epoch=self._epoch,
+            is_sole_in_partitions=self.conflict == "fail" and self.scope == "partitions",
         )
+        seen = None
+        if plan.replaces:
+            seen = deciding.read(self.store, self.folder)
+            old = tuple(deciding.old_files(self.store, plan, seen.head))
+            plan = replace(plan, old=old, head=seen.etag)
         self._has_begun = True
+        standing = Standing(self.store, plan)
         if self.operations is None:
             publishing.begin(self.store, plan)
         effort = publishing.Effort(self._started_s, success.summed(messages, self.store.id, {}))
         if self.operations is None:
-            manifest = publishing.publish(self.store, plan, effort)
+            manifest = publishing.publish(self.store, plan, effort, seen=seen, standing=standing)
         else:
             manifest = self.operations.carry_out(self.store, plan, effort)
-        if self.sweep == "always" or (self.sweep == "auto" and _may_have_lost(messages)):
+        if self.sweep == "always" or (
+            self.sweep == "auto" and (_may_have_lost(messages) or self.store.has_lost_upload)
+        ):
             self._sweep()
         return manifest
 
@@ -273,7 +298,8 @@ class S3Committer(Committer):
                 raise
             found = self.store.head(bucket, self.folder.key(self.success_path))
             return found is not None and found.job_id == self.job_id
-        if plan.state == "rolling back":
+        entry = deciding.outcome_of(self.store, plan)
+        if plan.state == "rolling back" or (entry and entry.outcome == "rolled back"):
             publishing.take_back(self.store, plan, etag)
             return False
         publishing.resume(self.store, plan)
@@ -313,6 +339,7 @@ class S3Committer(Committer):
             first_part_bytes=self.first_part_bytes,
             inline_bytes=inline_bytes,
             allowance=allowance or Allowance(0),
+            stamp=self._run,
         )
 
     def _check_free(self, path: str) -> None:
@@ -340,31 +367,6 @@ class S3Committer(Committer):
                 with suppress(CommitterError):
                     made.abort()  # what is left is swept by the job's id
             raise
-
-    def _old(self, files: Sequence[PendingFile]) -> list[OldFile]:
-        """List what mode `replace` is to remove: what readers see now and will not see again."""
-        if self.conflict != "replace":
-            return []
-        written = {one.key for one in files}
-        if self.scope == "folder":
-            places, top = [""], ""
-        else:
-            # A file at the top is in no partition, and replaces nothing.
-            folders = {folder_of(self.folder.below(key)) for key in written} - {""}
-            if not folders:
-                return []
-            places = [f"{one}/" for one in folders]
-            top = posixpath.commonpath(sorted(folders)) + "/"
-            top = "" if top == "/" else top
-        found = []
-        for one in self.store.objects(Folder(self.folder.bucket, self.folder.key(top))):
-            path = self.folder.below(one.key)
-            is_summary = path.rpartition("/")[2] in _SUMMARIES
-            if one.key in written or (is_hidden(path) and not is_summary):
-                continue
-            if path.startswith(tuple(places)):
-                found.append(OldFile(one.key, one.etag))
-        return found
 
 
 def _may_have_lost(messages: Sequence[TaskMessage]) -> bool:

@@ -8,12 +8,13 @@ Every request is counted where it leaves, repetitions included.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
 import uuid
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,14 @@ class Gone(CommitterError):
 
 class Occupied(CommitterError):
     """There is an object already where none must be, or another one than was expected."""
+
+
+class Conflicting(CommitterError):
+    """Another request for the key was under way; the store asks to try again."""
+
+
+class Unconditional(CommitterError):
+    """The store has no writes of this condition."""
 
 
 class NoBucket(CommitterError):
@@ -74,6 +83,8 @@ class Head:
     etag: str
     job_id: str
     """That its writer stamped it with; empty if none did."""
+    stamp: str = ""
+    """Of the file, or of the run of the job: no other object has it; empty if it has none."""
 
 
 class ObjectStore:
@@ -88,11 +99,15 @@ class ObjectStore:
         """Called with the operation's name before each request: what a test fails."""
         self.id = uuid.uuid4().hex
         """Of this object in this process: a copy has another."""
+        self.has_lost_upload = False
+        """Whether an upload may have been begun whose id nobody was told."""
         self.origin = self.id
         """Of what this is a copy of."""
         self._lock = threading.Lock()
         self._client: Any = None
         self._late: dict[tuple[str, str], float] = {}
+        self._unhashed: set[str] = set()
+        """Buckets whose tags are no hashes, as those of S3 Express are."""
         self._calling = threading.local()
         self._background: ThreadPoolExecutor | None = None
 
@@ -134,6 +149,7 @@ class ObjectStore:
             client = new_client(self.options)
             client.meta.events.register("before-send.s3", self._count)
             client.meta.events.register("needs-retry.s3.PutObject", self._note_answer)
+            client.meta.events.register("needs-retry.s3.CreateMultipartUpload", self._note_upload)
             self._client = client
         return self._client
 
@@ -147,6 +163,10 @@ class ObjectStore:
         if caught_exception is not None:
             self._calling.is_unanswered = True
 
+    def _note_upload(self, caught_exception: Exception | None, **_: Any) -> None:
+        if caught_exception is not None:
+            self.has_lost_upload = True
+
     def may_be_late(self, bucket: str, key: str) -> bool:
         """Say whether a try to write an object had no answer, and may still be carried out."""
         since_s = self._late.get((bucket, key))
@@ -154,11 +174,11 @@ class ObjectStore:
 
     # -- uploads -----------------------------------------------------------------------------------
 
-    def create_upload(self, bucket: str, key: str, job_id: str) -> str:
+    def create_upload(self, bucket: str, key: str, job_id: str, stamp: str = "") -> str:
         """Begin a multipart upload; return its id."""
         with _translated(f"s3://{bucket}/{key}", "begin an upload"):
             answer = self.client.create_multipart_upload(
-                Bucket=bucket, Key=key, Metadata={_STAMP: job_id}
+                Bucket=bucket, Key=key, Metadata=_stamps(job_id, stamp)
             )
         return str(answer["UploadId"])
 
@@ -188,15 +208,19 @@ class ObjectStore:
         """
         parts = [{"ETag": f'"{etag}"', "PartNumber": at} for at, etag in enumerate(etags, 1)]
         condition = {"IfNoneMatch": "*"} if is_new else {}
-        with _translated(f"s3://{bucket}/{key}", "complete the upload"):
-            answer = self.client.complete_multipart_upload(
-                Bucket=bucket,
-                Key=key,
-                UploadId=upload_id,
-                MultipartUpload={"Parts": parts},
-                **condition,
-            )
-        return _bare(answer["ETag"]), not _is_opaque(answer)
+
+        def send() -> Any:
+            with _translated(f"s3://{bucket}/{key}", "complete the upload"):
+                return self.client.complete_multipart_upload(
+                    Bucket=bucket,
+                    Key=key,
+                    UploadId=upload_id,
+                    MultipartUpload={"Parts": parts},
+                    **condition,
+                )
+
+        answer = _again_after_conflicts(send)
+        return _bare(answer["ETag"]), self._is_hash(bucket, answer)
 
     def abort_upload(self, bucket: str, key: str, upload_id: str) -> bool:
         """Give an upload up; say whether it was there."""
@@ -261,6 +285,7 @@ class ObjectStore:
         data: bytes,
         *,
         job_id: str = "",
+        stamp: str = "",
         is_new: bool = False,
         expected_etag: str = "",
         metadata: dict[str, str] | None = None,
@@ -269,23 +294,38 @@ class ObjectStore:
 
         Raises:
             Occupied: There is one already (`is_new`), or another than `expected_etag`.
+            Gone: There is none, and `expected_etag` was to be replaced.
+            Conflicting: Others write it at the same time, for as long as it was tried.
+            Unconditional: The store knows no such condition.
         """
         options: dict[str, Any] = {}
         if is_new:
             options["IfNoneMatch"] = "*"
         if expected_etag:
             options["IfMatch"] = f'"{expected_etag}"'
-        stamps = {**({_STAMP: job_id} if job_id else {}), **(metadata or {})}
-        self._calling.is_unanswered = False
-        try:
-            with _translated(f"s3://{bucket}/{key}", "write the object"):
-                answer = self.client.put_object(
+        stamps = {**_stamps(job_id, stamp), **(metadata or {})}
+
+        def send() -> Any:
+            with _translated(f"s3://{bucket}/{key}", "write the object", is_conditional=True):
+                return self.client.put_object(
                     Bucket=bucket, Key=key, Body=data, Metadata=stamps, **options
                 )
+
+        self._calling.is_unanswered = False
+        try:
+            answer = _again_after_conflicts(send)
         finally:
             if self._calling.is_unanswered:
                 self._late[bucket, key] = time.monotonic()
-        return _bare(answer["ETag"]), not _is_opaque(answer)
+        return _bare(answer["ETag"]), self._is_hash(bucket, answer)
+
+    def note_tag(self, bucket: str, data: bytes, etag: str) -> None:
+        """Learn from an object's bytes and tag whether the tags of its bucket are hashes."""
+        if hashlib.md5(data, usedforsecurity=False).hexdigest() != etag:
+            self._unhashed.add(bucket)
+
+    def _is_hash(self, bucket: str, answer: dict[str, Any]) -> bool:
+        return bucket not in self._unhashed and not _is_opaque(answer)
 
     def get(self, bucket: str, key: str) -> tuple[bytes, str]:
         """Read an object; return its bytes and its tag.
@@ -304,8 +344,13 @@ class ObjectStore:
                 answer = self.client.head_object(Bucket=bucket, Key=key)
         except Gone:
             return None
-        stamp = answer.get("Metadata", {}).get(_STAMP, "")
-        return Head(answer["ContentLength"], _bare(answer["ETag"]), stamp)
+        stamps = answer.get("Metadata", {})
+        return Head(
+            answer["ContentLength"],
+            _bare(answer["ETag"]),
+            stamps.get(_STAMP, ""),
+            stamps.get(_STAMP_OF_FILE, ""),
+        )
 
     def objects(self, folder: Folder) -> Iterator[Found]:
         """Yield the objects below a folder, in order of keys."""
@@ -319,6 +364,7 @@ class ObjectStore:
         """Return the key of a file that makes a folder no empty one; None if it is empty.
 
         A file of the folder's own name counts: no folder can be there, to whoever reads paths.
+        A folder that is there costs 1 request more, for its first key.
         """
         file = folder.prefix.rstrip("/")
         for answer in self._pages(folder.bucket, Prefix=file, Delimiter="/"):
@@ -326,10 +372,8 @@ class ObjectStore:
             folders = [one["Prefix"] for one in answer.get("CommonPrefixes", ())]
             if file and file in keys:
                 return file
-            if folder.prefix in folders:
-                return folder.prefix
-            if not file and (keys or folders):
-                return str((keys or folders)[0])
+            if folder.prefix in folders or (not file and (keys or folders)):
+                return next((one.key for one in self.objects(folder)), folder.prefix)
             if max([*keys, *folders], default="") > folder.prefix:
                 return None
         return None
@@ -339,18 +383,34 @@ class ObjectStore:
         with _translated(f"s3://{bucket}/{key}", "delete the object"):
             self.client.delete_object(Bucket=bucket, Key=key)
 
-    def delete_many(self, bucket: str, keys: Sequence[str]) -> None:
-        """Remove objects, a thousand with each request."""
+    def delete_many(
+        self, bucket: str, keys: Sequence[str], etags: Mapping[str, str] | None = None
+    ) -> None:
+        """Remove objects, a thousand with each request.
+
+        Args:
+            bucket: Where.
+            keys: Which.
+            etags: The tag that a key's object must have, where it must: one of another stays, on a
+                store that looks (Amazon's does, and others ignore it).
+        """
+        tags = etags or {}
         for at in range(0, len(keys), MANY_KEYS):
-            some = [{"Key": key} for key in keys[at : at + MANY_KEYS]]
+            some = [
+                {"Key": key, **({"ETag": f'"{tags[key]}"'} if tags.get(key) else {})}
+                for key in keys[at : at + MANY_KEYS]
+            ]
             with _translated(f"s3://{bucket}", "delete objects"):
                 answer = self.client.delete_objects(
                     Bucket=bucket, Delete={"Objects": some, "Quiet": True}
                 )
-            if answer.get("Errors"):
-                first = answer["Errors"][0]
+            failed = [
+                one for one in answer.get("Errors", ()) if one.get("Code") not in _OCCUPIED_CODES
+            ]
+            if failed:
+                first = failed[0]
                 raise CommitterError(
-                    f"could not delete {len(answer['Errors'])} of {len(some)} objects, "
+                    f"could not delete {len(failed)} of {len(some)} objects, "
                     f"s3://{bucket}/{first.get('Key')} for one: {first.get('Message')}"
                 )
 
@@ -389,18 +449,43 @@ def _kept_copy(origin: str, options: StoreOptions) -> ObjectStore:
 
 
 _STAMP: Final = "omidpy-job"
+_STAMP_OF_FILE: Final = "omidpy-stamp"
+
+CONFLICT_TRIES: Final = 8
+CONFLICT_PAUSE_S: Final = 0.05
+"""After the first; each is twice as long."""
 
 _MISSING_CODES: Final = frozenset({"NoSuchUpload", "NoSuchKey", "404", "NotFound"})
-_OCCUPIED_CODES: Final = frozenset(
-    {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
-)
+_OCCUPIED_CODES: Final = frozenset({"PreconditionFailed", "412"})
+_CONFLICT_CODES: Final = frozenset({"ConditionalRequestConflict", "409", "OperationAborted"})
 _FILE_CODES: Final = frozenset(
     {"ObjectParentIsFile", "ExistingObjectIsDirectory", "ExistingObjectIsFile"}
 )
 
 
+def _again_after_conflicts(send: Callable[[], Any]) -> Any:
+    """Send a request again while the store asks for that: 409 says nothing of what is there.
+
+    Raises:
+        Conflicting: It asked to the end.
+    """
+    pause_s = CONFLICT_PAUSE_S
+    for _ in range(CONFLICT_TRIES - 1):
+        try:
+            return send()
+        except Conflicting:
+            time.sleep(pause_s)
+            pause_s *= 2
+    return send()
+
+
+def _stamps(job_id: str, stamp: str) -> dict[str, str]:
+    found = {_STAMP: job_id, _STAMP_OF_FILE: stamp}
+    return {name: value for name, value in found.items() if value}
+
+
 @contextmanager
-def _translated(address: str, action: str) -> Iterator[None]:
+def _translated(address: str, action: str, *, is_conditional: bool = False) -> Iterator[None]:
     """Turn errors of boto3 into ours: what was tried on which address, and what would help."""
     try:
         from botocore.exceptions import (  # noqa: PLC0415 - an extra
@@ -425,6 +510,8 @@ def _translated(address: str, action: str) -> Iterator[None]:
             raise Gone(what) from error
         if code in _OCCUPIED_CODES:
             raise Occupied(what) from error
+        if code in _CONFLICT_CODES:
+            raise Conflicting(what, retryable=True) from error
         if code == "InvalidArgument":
             raise Refused(what) from error
         if code in _FILE_CODES:
@@ -434,7 +521,8 @@ def _translated(address: str, action: str) -> Iterator[None]:
         if code == "NoSuchBucket":
             raise NoBucket(f"{what}; make the bucket, or check its name") from error
         if code in {"NotImplemented", "501", "MethodNotAllowed"}:
-            raise CommitterError(
+            kind = Unconditional if is_conditional else CommitterError
+            raise kind(
                 f"{what}; committers need multipart uploads and conditional writes of the store"
             ) from error
         is_passing = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500

@@ -117,7 +117,7 @@ def decode(data: bytes, address: str) -> dict[str, Any]:
         return {}
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CommitterError(f"{address} is no JSON: {error}") from error
     # Hadoop's own committer of manifests calls its class otherwise, and means the same.
     if not isinstance(document, dict) or "SuccessData" not in str(document.get("name")):

@@ -88,6 +88,7 @@ class UploadedFile:
         first_part_bytes: int,
         inline_bytes: int,
         allowance: Allowance,
+        stamp: str = "",
     ) -> None:
         """Begin it; nothing is sent."""
         self.rows: int | None = None
@@ -95,6 +96,7 @@ class UploadedFile:
         self._bucket = bucket
         self._key = key
         self._job_id = job_id
+        self._stamp = stamp
         self._first_part_bytes = first_part_bytes
         self._inline_bytes = inline_bytes
         self._allowance = allowance
@@ -159,6 +161,7 @@ class UploadedFile:
             self._upload.result() if self._upload is not None else "",
             tuple(part.result() for part in self._parts),
             bytes(self._buffer) if self._is_inline else None,
+            stamp=self._stamp,
         )
 
     @property
@@ -169,7 +172,7 @@ class UploadedFile:
         if self._upload is None:
             store = self._sender.store
             self._upload = store.background.submit(
-                store.create_upload, self._bucket, self._key, self._job_id
+                store.create_upload, self._bucket, self._key, self._job_id, self._stamp
             )
         return self._upload
 

@@ -42,6 +42,9 @@ class PendingFile:
     """The whole file, if it is small enough to travel with the message."""
     is_stamped: bool = True
     """Whether the object's metadata will name the job: Hadoop's uploads have none of ours."""
+    stamp: str = ""
+    """What the object's metadata will have besides, and no object of another run has: equal names
+    and lengths are not equal bytes.  Empty in plans of before."""
 
     @property
     def etag(self) -> str:

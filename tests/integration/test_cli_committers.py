@@ -174,7 +174,7 @@ def test_a_committed_job_is_finished_and_not_taken_back(
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its `_SUCCESS` is there, and readers may have acted on it; only its plan was left."""
-    address = dead_job(bucket, at=4)
+    address = dead_job(bucket, at=6)
     error = call(capsys, "plan", "rollback", address, code=1)
     assert f"plan resume {address}" in error
     assert len(bucket.visible("out")) == 3
@@ -221,7 +221,7 @@ def test_only_files_of_before_that_are_as_they_were_are_replaced(
     job = committers.job(f"s3://{bucket.name}/out", conflict="replace", threads=1).__enter__()
     with job.task() as task:
         task.open("new").close()
-    die_committing(job, at=1)
+    die_committing(job, at=3)
     bucket.put("out/b", b"since")
     (found,) = call(capsys, "plan", "list", f"s3://{bucket.name}/out")
     assert call(capsys, "plan", "resume", found["plan"])["replaced"] == 1

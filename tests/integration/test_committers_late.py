@@ -140,7 +140,9 @@ def test_a_plan_that_is_there_after_all_is_carried_out(s3: S3Server, bucket: Buc
     detour = Detour(store, "plan.json")
 
     def arrive_before(**_: Any) -> None:
-        assert detour.arrive() == 200
+        if detour.is_open:
+            assert detour.arrive() == 200
+            detour.is_open = False
 
     store.client.meta.events.register("before-call.s3.GetObject", arrive_before)
     job.commit()

@@ -67,7 +67,7 @@ def test_a_job_leaves_its_files_and_nothing_else(s3: S3Server, bucket: Bucket) -
 
 
 def test_requests_are_as_many_as_promised(s3: S3Server, bucket: Bucket) -> None:
-    """4 for a file, 2 for a task, 4 for the job; tasks neither list nor look nor read."""
+    """4 for a file, 2 for a task, 6 for the job; tasks neither list nor look nor read."""
     with begin(s3, bucket) as job:
         for at in range(5):
             write(job, f"f{at}")
@@ -80,7 +80,7 @@ def test_requests_are_as_many_as_promised(s3: S3Server, bucket: Bucket) -> None:
             "PutObject": 5 * 2,
             "DeleteObjects": 5,
         }
-    assert job.committer.store.request_count == 5 * 4 + 5 * 2 + 4
+    assert job.committer.store.request_count == 5 * 4 + 5 * 2 + 6
 
 
 def test_a_lost_attempt_is_found_by_its_pending(s3: S3Server, bucket: Bucket) -> None:

@@ -110,6 +110,7 @@ COUNTERS = {
     "Delete": "object_delete_request",
     "DeleteMany": "object_bulk_delete_request",
     "Head": "action_http_head_request",
+    "Get": "action_http_get_request",
 }
 
 
@@ -117,7 +118,7 @@ COUNTERS = {
     ("options", "after"),
     [
         ({"conflict": "fail"}, ["Put", "Delete"]),
-        ({"conflict": "replace"}, ["Put", "DeleteMany"]),
+        ({"conflict": "replace"}, ["Put", "List", "DeleteMany"]),
         ({"committer": "magic"}, ["Put", "List", "DeleteMany"]),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_file_is_given_up_once_nothing_of_it_is_on_its_way(begin: Any, bucket:
 
 
 def test_requests_are_as_many_as_promised(begin: Any, bucket: Bucket) -> None:
-    """1 for a small file, 3 for another, 3 for the job; no more for tasks that wrote nothing."""
+    """1 for a small file, 3 for another, 5 for the job; no more for tasks that wrote nothing."""
     with begin(inline_bytes=100) as job:
         for at in range(4):
             with job.task() as task, task.open(f"small-{at}") as file:
@@ -156,22 +156,28 @@ def test_requests_are_as_many_as_promised(begin: Any, bucket: Bucket) -> None:
         "CreateMultipartUpload": 5,
         "UploadPart": 5,
         "CompleteMultipartUpload": 5,
-        "PutObject": 4 + 2,
+        "GetObject": 1,
+        "PutObject": 4 + 3,
         "DeleteObject": 1,
     }
-    assert store_of(job).request_count == 5 * 3 + 4 * 1 + 3
+    assert store_of(job).request_count == 5 * 3 + 4 * 1 + 5
     assert len(bucket.visible("out")) == 9
 
 
 @pytest.mark.parametrize("conflict", ["fail", "replace"])
 def test_conflict_modes_cost_one_listing_more(begin: Any, bucket: Bucket, conflict: str) -> None:
-    """What replaces removes with the plan, in one request."""
+    """What replaces removes with the plan, in one request.
+
+    It lists once more where a file is of a job that nobody remembers, and once more before it
+    removes, on stores that are not known to look at tags.
+    """
     if conflict == "replace":
         bucket.put("out/old")
     with begin(conflict=conflict) as job:
         job.task(TABLE)
-    assert store_of(job).request_count == 1 + 3 + 1
-    assert store_of(job).requests["ListObjectsV2"] == 1
+    listings = {"fail": 1, "replace": 3}[conflict]
+    assert store_of(job).request_count == 1 + 5 + listings
+    assert store_of(job).requests["ListObjectsV2"] == listings
     assert len(bucket.visible("out")) == 1
 
 
@@ -226,7 +232,7 @@ def test_a_job_may_leave_no_success(begin: Any, bucket: Bucket) -> None:
     with begin(success=False) as job:
         job.task(TABLE)
     assert bucket.keys() == [f"out/{path}" for path in bucket.visible("out")]
-    assert store_of(job).request_count == 1 + 2
+    assert store_of(job).request_count == 1 + 4
 
 
 # -- what is no part of the job --------------------------------------------------------------------
@@ -433,7 +439,7 @@ def test_mode_fail_refuses_before_any_upload(begin: Any, bucket: Bucket, old: st
     job = begin(conflict="fail")
     with pytest.raises(CommitterError, match="is not empty"), job:
         job.task(TABLE)
-    assert store_of(job).request_count == 1
+    assert store_of(job).request_count == 2
     assert bucket.keys() == [old]
 
 
@@ -618,8 +624,12 @@ def test_an_object_with_another_tag_than_its_tasks_bytes_fails_the_job(
     with job.task() as task, task.open("f") as file:
         file.write(b"x" * 10)
 
+    plans_first = [True]  # whose tag says that those of this store are hashes
+
     def change(parsed: dict[str, Any], model: Any, **_: Any) -> None:
-        if model.name in {"PutObject", "CompleteMultipartUpload"}:
+        if model.name == "PutObject" and plans_first:
+            plans_first.clear()
+        elif model.name in {"PutObject", "CompleteMultipartUpload"}:
             parsed["ETag"] = f'"{"0" * 32}"'
 
     store_of(job).client.meta.events.register("after-call.s3", change)
@@ -802,7 +812,7 @@ def test_staged_files_are_uploaded_when_their_task_is_committed(
         with job.task() as task, task.open("f") as file:
             file.write(data)
         job.task(TABLE)
-    assert store_of(job).request_count == (3 + 1) + 3 + 3
+    assert store_of(job).request_count == (3 + 1) + 3 + 5
     assert len(bucket.visible("out")) == 2
     assert bucket.get(f"out/{bucket.visible('out')[0]}") == data
     assert bucket.success("out")["committer"] == committer

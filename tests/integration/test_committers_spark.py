@@ -99,7 +99,7 @@ def test_a_frame_is_saved_to_a_folder(spark: SparkSession, tmp_path: Path, versi
 
 def test_a_file_costs_one_request_or_three(spark: SparkSession, bucket: Bucket) -> None:
     """The manifest counts those of tasks, too, each in a process of its own."""
-    for inline, expected in (("1MiB", 4 + 1), ("0", 4 * 3 + 1)):
+    for inline, expected in (("1MiB", 4 + 3), ("0", 4 * 3 + 3)):
         folder = f"s3://{bucket.name}/out{inline}"
         writer = frame(spark).write.format(NAME).option("inlineBytes", inline)
         writer.mode("append").save(folder)

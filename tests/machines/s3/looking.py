@@ -18,12 +18,12 @@ class Bucket:
         self.client = server.client
 
     def keys(self, prefix: str = "") -> list[str]:
-        """Return every key."""
+        """Return every key but those of heads, which stay wherever a job has ended."""
         found: list[str] = []
         pages = self.client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self.name, Prefix=prefix):
             found += [one["Key"] for one in page.get("Contents", ())]
-        return [key for key in found if not key.endswith("/")]
+        return [key for key in found if not key.endswith(("/", "_omidpy/head.json"))]
 
     def visible(self, folder: str) -> list[str]:
         """Return the paths below a folder that readers of datasets see."""

@@ -81,7 +81,8 @@ def complete(store: ObjectStore, one: PendingFile) -> None:
 
 def keys(store: ObjectStore) -> list[str]:
     """Return all that is there."""
-    return [one.key for one in store.objects(Folder("lake", ""))]
+    found = [one.key for one in store.objects(Folder("lake", ""))]
+    return [key for key in found if not key.endswith("_omidpy/head.json")]
 
 
 def uploads(store: ObjectStore) -> list[str]:

@@ -36,7 +36,8 @@ def store(moto_bucket: str) -> ObjectStore:
 
 def names(store: ObjectStore) -> list[str]:
     """Return the beginnings of the names of all files."""
-    return [one.key.removeprefix("out/").partition("-")[0] for one in store.objects(OUT)]
+    found = [one.key.removeprefix("out/").partition("-")[0] for one in store.objects(OUT)]
+    return [path for path in found if path != "_omidpy/head.json"]
 
 
 # -- jobs and tasks --------------------------------------------------------------------------------

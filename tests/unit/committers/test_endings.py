@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from omidpy.committers import leftovers, operation, publishing
+from omidpy.committers import deciding, leftovers, operation, publishing
 from omidpy.committers import plan as plans
 from omidpy.committers.choice import committer
 from omidpy.committers.client import StoreOptions
@@ -57,7 +57,8 @@ def theirs(store: ObjectStore) -> ObjectStore:
 
 def keys(store: ObjectStore) -> list[str]:
     """Return all that is there."""
-    return [one.key for one in store.objects(Folder("lake", ""))]
+    found = [one.key for one in store.objects(Folder("lake", ""))]
+    return [key for key in found if not key.endswith("_omidpy/head.json")]
 
 
 def refuse(store: ObjectStore, key: str, before: Callable[[], object] = lambda: None) -> None:
@@ -142,7 +143,8 @@ def test_taking_back_asks_for_no_more_than_it_must(store: ObjectStore) -> None:
     before = store.counts()
     publishing.take_back(store, PLAN, etag)
     sent = {name: count - before.get(name, 0) for name, count in store.counts().items()}
-    assert sent == {"HeadObject": 3, "PutObject": 1, "DeleteObject": 1}
+    # Of these the head of the destination is one that is read, and one that is written.
+    assert sent == {"HeadObject": 3, "GetObject": 1, "PutObject": 2, "DeleteObject": 1}
     assert keys(store) == []
 
 
@@ -169,12 +171,12 @@ def test_a_manifest_of_nobody_keeps_no_job_from_being_taken_back(
 def test_what_is_being_rolled_back_is_rolled_back_whatever_came_late(
     store: ObjectStore, theirs: ObjectStore
 ) -> None:
-    """It was decided once, and is written no second time."""
+    """It was decided once, and is written no second time but in the head of the destination."""
     etag = write(store, PLAN, state="rolling back")
     theirs.put("lake", "out/_SUCCESS", b"{}", job_id=JOB)
     before = store.counts()["PutObject"]
     publishing.take_back(store, replace(PLAN, state="rolling back"), etag)
-    assert store.counts()["PutObject"] == before
+    assert store.counts()["PutObject"] == before + 1
     assert keys(store) == ["out/_SUCCESS"]
 
 
@@ -296,7 +298,7 @@ def test_a_plan_that_somebody_finishes_meanwhile_was_not_given_up(
     def hurry(name: str) -> None:
         if name == "PutObject" and not keys(theirs):
             write(theirs, PLAN)
-        elif name == "GetObject" and store.counts()[name] == 3:
+        elif name == "GetObject" and store.counts()[name] == 4:
             publishing.publish(theirs, PLAN, publishing.Effort(0.0))
 
     store.before_request = hurry
@@ -315,6 +317,28 @@ def test_a_plan_that_is_rolled_back_by_hand_is_withdrawn(store: ObjectStore) -> 
     assert isinstance(found, Withdraw)
     assert found.why == "somebody has rolled it back"
     assert keys(store) == [KEY]
+
+
+def test_a_plan_that_was_decided_against_is_withdrawn(store: ObjectStore) -> None:
+    """Who rolled it back died before the plan said so."""
+    write(store, PLAN)
+    deciding.roll_back(store, PLAN)
+    step = Publish(OUT.url, JOB, StoreOptions(), "one", "out/a", sender=store.id)
+    found = called(step, store)
+    assert isinstance(found, Withdraw)
+    assert found.why == "somebody has rolled it back"
+
+
+def test_the_head_of_a_destination_says_how_a_job_has_ended(store: ObjectStore) -> None:
+    """Whatever is left of it, or was replaced since."""
+    store.put("lake", "out/a", b"a", job_id=JOB)
+    assert operation.ended(store, PLAN, "out/a", "one") == operation.COMMITTED
+    deciding.roll_back(store, PLAN)
+    assert operation.ended(store, PLAN, "out/a", "one") == operation.ROLLED_BACK
+    deciding.commit(store, replace(PLAN, run="two"))
+    assert operation.ended(store, PLAN, "", "two") == operation.COMMITTED
+    assert operation.ended(store, PLAN, "out/a", "one") == operation.ROLLED_BACK
+    assert operation.ended(store, PLAN, "") == operation.COMMITTED
 
 
 def test_a_plan_that_cannot_be_carried_out_just_now_is_not_withdrawn(

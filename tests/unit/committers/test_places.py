@@ -65,6 +65,13 @@ def test_a_path_stays_below_its_destination(path: str) -> None:
         check_path(path)
 
 
+@pytest.mark.parametrize("path", ["a\nb", "p=1/a\x00", "\x1fa", "a\x7f"])
+def test_a_name_that_no_listing_can_say_is_refused(path: str) -> None:
+    """It was committed, and then not found: XML has no such characters."""
+    with pytest.raises(UsageError, match="control character"):
+        check_path(path)
+
+
 @pytest.mark.parametrize(
     ("path", "hidden"),
     [

@@ -1,0 +1,507 @@
+"""Jobs of one destination, one in the middle of the other: what became of each, and of its files.
+
+Each test stops a job before one of its requests, and lets others act there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+
+from omidpy import committers
+from omidpy.committers import deciding, publishing
+from omidpy.committers import head as heads
+from omidpy.committers.head import Head, head_key
+from omidpy.committers.places import Folder
+from omidpy.committers.plan import OldFile, Plan
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.store import ObjectStore
+from omidpy.committers.values import PendingFile
+from omidpy.errors import CommitterError
+from tests.machines.s3.crashing import Death, Died
+
+OUT: Final = Folder("lake", "out/")
+
+
+@pytest.fixture
+def store(moto_bucket: str) -> ObjectStore:
+    """Give what somebody outside sees."""
+    del moto_bucket
+    return ObjectStore()
+
+
+def begun(*names: str, content: bytes = b"x", **options: Any) -> committers.Job:
+    """Begin a job that has written some files."""
+    options = {"threads": 1, **options}
+    job = committers.job("s3://lake/out", **options).__enter__()
+    for name in names:
+        with job.task() as task, task.open(name) as file:
+            file.write(content)
+    return job
+
+
+def run(*names: str, **options: Any) -> committers.Job:
+    """Run a job."""
+    job = begun(*names, **options)
+    job.commit()
+    return job
+
+
+def store_of(job: committers.Job) -> ObjectStore:
+    """Return the store that a job writes through."""
+    assert isinstance(job.committer, S3Committer)
+    return job.committer.store
+
+
+def before_put(job: committers.Job, part: str, act: Callable[[], object]) -> None:
+    """Let others act once, before a job sends a write of a key that has `part` in it."""
+    left = [act]
+
+    def before(params: dict[str, Any], **_: Any) -> None:
+        if left and part in params["url_path"]:
+            left.pop()()
+
+    store_of(job).client.meta.events.register("before-call.s3.PutObject", before)
+
+
+def visible(store: ObjectStore) -> list[str]:
+    """Return the names of files that readers see, without the ids of jobs."""
+    paths = [OUT.below(one.key) for one in store.objects(OUT)]
+    return sorted(path.partition("-")[0] for path in paths if not path.startswith("_"))
+
+
+def resume(store: ObjectStore, job: committers.Job) -> None:
+    """Finish a job as an operator does."""
+    key = OUT.plan_key(job.id)
+    publishing.resume(store, publishing.load(store, f"s3://lake/{key}", "lake", key)[0])
+
+
+def take_back(store: ObjectStore, job: committers.Job) -> None:
+    """Roll a job back as an operator does."""
+    key = OUT.plan_key(job.id)
+    publishing.take_back(store, *publishing.load(store, f"s3://lake/{key}", "lake", key))
+
+
+# -- what is decided -------------------------------------------------------------------------------
+
+
+def test_a_committed_job_is_not_rolled_back_whoever_wrote_the_last_manifest(
+    store: ObjectStore,
+) -> None:
+    """It had removed what it replaced, and died; then its own files were taken back, too."""
+    run("old")
+    job = begun("new", conflict="replace")
+    store_of(job).client.meta.events.register("before-call.s3.DeleteObjects", _die)
+    with pytest.raises(Died):
+        job.commit()
+    (old,) = [one.key for one in store.objects(OUT) if "old" in one.key]
+    store.delete("lake", old)
+    run("appended")
+    assert store.get("lake", "out/_SUCCESS")[0]
+    with pytest.raises(CommitterError, match="is committed, and can only be finished"):
+        take_back(store, job)
+    with pytest.raises(CommitterError, match="is committed, and can only be finished"):
+        job.committer.abort_job([])
+    assert visible(store) == ["appended", "new"]
+    resume(store, job)
+    assert visible(store) == ["appended", "new"]
+
+
+def _die(**_: Any) -> None:
+    raise Died
+
+
+def test_a_driver_whose_job_is_rolled_back_while_it_publishes_commits_nothing(
+    store: ObjectStore,
+) -> None:
+    """Whoever rolls back decides first; the driver finds that before anything else."""
+    job = begun("a", "b")
+    before_put(job, "head.json", lambda: take_back(store, job))
+    with pytest.raises(CommitterError, match="rolled back by somebody else"):
+        job.commit()
+    assert visible(store) == []
+    assert deciding.read(store, OUT).head.epoch == 0
+
+
+def test_a_driver_that_wakes_after_its_job_was_rolled_back_writes_no_new_plan(
+    store: ObjectStore,
+) -> None:
+    """Its operation found no plan and gave up; a plan may be written then as if nothing were."""
+    job = begun("a")
+    nothing = Plan(job.id, "omidpy", OUT, (), success=None, created_ms=10**15)
+
+    def give_up() -> None:
+        word = replace(nothing, state="rolling back")
+        publishing.take_back(store, word, publishing.begin(store, word))
+
+    before_put(job, "plan.json", give_up)
+    with pytest.raises(CommitterError, match="rolled back by somebody else"):
+        job.commit()
+    assert visible(store) == []
+
+
+def test_an_answer_lost_to_ones_own_decision_is_a_commit(store: ObjectStore) -> None:
+    """The head was written, and is found to name the run."""
+    job = begun("a")
+    lost = [1]
+
+    def answer(params: dict[str, Any], **_: Any) -> Any:
+        if not params["url_path"].endswith("head.json") or not lost:
+            return None
+        lost.pop()
+        store.put("lake", head_key(OUT), params["body"])
+        return _refusal(412, "PreconditionFailed")
+
+    store_of(job).client.meta.events.register("before-call.s3.PutObject", answer)
+    job.commit()
+    assert visible(store) == ["a"]
+    assert deciding.read(store, OUT).head.epoch == 1
+
+
+def _refusal(status: int, code: str) -> Any:
+    from botocore.awsrequest import AWSResponse
+
+    meta = {"HTTPStatusCode": status}
+    error = {"Code": code, "Message": code}
+    return AWSResponse("", status, {}, None), {"Error": error, "ResponseMetadata": meta}
+
+
+# -- one job beside another ------------------------------------------------------------------------
+
+
+def test_what_a_job_has_completed_that_still_commits_is_not_replaced(store: ObjectStore) -> None:
+    """It said that four files were committed, and two were there."""
+    run("old")
+    job = begun("a", "b", "c", "d")
+    before_put(job, "out/c-", lambda: run("new", conflict="replace"))
+    job.commit()
+    assert visible(store) == ["a", "b", "c", "d", "new"]
+
+
+def test_a_job_without_an_id_in_its_names_is_known_by_its_plan(store: ObjectStore) -> None:
+    """Nothing else tells whose its files are."""
+    job = begun("a", "b", unique_names=False)
+    before_put(job, "out/b", lambda: run("new", conflict="replace"))
+    job.commit()
+    assert visible(store) == ["a", "b", "new"]
+
+
+@pytest.mark.parametrize("part", ["plan.json", "out/b-", "head.json", "_SUCCESS"])
+def test_of_two_that_replace_one_comes_after_the_other(store: ObjectStore, part: str) -> None:
+    """Both succeeded, with files of both."""
+    run("old")
+    first = begun("a", "b", conflict="replace")
+    before_put(first, part, lambda: run("new", conflict="replace"))
+    first.commit()
+    assert visible(store) == (["new"] if part == "_SUCCESS" else ["a", "b"])
+
+
+@pytest.mark.parametrize("part", ["plan.json", "out/b-", "head.json"])
+def test_what_was_committed_before_is_replaced_although_it_came_behind_the_list(
+    store: ObjectStore, part: str
+) -> None:
+    """It was committed before, and so is one of the files of before; also by who resumes."""
+    first = begun("a", "b", conflict="replace")
+    before_put(first, part, lambda: run("between"))
+    first.commit()
+    assert visible(store) == ["a", "b"]
+
+
+def test_who_resumes_knows_what_was_listed_anew(store: ObjectStore) -> None:
+    """The driver died once it was committed: the plan has what came behind the first list."""
+    first = begun("a", conflict="replace")
+    before_put(first, "head.json", lambda: run("between"))
+    before_put(first, "_SUCCESS", _die)
+    with pytest.raises(Died):
+        first.commit()
+    assert visible(store) == ["a", "between"]
+    run("later")
+    resume(ObjectStore(), first)
+    assert visible(store) == ["a", "later"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"success": False}, {"scope": "partitions"}, {"committer": "partitioned"}]
+)
+@pytest.mark.parametrize("part", ["plan.json", "head.json"])
+def test_of_two_jobs_that_must_be_the_first_one_is(
+    store: ObjectStore, options: dict[str, Any], part: str
+) -> None:
+    """Two were let in without `_SUCCESS`, or where it is about partitions."""
+    first, second = (begun(f"p=1/{name}", conflict="fail", **options) for name in "ba")
+    before_put(second, part, first.commit)
+    with pytest.raises(CommitterError, match="since this one began"):
+        second.commit()
+    assert visible(store) == ["p=1/b"]
+
+
+def test_jobs_that_must_be_the_first_of_other_partitions_are_both(store: ObjectStore) -> None:
+    """One is not in the other's way."""
+    options: dict[str, Any] = {"conflict": "fail", "scope": "partitions"}
+    first, second = begun("p=2/b", **options), begun("p=1/a", **options)
+    before_put(second, "head.json", first.commit)
+    second.commit()
+    assert visible(store) == ["p=1/a", "p=2/b"]
+
+
+def test_a_destination_whose_jobs_all_failed_is_empty(store: ObjectStore) -> None:
+    """What is remembered of them is in nobody's way."""
+    failed = begun("a")
+    before_put(failed, "head.json", lambda: take_back(store, failed))
+    with pytest.raises(CommitterError):
+        failed.commit()
+    run("b", conflict="fail")
+    assert visible(store) == ["b"]
+
+
+def test_a_driver_that_wakes_after_its_job_was_finished_and_replaced_leaves_nothing(
+    store: ObjectStore,
+) -> None:
+    """It published its files again over the newer ones, and `_SUCCESS` was its."""
+
+    def happen() -> None:
+        resume(ObjectStore(), job)
+        run("new", conflict="replace")
+
+    job = begun("a", "b")
+    before_put(job, "out/a-", happen)
+    job.commit()
+    assert visible(store) == ["new"]
+    assert json.loads(store.get("lake", "out/_SUCCESS")[0])["filenames"][0].startswith("/out/new")
+
+
+def test_a_driver_that_stood_still_looks_before_it_writes_another_file(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where partitions alone were replaced: what it would write nobody would take back."""
+    now = [0.0]
+    monkeypatch.setattr("omidpy.committers.standing.elapsed_s", lambda: now[0])
+
+    def happen() -> None:
+        now[0] = 3600.0
+        resume(ObjectStore(), job)
+        run("p=1/new", conflict="replace", scope="partitions")
+
+    job = begun("p=1/a", "p=1/b")
+    store_of(job).client.meta.events.register(
+        "after-call.s3.PutObject", lambda **_: happen() if not now[0] else None
+    )
+    job.commit()
+    assert visible(store) == ["p=1/new"]
+
+
+# -- whose file it is ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 100])
+def test_the_file_of_an_earlier_run_is_not_taken_for_this_ones(
+    store: ObjectStore, inline_bytes: int
+) -> None:
+    """The same id, name and length, and other bytes: "committed", with the first run's bytes."""
+    options: dict[str, Any] = {"job_id": "job_00001", "inline_bytes": inline_bytes}
+    run("a", content=b"first", **options)
+    with pytest.raises(CommitterError, match="exists and is not of"):
+        run("a", content=b"other", **options)
+    assert store.get("lake", "out/a-job_00001")[0] == b"first"
+    run_of = json.loads(store.get("lake", "out/_SUCCESS")[0])
+    assert run_of["omidpy"]["bytes"] == 5
+
+
+def test_what_another_wrote_under_the_name_of_an_old_file_stays(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not what the job listed."""
+    monkeypatch.setattr(publishing, "endpoint_of", lambda _: "http://somewhere")
+    store.put("lake", "out/theirs", b"old")
+    job = begun("new", conflict="replace")
+    before_put(job, "_SUCCESS", lambda: store.put("lake", "out/theirs", b"newer"))
+    job.commit()
+    assert visible(store) == ["new", "theirs"]
+
+
+def test_a_store_that_looks_at_tags_is_told_them(store: ObjectStore) -> None:
+    """Amazon's removes no object of another tag, in one request with a thousand others."""
+    store.put("lake", "out/theirs", b"old")
+    job = begun("new", conflict="replace")
+    asked: list[dict[str, Any]] = []
+    store_of(job).client.meta.events.register(
+        "provide-client-params.s3.DeleteObjects",
+        lambda params, **_: asked.extend(params["Delete"]["Objects"]),
+    )
+    job.commit()
+    assert asked[0] == {"Key": "out/theirs", "ETag": '"149603e6c03516362a8da23f624db945"'}
+
+
+# -- a head ----------------------------------------------------------------------------------------
+
+
+def test_outcomes_are_forgotten_once_their_plans_are_gone(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head does not grow; of a job that has a plan its outcome is kept (C11)."""
+    monkeypatch.setattr(heads, "KEPT", 2)
+    monkeypatch.setattr(heads, "MOST", 4)
+    first = begun("first")
+    before_put(first, "_SUCCESS", _die)
+    with pytest.raises(Died):
+        first.commit()
+    jobs = [run(f"f{at}") for at in range(6)]
+    found = deciding.read(store, OUT).head
+    assert found.epoch == 7
+    assert len(found.entries) <= 4
+    assert found.is_committed(first.id)
+    assert not found.is_committed(jobs[0].id)
+    assert found.forgotten_ms > 0
+    with pytest.raises(CommitterError, match="can only be finished"):
+        take_back(store, first)
+
+
+def test_a_word_about_a_run_that_nobody_knows_is_not_forgotten() -> None:
+    """Its driver may write its plan at any time, and has none to be asked for before."""
+    head = Head().with_entry("job_00001", "", "rolled back", 7)
+    for at in range(heads.MOST):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
+    found = head.without_old(())
+    assert (len(found.entries), found.forgotten_ms) == (heads.KEPT + 1, heads.MOST - heads.KEPT - 1)
+    assert found.of("job_00001", "any", 7) is not None
+    assert found.of("job_00001", "any", 8) is None
+    assert found.epoch == heads.MOST
+
+
+def test_a_run_that_may_be_forgotten_is_asked_for_its_plan(store: ObjectStore) -> None:
+    """It was rolled back long ago: a head that does not name it is no leave to commit it."""
+    one = PendingFile("out/a", 1, data=b"a", stamp="one")
+    plan = Plan("job_00001", "omidpy", OUT, (one,), run="one", created_ms=5)
+    store.put("lake", head_key(OUT), heads.encode(Head(3, (), 5)))
+    with pytest.raises(CommitterError, match="ended by another process, long ago"):
+        deciding.commit(store, plan)
+    assert not deciding.commit(store, replace(plan, created_ms=6)).was_there
+    publishing.begin(store, replace(plan, job_id="job_00002"))
+    deciding.commit(store, replace(plan, job_id="job_00002"))
+    assert deciding.read(store, OUT).head.epoch == 5
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[" * 100_000, b'{"format":"omidpy-head","version":2}', b"\xff"]
+)
+def test_what_is_no_head_ends_a_job_and_is_named(store: ObjectStore, data: bytes) -> None:
+    """Whoever has written it is not overwritten, and nothing is removed."""
+    run("old")
+    store.put("lake", head_key(OUT), data)
+    with pytest.raises(CommitterError, match=r"_omidpy/head\.json"):
+        run("new", conflict="replace")
+    assert visible(store) == ["old"]
+    assert store.get("lake", head_key(OUT))[0] == data
+
+
+def test_a_store_without_conditions_is_told_of(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Jobs go on as they did, and it is said what is not promised."""
+    run("a")
+    job = begun("b")
+
+    def refuse(params: dict[str, Any], **_: Any) -> Any:
+        return _refusal(501, "NotImplemented") if "If-Match" in params["headers"] else None
+
+    store_of(job).client.meta.events.register("before-call.s3.PutObject", refuse)
+    job.commit()
+    assert visible(store) == ["a", "b"]
+    assert "has no conditional writes" in caplog.text
+
+
+def test_a_conflict_is_tried_again(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """409 says that another request was under way, and nothing of what is there."""
+    monkeypatch.setattr("omidpy.committers.store.CONFLICT_PAUSE_S", 0.0)
+    for operation, inline_bytes in (("PutObject", 100), ("CompleteMultipartUpload", 0)):
+        job = begun(operation, inline_bytes=inline_bytes)
+        left = [1, 1]
+
+        def conflict(left: list[int] = left, **_: Any) -> Any:
+            return _refusal(409, "ConditionalRequestConflict") if left and left.pop() else None
+
+        store_of(job).client.meta.events.register(f"before-call.s3.{operation}", conflict)
+        job.commit()
+        assert left == []
+    assert visible(store) == ["CompleteMultipartUpload", "PutObject"]
+
+
+def test_a_store_whose_tags_are_no_hashes_takes_small_files(store: ObjectStore) -> None:
+    """S3 Express has others, and says so nowhere: the plan's own tag tells."""
+    job = begun("a")
+
+    def change(parsed: dict[str, Any], model: Any, **_: Any) -> None:
+        if "ETag" in parsed and model.name == "PutObject":
+            parsed["ETag"] = '"0123456789abcdef0123456789abcdef"'
+
+    store_of(job).client.meta.events.register("after-call.s3", change)
+    job.commit()
+    assert visible(store) == ["a"]
+
+
+def test_an_upload_whose_id_nobody_was_told_is_swept(store: ObjectStore) -> None:
+    """The answer of its beginning was lost, and another one was begun: it cost money for ever."""
+    job = begun()
+    lost: list[str] = []
+
+    def lose(request: Any, **_: Any) -> None:
+        if not lost:
+            lost.append(store.create_upload("lake", f"out/a-{job.id}", job.id))
+            raise ReadTimeoutError(endpoint_url=request.url)
+
+    store_of(job).client.meta.events.register("before-send.s3.CreateMultipartUpload", lose)
+    with job.task() as task, task.open("a") as file:
+        file.write(b"x" * 3_000_000)
+    job.commit()
+    assert (visible(store), len(lost)) == (["a"], 1)
+    assert list(store.uploads(OUT)) == []
+
+
+def test_a_death_at_any_request_leaves_one_job_or_the_other(store: ObjectStore) -> None:
+    """Two that replace, the first of which dies anywhere, and is then finished, or taken back."""
+    count = 0
+    for at in itertools.count():
+        for one in list(store.objects(OUT)):
+            store.delete("lake", one.key)
+        run("old")
+        first = begun("a", "b", conflict="replace")
+        Death(at, is_answered=at % 2 == 0).watch(store_of(first))
+        try:
+            first.commit()
+        except Died:
+            count += 1
+        else:
+            break
+        run("new", conflict="replace")
+        if any(one.key == OUT.plan_key(first.id) for one in store.objects(OUT)):
+            ended = deciding.read(store, OUT).head
+            if ended.is_committed(first.id):
+                with pytest.raises(CommitterError, match="can only be finished"):
+                    take_back(store, first)
+                resume(ObjectStore(), first)
+            else:
+                take_back(store, first)
+        assert visible(store) == ["new"]
+    assert count > 7
+
+
+def test_a_plan_of_before_there_were_heads_is_finished(store: ObjectStore) -> None:
+    """It says nothing of heads, and its `_SUCCESS` is its decision."""
+    plan = Plan(
+        "job_00001",
+        "omidpy",
+        OUT,
+        (PendingFile("out/a", 1, data=b"a"),),
+        (OldFile("out/old", "0cc175b9c0f1b6a831c399e269772661"),),
+        run="one",
+    )
+    store.put("lake", "out/old", b"a")
+    publishing.begin(store, plan)
+    publishing.resume(store, plan)
+    assert visible(store) == ["a"]
