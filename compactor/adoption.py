@@ -58,7 +58,7 @@ from omidpy.base.tables import (
     transactional_families,
     weakness,
 )
-from omidpy.errors import NoSuchTable, UsageError
+from omidpy.errors import NoSuchTable, StorageError, UsageError
 from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.control import ControlTable
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
@@ -353,7 +353,9 @@ def ignore(
     if not which and store.capabilities.table_admin:
         # Whoever drops this table and makes another one by the name has not been asked.
         which = new_incarnation()
-        store.set_table_attributes(table, {INCARNATION_ATTRIBUTE: which})
+        unnamed = {INCARNATION_ATTRIBUTE: None}
+        if not store.set_table_attributes(table, {INCARNATION_ATTRIBUTE: which}, only=unnamed):
+            raise StorageError(f"table {table} changed meanwhile, and is not ignored; ask again")
     if families is None:
         set_ignored(control, table, is_ignored=True, families=word.families, which=which)
     else:

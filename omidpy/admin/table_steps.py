@@ -14,14 +14,14 @@ write in between.
 What is removed is the incarnation that was asked for, and no other (`Store.drop_table`).  So who
 was stopped before the removal, and goes on when all of it is long done and another table has the
 name, removes nothing; and an operation that nobody went on with for days removes no table that was
-made since (D21).  For the same reason no failed creation is undone by removing the table: it
+made since.  For the same reason no failed creation is undone by removing the table: it
 is made in one call, whole or not at all, and may have been written to.
 
 Claims of the compactor name an incarnation, so that none speaks for the next table (I7).  That they
 are forgotten here only spares the next compaction the reading.
 
 Whoever was stopped within a step looks, right before it does anything, whether the operation is
-still its own (D22).  Stopped between that look and the call it can do harm no more: it removes one
+still its own.  Stopped between that look and the call it can do harm no more: it removes one
 incarnation or nothing; a late fence aborts some who could have gone on; and what it makes late is
 an empty table where there is none.  The last is all that is left of it: no store makes a table on a
 condition.

@@ -154,7 +154,7 @@ class Catalog:
         schema = self._store.schema(name)
         check_ours(schema)
         # The one that was looked at: another of its name may be there by now, and ours to drop or
-        # not (D21).  Tables of earlier versions have no incarnation.
+        # not.  Tables of earlier versions have no incarnation.
         which = incarnation(schema)
         is_gone = self._store.drop_table(
             name, only={INCARNATION_ATTRIBUTE: which} if which else None

@@ -15,10 +15,10 @@ to operations that are finished or gone.
 
 A queue is one document that is swapped, and it counts its changes, so that a request that arrives
 late finds another content than it expects.  It goes with the last one in it, so that neither the
-name of a table nor the walk over all queues outlives those who lock (D28); a new one counts from a
+name of a table nor the walk over all queues outlives those who lock; a new one counts from a
 number of its own.
 
-One that cannot be read is an obstacle of its own table (D28): whoever wants a lock there waits and
+One that cannot be read is an obstacle of its own table: whoever wants a lock there waits and
 says for what, all other locks go on, and `omidpy fate repair` keeps what can be read of it.
 
 Source: Accumulo's DistributedReadWriteLock with key ranges, in one node in place of one each.

@@ -1,6 +1,6 @@
 """When may a step that has failed be tried again, whoever tries it?
 
-How often it has failed, and how long it rests, is stored with the operation (D27): four executors
+How often it has failed, and how long it rests, is stored with the operation: four executors
 that each kept pauses of their own called it four times at once, and used its tries up.
 
 The end of a rest is a moment of the elapsed time of the machine where the step failed, which every

@@ -132,7 +132,7 @@ class StepContext(Protocol):
     def confirm(self) -> None:
         """Make sure, right before what cannot be taken back, that the operation is still ours.
 
-        A process may have been stopped since it was asked, for longer than its lease (D22).  What
+        A process may have been stopped since it was asked, for longer than its lease.  What
         happens behind this look is the business of whatever the step calls.
 
         Cost: 1 read.

@@ -151,7 +151,7 @@ class FateStore(ABC):
         Args:
             but: Operations to leave out.
 
-        Cost: by what it yields, whatever was finished before (D28).
+        Cost: by what it yields, whatever was finished before.
         """
 
     @abstractmethod

@@ -27,9 +27,15 @@ from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import lease_address, read_lease
 from omidpy.facts.watermarks import Watermarks
-from omidpy.model import CellId, TableId
+from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.address import parse_address
-from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
+from omidpy.oracle.base import (
+    AbortReason,
+    Begun,
+    CommitGranted,
+    CommitRefused,
+    InvalidationVerdict,
+)
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES, decode_response, encode_request
@@ -247,7 +253,7 @@ def test_our_clients_see_the_extensions(server: ServerProcess, url: str) -> None
     assert store is not None
     oracle = TcpOracle(server.address, store_id=store.store_id)
     begun = oracle.begin(hold_s=5)
-    assert begun == (50, 0, 0)
+    assert begun == Begun(Timestamp(50), newest_fence=Timestamp(0))
     assert oracle.max_transaction_age_s == 900
     assert oracle.invalidate(begun.start_ts) is InvalidationVerdict.INVALIDATED
     assert CommitTable(store).read((begun.start_ts,)) == {begun.start_ts: INVALID}

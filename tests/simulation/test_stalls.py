@@ -50,6 +50,7 @@ SNAPSHOTS: Final = "on HBase alone: tests/unit/compactor/test_snapshots.py"
 ADOPTION: Final = "plain data and ignored tables: tests/unit/compactor/test_conversion.py"
 REPAIRS: Final = "fsck writes what is true whoever writes it: tests/contract/test_fsck.py"
 ZOOKEEPER: Final = "tests/integration/test_stalled_sessions.py"
+QUEUES: Final = "export queues alone: tests/unit/recipes/test_export_deposed.py"
 RARE: Final = (
     "behind an error that no change of the world brings: tests/contract/test_compaction.py"
 )
@@ -76,6 +77,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     CLIENTS: (
         "omidpy/facts/catalog.py Catalog.create create_table",
         "omidpy/facts/catalog.py Catalog.drop drop_table",
+        "omidpy/facts/catalog.py Catalog.drop fence",
         "omidpy/facts/commit_table.py CommitTable.complete write",
         "omidpy/facts/commit_table.py CommitTable.undo_invalidation check_and_mutate",
         "omidpy/facts/commit_table.py CommitTable.undo_invalidation write",
@@ -104,24 +106,40 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "compactor/snapshot_holds.py find_root write",
     ),
     ADOPTION: (
+        "compactor/adoption.py adopt fence",
         "compactor/adoption.py adopt set_family_attributes",
+        "compactor/adoption.py adopt set_table_attributes",
+        "compactor/adoption.py ignore set_table_attributes",
         "compactor/conversion.py _pass_over write",
         "compactor/ownership.py set_ignored write",
     ),
     REPAIRS: (
         "compactor/fsck_repair.py Repair.mend forget_claims",
         "compactor/fsck_repair.py Repair.mend write",
+        "compactor/malformed.py Malformed._change check_and_mutate",
+        "compactor/malformed.py Malformed._change write",
+        "compactor/malformed.py Malformed._heal write",
+        "compactor/malformed.py Malformed.mend_shadow invalidate",
+        "compactor/quarantine.py Quarantine.keep check_and_mutate",
     ),
     ZOOKEEPER: (
+        "omidpy/fate/zookeeper_queues.py ZooKeeperQueues.swap change",
         "omidpy/fate/zookeeper_session.py Session.change delete",
         "omidpy/fate/zookeeper_store.py ZooKeeperFateStore._make_path change",
         "omidpy/fate/zookeeper_store.py ZooKeeperFateStore._make_path make",
         "omidpy/fate/zookeeper_store.py ZooKeeperFateStore.claim_key change",
         "omidpy/fate/zookeeper_store.py ZooKeeperFateStore.insert change",
         "omidpy/fate/zookeeper_store.py ZooKeeperFateStore.remove change",
+        "omidpy/fate/zookeeper_store.py ZooKeeperFateStore.remove_unreadable change",
         "omidpy/fate/zookeeper_store.py ZooKeeperFateStore.swap change",
-        "omidpy/fate/zookeeper_store.py ZooKeeperFateStore.swap_lock_queue change",
+        "omidpy/fate/zookeeper_store.py ZooKeeperFateStore._move change",
+        "omidpy/fate/zookeeper_store.py ZooKeeperFateStore.swap_lock_queue swap",
         "omidpy/fate/zookeeper_workers.py EphemeralWorker.retire change",
+    ),
+    QUEUES: (
+        "omidpy/facts/control.py ControlTable.replace_and replace",
+        "omidpy/facts/control.py ControlTable.replace_and write",
+        "omidpy/facts/control.py ControlTable.replace_and write_guarded",
     ),
     RARE: (
         "omidpy/facts/questions.py Questions.record write",

@@ -145,7 +145,7 @@ def fence_of(number: int, epoch: int) -> int:
 
     A receiver keeps the largest fence by queue and bucket, and the queue of the same id that is
     made when one was dropped must not begin below it, as its entries would be refused
-    (`docs/decisions/0049`).
+    (`docs/decisions/0048`).
     """
     return ((number - 1) << EPOCH_BITS) + epoch
 

@@ -139,7 +139,7 @@ class Records(Chapter):
     # -- what is finished ----------------------------------------------------------------------
 
     def test_the_search_does_not_read_what_is_finished(self, fates: FateStore) -> None:
-        """Else each look for work would cost as much as everything that was ever done (D28)."""
+        """Else each look for work would cost as much as everything that was ever done."""
         made = [fates.submit(an_operation(stack=(leaf(1), leaf(2)))) for _ in range(3)]
         ended = [
             fates.write(one, _ended(one, status))

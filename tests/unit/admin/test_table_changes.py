@@ -297,7 +297,7 @@ def made_anew(world: World) -> str:
 
 @pytest.mark.parametrize("make_store", [MemoryStore, LikeThrift2])
 def test_a_table_made_anew_is_dropped_by_the_next_call(make_store: Callable[[], Store]) -> None:
-    """The first call's operation is unfinished, and speaks of another table of the name (D21)."""
+    """The first call's operation is unfinished, and speaks of another table of the name."""
     world = World(DROP, make_store)
     killed_behind(world, "drop_table")
     made_anew(world)
@@ -387,7 +387,7 @@ class MemoryStoreWithHook:
 
 
 def test_whoever_was_taken_for_dead_between_look_and_act_does_nothing() -> None:
-    """Its lock was held when it looked; its operation is another's when it goes on (D22)."""
+    """Its lock was held when it looked; its operation is another's when it goes on."""
     world = World(DROP)
     seen: list[bool] = []
 

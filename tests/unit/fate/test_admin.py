@@ -164,7 +164,7 @@ def damage(bench: Bench, operation: Operation) -> Unreadable:
 
 
 def test_an_operation_that_cannot_be_read_is_removed_with_key_and_locks(bench: Bench) -> None:
-    """Else its key and its locks are taken for ever; what others have stays (D28)."""
+    """Else its key and its locks are taken for ever; what others have stays."""
     operation, other = (
         bench.fates.submit(an_operation(key=f'["{number}"]')) for number in range(2)
     )

@@ -1,4 +1,4 @@
-"""Pauses between tries belong to the operation, and all executors share them (D27)."""
+"""Pauses between tries belong to the operation, and all executors share them."""
 
 from __future__ import annotations
 

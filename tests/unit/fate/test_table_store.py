@@ -285,7 +285,7 @@ def cost_behind(finished: int) -> tuple[int, int, int]:
 
 
 def test_no_cost_grows_with_what_is_finished() -> None:
-    """Neither a look, nor an operation with its locks, nor the minute's sweep (D28)."""
+    """Neither a look, nor an operation with its locks, nor the minute's sweep."""
     assert cost_behind(10) == cost_behind(300)
     assert cost_behind(300)[0] == 1
 

@@ -60,7 +60,7 @@ class TestInProcess(FateStoreContract):
 
 
 def test_no_cost_grows_with_what_is_finished() -> None:
-    """A look asks for what is live, and a release for the queues in which somebody is (D28)."""
+    """A look asks for what is live, and a release for the queues in which somebody is."""
 
     def cost_behind(finished: int) -> tuple[int, int]:
         fates = opened()
