@@ -8,9 +8,9 @@ Each submits an operation to the store's own table of operations, and runs it in
 it is finished.  Killed half-way, the same call finishes the operation that was begun, and so does
 any other of these calls on the store, or `omidpy fate run --tso ADDR`.
 
-What shall be dropped or emptied is the table that is there when it is asked for, by its incarnation:
-a call that comes when another table has the name is another operation, however much of the
-first one is left to do.  Where there is no table, one under way has removed it, and answers.
+What shall be dropped or emptied is the table that is there when it is asked for, by its
+incarnation: a call that comes when another table has the name is another operation, however much of
+the first one is left to do.  Where there is no table, one under way has removed it, and answers.
 
 Whoever has an executor of his own submits what `creation`, `removal` and `truncation` return:
 
