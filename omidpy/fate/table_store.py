@@ -193,10 +193,13 @@ class TableFateStore(FateStore):
         Where rows change one by one it is in both for a moment, and the new row counts.
         """
         self._make_table()
-        row = done_row_of(operation.id)
+        (cells,) = self._get([row_of(operation.id)])
         if self._changes.joins:
-            (cells,) = self._get([row_of(operation.id)])
             return bool(cells) and self._move(operation, operation, cells)
+        # What others have written since would be lost: the new row is what counts from here on.
+        if not cells or guard_of(cells) != guard_value(operation):
+            return False
+        row = done_row_of(operation.id)
         self._change(row, GUARD, None, insertion(operation, row))
         return self._remove_left(operation.id)
 

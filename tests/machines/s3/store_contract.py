@@ -51,6 +51,10 @@ def small_pages(store: ObjectStore) -> ObjectStore:
     return made
 
 
+HEAD: Final = "_omidpy/head.json"
+"""What stays in a folder wherever a job has ended."""
+
+
 class ObjectStoreContract:
     """The requests one by one, and then whole jobs."""
 
@@ -233,7 +237,7 @@ class ObjectStoreContract:
             store.put(bucket, key, b"")
             assert small_pages(store).occupied(folder) is None
         store.put(bucket, "out/a", b"")
-        assert small_pages(store).occupied(folder) == "out/"
+        assert small_pages(store).occupied(folder) == "out/a"
         assert small_pages(store).occupied(Folder(bucket, "out.x/")) == "out.x"
         assert store.occupied(Folder(bucket, "")) is not None
 
@@ -339,6 +343,6 @@ class ObjectStoreContract:
                 file.write(b"x" * size)
 
     def keys(self, store: ObjectStore, bucket: str) -> list[str]:
-        """Return the paths of all objects, in order and without the job's id."""
+        """Return the paths of all objects but the head, in order and without the job's id."""
         found = [one.key.removeprefix("out/") for one in store.objects(Folder(bucket, ""))]
-        return sorted(key.partition("-")[0] for key in found)
+        return sorted(key.partition("-")[0] for key in found if key != HEAD)
