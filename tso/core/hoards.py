@@ -46,7 +46,8 @@ class Hoards(Generic[Ticket]):
         self._kept[ticket] -= amount
         self._total -= amount
         if not self._kept[ticket]:
-            del self._kept[ticket], self._shares[ticket]
+            del self._kept[ticket]
+            self._shares.pop(ticket, None)  # one that kept nothing may give it back twice
 
     @property
     def total(self) -> int:

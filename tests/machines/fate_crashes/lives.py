@@ -175,7 +175,11 @@ def live(task: Task, fates: FateStore, clock: Clock) -> None:
             time.sleep(pause_s)
         assert clock.monotonic_s() < deadline_s, list(fates.scan())
     fate.close()
-    Sweeper(fates, fates.new_judge(clock), clock, KEEP).sweep()
+    sweeper = Sweeper(fates, fates.new_judge(clock), clock, KEEP)
+    try:
+        sweeper.sweep()
+    except StorageUnavailable:
+        sweeper.sweep()  # as a minute later
 
 
 def sweep(fates: FateStore, clock: Clock) -> None:
