@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 IN_TASKS: Final = 2 * 2
 PLAN: Final = IN_TASKS + 1
 SUCCESS: Final = PLAN + len(SIZES) + 1
-LAST: Final = SUCCESS + 1
+LAST: Final = SUCCESS + 3
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ ids: Final[Callable[[Any], str]] = lambda one: one.breaks.__name__  # noqa: E731
 def test_a_guard_that_is_gone_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is lost, or comes back, the ledger cannot explain."""
     mutant.breaks(monkeypatch)
-    with pytest.raises(AssertionError, match="no order explains|never finished"):
+    with pytest.raises(AssertionError, match=r"no order explains|never finished"):
         play(mutant)
 
 
