@@ -42,7 +42,7 @@ SEEN: Final = {
     "impatient standby": Sight(25, "I1"),
     "silence taken for abort": Sight(0, "I9"),
     "silence taken for not sent": Sight(0, "I9"),
-    "undecided left alone": Sight(937, "lost append"),
+    "undecided left alone": Sight(8712, "lost append"),
     "entry removed first": Sight(8, "I8"),
 }
 
