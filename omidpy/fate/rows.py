@@ -111,6 +111,12 @@ def says_finished(cells: Sequence[Cell]) -> bool:
     return any(cell.value in ends for cell in cells if (cell.family, cell.qualifier) == STATUS)
 
 
+def says_new(cells: Sequence[Cell]) -> bool:
+    """Say whether a row is of an operation that was not submitted yet, as far as it can be read."""
+    new = msgspec.json.encode(Status.NEW)
+    return any(cell.value == new for cell in cells if (cell.family, cell.qualifier) == STATUS)
+
+
 def guard_value(operation: Operation) -> bytes:
     """Return what the guard's cell holds."""
     return msgspec.json.encode(operation.version)

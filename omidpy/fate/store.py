@@ -270,7 +270,9 @@ class FateStore(ABC):
         seen = set(but)
         left: list[Operation] = []
         for one in self.scan_live(but=but):
-            if isinstance(one, Operation) and one.is_finished:
+            # What says that it is new may be the echo of one that is finished: of a write that was
+            # held up until its row was moved.
+            if isinstance(one, Operation) and (one.is_finished or one.status is Status.NEW):
                 left.append(one)
                 continue
             seen.add(one.id)
@@ -280,7 +282,8 @@ class FateStore(ABC):
             if one.id not in seen:
                 seen.add(one.id)
                 yield one
-        yield from (one for one in left if one.id not in seen)
+        rest = [one for one in left if one.id not in seen]
+        yield from sorted(rest, key=lambda one: one.is_finished)
 
     def in_order(self, *, but: Collection[FateId] = ()) -> list[Operation]:
         """Return every operation that can be read: started ones first, then by age."""

@@ -66,6 +66,7 @@ from omidpy.fate.rows import (
     removal,
     row_of,
     says_finished,
+    says_new,
 )
 from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
 from omidpy.fate.workers import TableJudge, TableWorker, WorkerRows
@@ -221,18 +222,23 @@ class TableFateStore(FateStore):
         return self._changes.change(condition, removal(cells), before=there)
 
     def _remove_left(self, operation_id: FateId) -> bool:
-        """Remove what is left of a finished operation that is written in the other row."""
+        """Remove the first row of an operation that is finished, and written in the other one.
+
+        It may say that it is new: a write of its submitter that was held up for so long finds the
+        row gone, and makes it again.
+        """
         (cells,) = self._get([row_of(operation_id)])
-        if not cells or not says_finished(cells):
+        if not cells:
             return False
         return self._change(cells[0].row, GUARD, guard_of(cells), removal(cells))
 
     def _find(self, operation_id: FateId) -> Row:
         """Return the row of an operation; empty if there is none."""
         (cells,) = self._get([row_of(operation_id)])
-        if cells and not says_finished(cells):
+        if cells and not (says_finished(cells) or says_new(cells)):
             return cells
-        # Behind the look at the first row: it is written there before it goes here.
+        # Behind the look at the first row: it is written there before it goes here.  One that says
+        # that it is new may be the echo of a finished one (`_remove_left`).
         (moved,) = self._get([done_row_of(operation_id)])
         return moved or cells
 
@@ -376,6 +382,9 @@ class TableFateStore(FateStore):
             for cells in self._rows(OPERATION_PREFIX, columns=[STATUS])
             if not says_finished(cells)
         }
+        for row in there:
+            if self._get([done_row_of(id_of(row))])[0]:
+                self._remove_left(id_of(row))
         for owner in owners:  # one that is finished keeps its key from nobody
             if row_of(_owner_id(owner)) not in there:
                 self._forget_key(owner)
