@@ -333,6 +333,8 @@ class Transaction:
             UsageError: the part is of another transaction, was merged already, or is not the one
                 that its worker registered; or it contradicts another one, and the transaction can
                 only be rolled back now.
+            SnapshotTooOld: the transaction cannot commit any more, and what its workers registered
+                is gone.
 
         Cost: 1 get, unless the worker had finished when another part was merged.
         """
@@ -344,6 +346,9 @@ class Transaction:
             self._opened_parts().merge(decoded, part_digest(part))
         except ContradictingPart as error:
             self.forbid_commit(str(error))
+            raise
+        except UsageError:
+            self._snapshot.check_horizon()  # compactions forget the workers of the doomed
             raise
 
     def discard(self, worker: str | Worker) -> None:
@@ -485,7 +490,7 @@ class Transaction:
         """Bring the store to where the oracle may be asked: all own cells, and no others."""
         try:
             if self._parts is not None:
-                self._parts.settle()
+                self._settle(self._parts)
             self._flush()
         except OmidError as error:
             self._roll_back()
@@ -498,6 +503,13 @@ class Transaction:
             ) from error
         except BaseException:
             self._roll_back()
+            raise
+
+    def _settle(self, parts: Parts) -> None:
+        try:
+            parts.settle()
+        except TransactionAborted:
+            self._snapshot.check_horizon()  # compactions forget the workers of the doomed
             raise
 
     def _decide(self, cell_ids: set[CellId]) -> CommitGranted | CommitRefused:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE, FIXED_VERSION
-from omidpy.errors import TransactionAborted, UsageError, WriteConflict
-from omidpy.facts.registration import parts_row
+from omidpy.errors import SnapshotTooOld, TransactionAborted, UsageError, WriteConflict
+from omidpy.facts.registration import forget_parts, parts_row
 from omidpy.model import Committed
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
@@ -160,6 +160,23 @@ def test_what_is_registered_is_compared_again_before_the_commit(client: Client) 
     mangle(client, tx.start_ts, lambda flush: flush.update(part="another"))
     with pytest.raises(TransactionAborted, match="a merged part is not what was written"):
         tx.commit()
+    assert seen(client) == {}
+
+
+@pytest.mark.parametrize("is_merged", [True, False], ids=["merged", "not merged"])
+def test_registrations_that_a_compaction_forgot_are_told_as_a_snapshot_too_old(
+    client: Client,
+    is_merged: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """It said that the part was another, and not to try again, although nothing was wrong."""
+    tx, token = begun(client)
+    part = finished(client, token, b=b"1")
+    if is_merged:
+        tx.merge(part)
+    forget_parts(client.store, client.naive.raise_low_watermark())
+    with pytest.raises(SnapshotTooOld, match="can no longer commit") as refused:
+        tx.commit() if is_merged else tx.merge(part)
+    assert refused.value.retryable
     assert seen(client) == {}
 
 
