@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -91,10 +91,10 @@ def deletes_are_collected_whatever_lies_below(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Column, "going_top", going_top)
 
 
-def run(max_examples: int, machine: type[InterleavedClients] = InterleavedClients) -> None:
-    """Run the machine without shrinking, the same way each time."""
+def run(first: int, max_examples: int, machine: type[InterleavedClients]) -> None:
+    """Run the machine without shrinking, from a seed, the same way each time."""
     run_state_machine_as_test(
-        seed(7)(machine),
+        seed(first)(machine),
         settings=settings(
             max_examples=max_examples,
             stateful_step_count=50,
@@ -106,40 +106,47 @@ def run(max_examples: int, machine: type[InterleavedClients] = InterleavedClient
     )
 
 
+FOUND: Final[list[tuple[Break, type[InterleavedClients], int]]] = [
+    (savepoint_is_always_undone, InterleavedClients, 15),
+    (merged_cells_are_forgotten, InterleavedClients, 12),
+    (holds_are_ignored, InterleavedClients, 4),
+    (horizon_is_not_read, InterleavedClients, 5),
+    (past_includes_its_moment, InterleavedClients, 18),
+    (conflict_free_writes_are_checked, InterleavedClients, 15),
+    (every_write_is_conflict_free, InterleavedClients, 12),
+    (rows_conflict_by_cell, InterleavedClientsByRow, 10),
+]
+"""Each with a seed that meets it within five examples: most others take some hundred."""
+
+
 @pytest.mark.parametrize(
-    ("break_", "machine"),
+    ("break_", "machine", "first"),
     [
+        *FOUND,
         # It takes more examples than its opposite does; `test_savepoints.py` plays it.
-        pytest.param(savepoint_is_never_undone, InterleavedClients, marks=pytest.mark.nightly),
-        (savepoint_is_always_undone, InterleavedClients),
-        (merged_cells_are_forgotten, InterleavedClients),
-        (holds_are_ignored, InterleavedClients),
-        (horizon_is_not_read, InterleavedClients),
-        (past_includes_its_moment, InterleavedClients),
-        (conflict_free_writes_are_checked, InterleavedClients),
-        (every_write_is_conflict_free, InterleavedClients),
+        pytest.param(savepoint_is_never_undone, InterleavedClients, 7, marks=pytest.mark.nightly),
         # It takes half a minute to meet by chance, and sometimes five; `test_heal.py` plays it.
         pytest.param(
             deletes_are_collected_whatever_lies_below,
             InterleavedClients,
+            7,
             marks=pytest.mark.nightly,
         ),
-        (rows_conflict_by_cell, InterleavedClientsByRow),
     ],
 )
 def test_a_broken_client_is_noticed(
-    break_: Break, machine: type[InterleavedClients], monkeypatch: pytest.MonkeyPatch
+    break_: Break, machine: type[InterleavedClients], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most within some hundred examples; the bound leaves room for an unlucky run.
+    """The bound leaves room for rules that draw otherwise than when its seed was found.
 
     An abort that the model does not expect notices as well: `parts.py` compares merged cells.
     """
     break_(monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception, SnapshotTooOld, TransactionAborted)):
-        run(4000, machine)
+        run(first, 4000, machine)
 
 
-@pytest.mark.parametrize("machine", [InterleavedClients, InterleavedClientsByRow])
-def test_the_client_as_it_is_passes(machine: type[InterleavedClients]) -> None:
+@pytest.mark.parametrize(("machine", "first"), sorted({found[1:] for found in FOUND}, key=str))
+def test_the_client_as_it_is_passes(machine: type[InterleavedClients], first: int) -> None:
     """The same examples; a machine that always fails would notice every mutant too."""
-    run(60, machine)
+    run(first, 8, machine)
