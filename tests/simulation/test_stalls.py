@@ -51,6 +51,7 @@ ADOPTION: Final = "plain data and ignored tables: tests/unit/compactor/test_conv
 REPAIRS: Final = "fsck writes what is true whoever writes it: tests/contract/test_fsck.py"
 ZOOKEEPER: Final = "tests/integration/test_stalled_sessions.py"
 QUEUES: Final = "export queues alone: tests/unit/recipes/test_export_deposed.py"
+SHOWN: Final = "rows that only people look at: tests/unit/compactor/test_advances.py"
 RARE: Final = (
     "behind an error that no change of the world brings: tests/contract/test_compaction.py"
 )
@@ -140,6 +141,10 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/facts/control.py ControlTable.replace_and replace",
         "omidpy/facts/control.py ControlTable.replace_and write",
         "omidpy/facts/control.py ControlTable.replace_and write_guarded",
+    ),
+    SHOWN: (
+        "compactor/advances.py Teller.tell write",
+        "compactor/advances.py _forget forget",
     ),
     RARE: (
         "omidpy/facts/questions.py Questions.record write",
