@@ -15,6 +15,12 @@ Omid's clients agree on how conflicts are detected by their settings alone, ours
 the table.  So adopting records it: what the operator says, else what Omid does by default.  Apache
 Phoenix always goes by row, so that its tables take no other level (`base/phoenix.py`).
 
+Between looking and adopting the table may be dropped, and another one made of its name, whose cells
+nobody has looked at.  So what is adopted is the incarnation that was read: each change names
+it, or looks right before where it cannot.  A table without one, Java's or the shell's, gets one
+before it is read if it is about to be adopted; a plan that was made without that can only tell
+whether the table looks the same still.
+
 The level of a table of ours changes while clients write it.  Between the two levels lies a fence,
 before which nobody is let in and behind which nobody comes who knows the earlier one:
 
@@ -26,12 +32,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 
 from compactor.census import Census, FamilyCensus, take_census
 from compactor.conversion import convert
+from compactor.naming import another, check_incarnation, give_name, set_attributes
 from compactor.ownership import (
     family_text,
     is_owned,
@@ -80,6 +88,8 @@ class AdoptionPlan:
     """The families that are ours already; empty if the table is not."""
     families: frozenset[bytes]
     """The families that will be ours, those included."""
+    seen: TableSchema
+    """The table as it was when its cells were read."""
     altered: frozenset[bytes] = frozenset()
     """Those of them whose limits of versions or age are taken away."""
     conflict_level: str = OMIDS_CONFLICT_LEVEL
@@ -130,6 +140,7 @@ def plan_adoption(
     families: Collection[bytes] | None = None,
     may_alter: bool = False,
     conflict_level: str | None = None,
+    names_it: bool = False,
 ) -> AdoptionPlan:
     """Read a table and say what adopting it would do.
 
@@ -142,8 +153,11 @@ def plan_adoption(
             some.
         conflict_level: What its clients detect conflicts by, `cell` or `row`.  None: what the table
             says, else what Omid's clients do by default.
+        names_it: Give a table that has none an incarnation before it is read, and change nothing
+            else: then `adopt` knows whether it still is this one.
 
     Raises:
+        StorageError: it became another table while it was looked at.
         UsageError: no such level, table or family, a system table, one of another commit table, one
             that Phoenix writes without transactions or at another level, one of plain data that
             transactions would misread, one whose old versions or acknowledged writes HBase drops,
@@ -160,6 +174,58 @@ def plan_adoption(
         raise UsageError(
             f"the conflict level {conflict_level!r} is none of {', '.join(CONFLICT_LEVELS)}"
         )
+    consider = partial(
+        _considered,
+        store,
+        table,
+        commit_table,
+        families=families,
+        conflict_level=conflict_level,
+        may_alter=may_alter,
+    )
+    schema, found = consider()
+    if names_it and not incarnation(schema):
+        give_name(store, table)
+        # Another table may have had the name when it was looked at.
+        schema, found = consider()
+    wanted, altered, chosen, recorded = found
+    marked = transactional_families(schema)
+    census = take_census(store, schema, commit_table)
+    _check_visible(store, table, census, wanted)
+    level = chosen or OMIDS_CONFLICT_LEVEL
+    is_ours = is_owned(schema, commit_table)
+    return AdoptionPlan(
+        table,
+        marked if is_ours else frozenset(),
+        wanted,
+        schema,
+        altered,
+        conflict_level=level,
+        is_level_chosen=chosen is not None,
+        changes_level=is_ours and recorded not in (None, level),
+        census=census.families,
+    )
+
+
+class _Considered(NamedTuple):
+    """What is known of an adoption before a cell is read."""
+
+    wanted: frozenset[bytes]
+    altered: frozenset[bytes]
+    chosen_level: str | None
+    recorded_level: str | None
+
+
+def _considered(
+    store: Store,
+    table: str,
+    commit_table: str,
+    *,
+    families: Collection[bytes] | None,
+    conflict_level: str | None,
+    may_alter: bool,
+) -> tuple[TableSchema, _Considered]:
+    """Return the table, and what its schema says of adopting it; see `plan_adoption`."""
     schema = users_schema(store, table)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)
     if owner not in (None, commit_table):
@@ -170,10 +236,9 @@ def plan_adoption(
     if (complaint := weakness(schema)) is not None:
         raise UsageError(complaint)
     chosen, recorded = _chosen_level(schema, conflict_level)
-    marked = transactional_families(schema)
     wanted = frozenset(schema.family_names() if families is None else families)
     check_families(schema, wanted)
-    if missing := sorted(marked - wanted):
+    if missing := sorted(transactional_families(schema) - wanted):
         raise UsageError(
             f"family {family_text(missing[0])} of table {table} has {OMID_ENABLED}=true, so that "
             "it is ours with the table; name it among --families, too"
@@ -181,20 +246,7 @@ def plan_adoption(
     altered = limited_families(schema) & wanted
     if altered and not may_alter and (complaint := forgetfulness(schema, wanted)) is not None:
         raise UsageError(f"{complaint}, or add --alter-families")
-    census = take_census(store, schema, commit_table)
-    _check_visible(store, table, census, wanted)
-    level = chosen or OMIDS_CONFLICT_LEVEL
-    is_ours = is_owned(schema, commit_table)
-    return AdoptionPlan(
-        table,
-        marked if is_ours else frozenset(),
-        wanted,
-        altered,
-        conflict_level=level,
-        is_level_chosen=chosen is not None,
-        changes_level=is_ours and recorded not in (None, level),
-        census=census.families,
-    )
+    return schema, _Considered(wanted, altered, chosen, recorded)
 
 
 def _chosen_level(schema: TableSchema, asked: str | None) -> tuple[str | None, str | None]:
@@ -240,6 +292,7 @@ def adopt(
         By family, how many cells of plain data got shadow cells.
 
     Raises:
+        StorageError: the table is another one than was read for the plan.
         UsageError: plain data changed meanwhile; the adoption can be done again.  Or the level
             changes and there is no oracle; nothing was changed.
     """
@@ -248,38 +301,59 @@ def adopt(
             f"table {plan.table} is ours, and its clients must not go on by the earlier conflict "
             "level; name its oracle with --tso, which fences them off"
         )
-    before = store.schema(plan.table)
+    before = _as_seen(store, plan)
+    which = incarnation(before) or give_name(store, plan.table)
+    check = partial(check_incarnation, store, plan.table, which)
     for family in sorted(plan.altered):
         limits = {VERSIONS_ATTRIBUTE: None, TTL_ATTRIBUTE: None}
+        check()
         store.set_family_attributes(plan.table, family, limits)
     converted: Counter[bytes] = Counter()
     if plan.plain:
-        converted = convert(store, plan.table, plan.plain, plain_versions(store) or NO_VERSIONS)
+        versions = plain_versions(store) or NO_VERSIONS
+        converted = convert(store, plan.table, plan.plain, versions, check=check)
     for family in sorted(plan.families):
+        # A mark on another table, should it come in between, makes that one no table of ours.
+        check()
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
+    # What was claimed of an earlier table of this name says nothing of one that becomes ours.
+    becomes = which if plan.owned else new_incarnation()
     attributes = {
         CONFLICT_LEVEL_ATTRIBUTE: plan.conflict_level,
         COMMIT_TABLE_ATTRIBUTE: commit_table,
+        INCARNATION_ATTRIBUTE: becomes,
     }
-    if not plan.owned:
-        # What was claimed of an earlier table of this name says nothing of it.
-        attributes[INCARNATION_ATTRIBUTE] = new_incarnation()
     if plan.changes_level and oracle is not None:
         # In this order: who comes now is refused, who came before is aborted by the fence, and who
         # comes behind it reads the table anew (`Catalog.layout_for`).
-        store.set_table_attributes(plan.table, {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
+        set_attributes(store, plan.table, which, {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
         oracle.fence(table_id(plan.table))
-    store.set_table_attributes(plan.table, attributes)
+    set_attributes(store, plan.table, which, attributes)
     if not plan.owned:
-        sight_first(store, store.schema(plan.table))
+        sight_first(store, check_incarnation(store, plan.table, becomes))
     control = ControlTable(store)
     word = said_of(before, read_ignored(control))
     still_ignored = set(word.families) - plan.families
     if word.is_ignored or len(still_ignored) < len(word.families):
         # Of the same table, which has another incarnation since it is ours.
-        which = attributes.get(INCARNATION_ATTRIBUTE, incarnation(before))
-        set_ignored(control, plan.table, is_ignored=False, families=still_ignored, which=which)
+        set_ignored(control, plan.table, is_ignored=False, families=still_ignored, which=becomes)
     return converted
+
+
+def _as_seen(store: Store, plan: AdoptionPlan) -> TableSchema:
+    """Return the table that was read for a plan.
+
+    One that had no incarnation then is known by its looks alone: another that was made like it
+    meanwhile is taken for it.  `names_it` of `plan_adoption` leaves no such room.
+
+    Raises:
+        StorageError: it is another one.
+    """
+    found = store.schema(plan.table)
+    which = incarnation(plan.seen)
+    if incarnation(found) != which or not (which or found == plan.seen):
+        raise another(plan.table)
+    return found
 
 
 def _check_visible(store: Store, table: str, census: Census, wanted: frozenset[bytes]) -> None:

@@ -14,7 +14,7 @@ has no shadow cell, and nobody sees it until the table is adopted once more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from compactor.pieces import scan_pieces
@@ -31,7 +31,12 @@ MOST_PASSES: Final = 4
 
 
 def convert(
-    store: Store, table: str, families: Collection[bytes], versions: PlainVersions
+    store: Store,
+    table: str,
+    families: Collection[bytes],
+    versions: PlainVersions,
+    *,
+    check: Callable[[], object],
 ) -> Counter[bytes]:
     """Give every plain cell of some families its shadow cell; return by family how many had none.
 
@@ -42,15 +47,18 @@ def convert(
         table: Its name.
         families: Which of its families.
         versions: Which versions are certainly no transaction's.
+        check: Called before each write; raises where the table is another one by now, to which
+            these shadow cells would be somebody else's data.
 
     Raises:
         UsageError: somebody writes cells all the time, or one that cannot be converted.
 
-    Cost: reads those families at least twice, and writes a cell for each of theirs.
+    Cost: reads those families at least twice, and writes a cell for each of theirs;
+        what `check` takes for each page of 500 rows.
     """
     converted: Counter[bytes] = Counter()
     for _ in range(MOST_PASSES):
-        found = _pass_over(store, table, families, versions)
+        found = _pass_over(store, table, families, versions, check)
         if not found:
             return converted
         converted += found
@@ -60,7 +68,11 @@ def convert(
 
 
 def _pass_over(
-    store: Store, table: str, families: Collection[bytes], versions: PlainVersions
+    store: Store,
+    table: str,
+    families: Collection[bytes],
+    versions: PlainVersions,
+    check: Callable[[], object],
 ) -> Counter[bytes]:
     converted: Counter[bytes] = Counter()
     wanted = Wanted(tuple(sorted(families)))
@@ -82,6 +94,7 @@ def _pass_over(
             if puts:
                 mutations.append(RowMutation(piece.cells[0].row, puts=puts))
         if mutations:
+            check()
             store.write({table: mutations}, durable=True)
     return converted
 

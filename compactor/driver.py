@@ -72,6 +72,9 @@ LOOK_S: Final = 0.25
 RESUMABLE_S: Final = 86_400.0
 """How old a run may be that is resumed: behind an older one a new run has as little to do."""
 
+REHEARSAL_LEASE_S: Final = 10.0 * 365 * 86_400
+"""Nobody else sees the operation of a dry run, so that nobody can take its place, however long."""
+
 DRIVER_STEPS: Final = ("lease-taken", "operation-kept", "operation-ended")
 """Where this part of a run can be stopped by a test, in order."""
 
@@ -80,7 +83,7 @@ def rehearse(work: Work, *, clock: Clock) -> None:
     """Carry a run out, and leave no trace of it."""
     low_watermark = work.begin()
     fates = TableFateStore(MemoryStore())
-    worker = fates.new_worker(lease_s=DEFAULT_LEASE_S, clock=clock)
+    worker = fates.new_worker(lease_s=REHEARSAL_LEASE_S, clock=clock)
     operation = _new_operation(new_id(), low_watermark, worker, clock)
     _carry_out(fates, worker, fates.create(operation), work, clock)
 

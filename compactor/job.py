@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
+from compactor.advances import LOOK_EVERY_S, TELL_EVERY_S, Advances, ByTask, Teller
 from compactor.command import (
     check_targets,
     compact_address,
@@ -44,11 +45,12 @@ from compactor.range_pass import RangePass
 from compactor.range_task import RangeResult, RangeTask
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageError
+from omidpy.facts.control import ControlTable
 from omidpy.storage.base import Store
 from omidpy.storage.sqlite.store import url_of
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf, SparkContext
+    from pyspark import Accumulator, SparkConf, SparkContext
 
 T = TypeVar("T")
 
@@ -312,56 +314,110 @@ def worker_url(store_url: str) -> str:
 
 
 def executors_on_spark(context: SparkContext, store: Store, clock: Clock) -> Executors:
-    """Return what carries out each task as one of Spark's."""
-    del clock  # a worker reads its own
+    """Return what carries out each task as one of Spark's.
+
+    Args:
+        context: Carries them out.
+        store: Where the driver sees how far they are.
+        clock: The driver's; a worker reads its own.
+    """
     return Executors(
-        ranges_on_spark(context, store),
+        ranges_on_spark(context, store, clock),
         SlicesOnSpark(context, store),
         partial(folder_of_spark, context),
     )
 
 
-def ranges_on_spark(context: SparkContext, store: Store) -> ExecuteRanges:
-    """Return what passes over ranges with one Spark task each."""
+def ranges_on_spark(
+    context: SparkContext,
+    store: Store,
+    clock: Clock,
+    *,
+    tell_every_s: float = TELL_EVERY_S,
+    look_every_s: float = LOOK_EVERY_S,
+) -> ExecuteRanges:
+    """Return what passes over ranges with one Spark task each.
+
+    Args:
+        context: Carries the tasks out.
+        store: What they read.
+        clock: The driver's.
+        tell_every_s: How often a worker says at most how far it is.
+        look_every_s: How often the driver looks at most.
+    """
     store_url = worker_url(store.url)
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
         at_once = min(len(tasks), context.defaultParallelism)
-        tasks = [replace(task, pacing=task.pacing.shared_by(at_once)) for task in tasks]
-        # Spark hands them over as each task ends.
-        done: Any = context.accumulator(0)
-        counts: list[Any] = [context.accumulator(0) for _ in Passed()]
+        advances = Advances(
+            ControlTable(store),
+            tasks[0].run,
+            clock,
+            is_told=not any(task.is_dry_run for task in tasks),
+            look_every_s=look_every_s,
+        )
+        sent = [
+            (number, replace(task, pacing=task.pacing.shared_by(at_once)), advances.of_task(number))
+            for number, task in enumerate(tasks)
+        ]
+        # Spark hands it over as each task ends.
+        by_task: Any = ByTask()
+        ended: Accumulator[dict[int, Passed]] = context.accumulator({}, by_task)
 
-        def pass_and_count(task: RangeTask) -> RangeResult:
-            result = pass_on_worker(store_url, task)
-            done.add(1)
-            for total, count in zip(counts, Passed.by([result]), strict=True):
-                total.add(count)
+        def pass_and_count(one: tuple[int, RangeTask, bytes | None]) -> RangeResult:
+            number, task, told_as = one
+            result = pass_on_worker(store_url, task, told_as, tell_every_s)
+            ended.add({number: Passed().with_result(result)})
             return result
 
-        ranges = context.parallelize(tasks, len(tasks)).map(pass_and_count)
-        with ThreadPoolExecutor(1) as thread:
-            job = thread.submit(ranges.collect)
-            while not wait_for([job], PROGRESS_EVERY_S).done:
-                passed = Passed(*(total.value for total in counts))
-                on_progress(min(done.value, len(tasks)), passed)
-            results = result_of(job.result)
+        ranges = context.parallelize(sent, len(sent)).map(pass_and_count)
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                job = thread.submit(ranges.collect)
+                while not wait_for([job], PROGRESS_EVERY_S).done:
+                    # As it is now: Spark's thread goes on adding.
+                    ended_now = dict(ended.value)
+                    on_progress(len(ended_now), advances.so_far(ended_now))
+                results = result_of(job.result)
+        finally:
+            advances.end()
         on_progress(len(tasks), Passed.by(results))
         return results
 
     return execute
 
 
-def pass_on_worker(store_url: str, task: RangeTask) -> RangeResult:
-    """Pass over one range in a Spark worker."""
+def pass_on_worker(
+    store_url: str,
+    task: RangeTask,
+    told_as: bytes | None = None,
+    tell_every_s: float = TELL_EVERY_S,
+) -> RangeResult:
+    """Pass over one range in a Spark worker.
+
+    Args:
+        store_url: The store, from anywhere.
+        task: The range.
+        told_as: Under which row to tell how far it is; None for not at all.
+        tell_every_s: How often at most.
+    """
     from omidpy.connect import open_store  # noqa: PLC0415 - assembly
 
     try:
         store = open_store(store_url, must_exist=True)
     except StorageError as error:
         return RangeResult(task, obstacle=f"a worker could not open the store: {error}")
+    clock = SystemClock()
     try:
-        return RangePass(store, task, clock=SystemClock()).run()
+        range_pass = RangePass(store, task, clock=clock)
+        if told_as is None:
+            return range_pass.run()
+        teller = Teller(ControlTable(store), told_as, clock, tell_every_s)
+        range_pass.on_read = teller.tell
+        try:
+            return range_pass.run()
+        finally:
+            teller.end()
     finally:
         store.close()
 

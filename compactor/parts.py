@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from compactor.advances import forget_progress
 from compactor.collection import Collection
 from compactor.cutting import Cutting, rows_read_lately
 from compactor.environment import Environment, Passed
@@ -467,7 +468,7 @@ class CompactionParts(Work):
     # -- what stays behind ---------------------------------------------------------------------
 
     def thin(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> None:
-        """Forget claims that nothing needs, and holds that expired long ago."""
+        """Forget claims that nothing needs, holds that expired long ago, and what passes told."""
         tables = [standing.name for standing in standings]
         partial = frozenset(relevant(claims, owned(standings))[1])
         rest = [claim for claim in claims if claim not in partial]
@@ -476,6 +477,8 @@ class CompactionParts(Work):
         )
         self.ages.forget()
         self.watermarks.forget_expired_holds(self.watermarks.ages(self.clock))
+        # This run's passes are over; what is there was left by workers, or drivers, that died.
+        forget_progress(self.control)
 
     def nap(self, until_s: float) -> None:
         """Sleep a little towards a moment of elapsed time."""

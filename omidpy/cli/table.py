@@ -162,6 +162,7 @@ def adopt(
             families=parse_families(families),
             may_alter=alter_families,
             conflict_level=conflict_level,
+            names_it=apply,
         )
         undecided, plain, census = plan.undecided_cells(), plan.plain_cells(), plan.census
         warning = ""

@@ -16,6 +16,7 @@ The rows, by the module that owns them:
     prune-horizon, its column `lease`                            the compactor (lease.py)
     ignored/...  run/...                                        the compactor and the admin commands
     snapshot-root  snapshot/...                                  the compactor (snapshot_holds.py)
+    progress/...                                                 the compactor (advances.py)
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
     export/...                                                   recipes/export_queue/state.py
@@ -90,9 +91,9 @@ class ControlTable:
         results = self._store.get(CONTROL_TABLE, rows, columns=(VALUE,), max_versions=1)
         return [cells[0].value if cells else None for cells in results]
 
-    def write(self, row: bytes, value: bytes) -> None:
-        """Set a fact without looking; durable on return."""
-        self._store.write({CONTROL_TABLE: (put_value(row, value),)}, durable=True)
+    def write(self, row: bytes, value: bytes, *, durable: bool = True) -> None:
+        """Set a fact without looking; durable on return, unless it matters to nobody later."""
+        self._store.write({CONTROL_TABLE: (put_value(row, value),)}, durable=durable)
 
     def replace(self, row: bytes, expected: bytes | None, value: bytes) -> bool:
         """Set a fact if it still has the value `expected` (None: absent); durable on return."""

@@ -61,7 +61,10 @@ def mortal_workers(step: str, mark: str) -> Iterator[None]:
     """Send tasks that die on their way; Spark takes them along by value."""
     of_ranges, of_slices = job.pass_on_worker, job.prune_on_worker
 
-    def pass_on_worker(store_url: str, task: RangeTask) -> RangeResult:
+    def pass_on_worker(
+        store_url: str, task: RangeTask, told_as: bytes | None = None, tell_every_s: float = 0.0
+    ) -> RangeResult:
+        del told_as, tell_every_s
         store = open_store(store_url, must_exist=True)
         try:
             on_step = killing(step, mark)

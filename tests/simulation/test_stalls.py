@@ -47,10 +47,13 @@ NO_CHANGE: Final = "changes nothing that others see"
 CLIENTS: Final = "a client's own, whose deaths tests/integration/test_crashes.py tries"
 BEGINS: Final = "makes what is there already; who finds it goes on: tests/unit/fate/test_flaky.py"
 SNAPSHOTS: Final = "on HBase alone: tests/unit/compactor/test_snapshots.py"
-ADOPTION: Final = "plain data and ignored tables: tests/unit/compactor/test_conversion.py"
+ADOPTION: Final = (
+    "plain data, ignored tables: tests/unit/compactor/test_conversion.py, test_adopting_the_read.py"
+)
 REPAIRS: Final = "fsck writes what is true whoever writes it: tests/contract/test_fsck.py"
 ZOOKEEPER: Final = "tests/integration/test_stalled_sessions.py"
 QUEUES: Final = "export queues alone: tests/unit/recipes/test_export_deposed.py"
+SHOWN: Final = "rows that only people look at: tests/unit/compactor/test_advances.py"
 RARE: Final = (
     "behind an error that no change of the world brings: tests/contract/test_compaction.py"
 )
@@ -108,7 +111,6 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ADOPTION: (
         "compactor/adoption.py adopt fence",
         "compactor/adoption.py adopt set_family_attributes",
-        "compactor/adoption.py adopt set_table_attributes",
         "compactor/adoption.py ignore set_table_attributes",
         "compactor/conversion.py _pass_over write",
         "compactor/ownership.py set_ignored write",
@@ -140,6 +142,10 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/facts/control.py ControlTable.replace_and replace",
         "omidpy/facts/control.py ControlTable.replace_and write",
         "omidpy/facts/control.py ControlTable.replace_and write_guarded",
+    ),
+    SHOWN: (
+        "compactor/advances.py Teller.tell write",
+        "compactor/advances.py _forget forget",
     ),
     RARE: (
         "omidpy/facts/questions.py Questions.record write",

@@ -20,7 +20,12 @@ from omidpy.base.cells import (
     encode_long,
     shadow_qualifier,
 )
-from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, transactional_families
+from omidpy.base.tables import (
+    COMMIT_TABLE_ATTRIBUTE,
+    INCARNATION_ATTRIBUTE,
+    OMID_ENABLED,
+    transactional_families,
+)
 from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import (
     ADOPTED_CEILING_FACT,
@@ -507,7 +512,7 @@ def test_somebody_who_goes_on_writing_is_noticed(store: MemoryStore) -> None:
     store.write = write_and_put  # type: ignore[method-assign]  # the point
     with pytest.raises(UsageError, match="still writes to t"):
         adopt(store, plan, COMMIT_TABLE)
-    assert store.schema("t").attributes == {}
+    assert store.schema("t").attributes.keys() == {INCARNATION_ATTRIBUTE}
 
 
 def test_limits_are_taken_away_where_that_is_allowed(store: MemoryStore) -> None:

@@ -687,3 +687,17 @@ def test_a_run_with_nothing_to_do_writes_little(stage: Stage) -> None:
     stage.compact(ALL_AT_ONCE, store=interleaved(stage.world.store, before))
     assert writes.count(FATE_TABLE) <= 10
     assert writes.count(CONTROL_TABLE) <= 16
+
+
+def test_a_dry_run_takes_as_long_as_it_takes() -> None:
+    """Nobody takes its place; one that read for longer than a lease ended with an error."""
+    world = World(MemoryStore())
+    world.table()
+    world.put(b"a", 100)
+
+    def linger(step: str) -> None:
+        if step == "page-read":
+            world.clock.advance(86_400)
+
+    report = world.compact(replace(ALL_AT_ONCE, is_dry_run=True), on_step=linger)
+    assert (report.rows_read, report.seconds) == (1, 86_400)

@@ -1,0 +1,67 @@
+"""Which table of its name is meant?  Changes to a table that somebody may drop and make again.
+
+What was read of a table says nothing of the next one of its name, so that a change names the
+incarnation that was read.  A table that nobody of ours has made has none until it is given
+one.
+
+On HBase a gateway cannot compare and change at once: there the comparison is made right before, and
+a table that is made in between is changed (`docs/guide/omid.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.errors import StorageError
+from omidpy.model import TableSchema
+from omidpy.storage.base import Store
+from omidpy.storage.rules import has
+
+
+def give_name(store: Store, table: str) -> str:
+    """Give a table that has none an incarnation, and return that.
+
+    Raises:
+        StorageError: it has one by now.
+    """
+    which = new_incarnation()
+    set_attributes(store, table, None, {INCARNATION_ATTRIBUTE: which})
+    return which
+
+
+def set_attributes(
+    store: Store, table: str, which: str | None, attributes: Mapping[str, str]
+) -> None:
+    """Set attributes of an incarnation of a table; None: of one that has none.
+
+    Raises:
+        StorageError: by now it is another one.
+    """
+    if store.set_table_attributes(table, attributes, only={INCARNATION_ATTRIBUTE: which}):
+        return
+    # Unless it was our own first attempt, whose answer was lost.
+    after = {INCARNATION_ATTRIBUTE: which, **attributes}
+    if not has(store.schema(table).attributes, after):
+        raise another(table)
+
+
+def check_incarnation(store: Store, table: str, which: str) -> TableSchema:
+    """Return a table, if it is that incarnation still.
+
+    Raises:
+        StorageError: it is another one.
+    """
+    schema = store.schema(table)
+    if incarnation(schema) != which:
+        raise another(table)
+    return schema
+
+
+def another(table: str) -> StorageError:
+    """Return the error that says that a table is not the one that was read."""
+    return StorageError(
+        f"table {table} changed while it was looked at: it was dropped and made again, or somebody "
+        "else has adopted it; what it holds now was not read, so that it is not adopted: do it "
+        "again"
+    )

@@ -1,0 +1,100 @@
+"""A compaction on real Spark shows the rows of a range while a worker reads it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from compactor import job
+from compactor.advances import PROGRESS_PREFIX
+from compactor.environment import Environment, Executors, Passed
+from compactor.plan import run
+from omidpy.base.clock import SystemClock
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.sqlite import SqliteStore
+from tests.integration.test_spark_job import needs_spark
+from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, needs_spark]
+
+ROWS: Final = 1500
+ROWS_PER_S: Final = 500.0
+
+
+class Told:
+    """Keeps what a run tells, and which rows were there when it did."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.updates: list[tuple[int, int]] = []
+        self.row_counts: list[int] = []
+
+    def note(self, text: str) -> None:
+        """Pass over it."""
+
+    def update(self, done: int, total: int, passed: Passed) -> None:
+        """Keep how many of the ranges are done, and how many rows were read."""
+        assert total == 2
+        self.updates.append((done, passed.rows))
+        self.row_counts.append(len(list(self.world.control.scan(PROGRESS_PREFIX))))
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkContext]:
+    """Return Spark with two workers."""
+    from pyspark import SparkConf, SparkContext
+
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf().setMaster("local[2]")
+    for key, value in job.defaults(conf).items():
+        conf.setIfMissing(key, value)
+    made = SparkContext.getOrCreate(conf)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_rows_are_told_while_workers_read(
+    *, is_dry_run: bool, context: SparkContext, tmp_path: Path
+) -> None:
+    """Two ranges at once, each of some pages.  A dry run writes nothing, and tells at the end."""
+    world = World(SqliteStore(str(tmp_path / "s.db")))
+    world.table(splits=[b"m"])
+    put = Put(FAMILY, b"q", 100, b"v")
+    keys = [b"%c%04d" % (b"az"[number % 2], number) for number in range(ROWS)]
+    world.store.write({"t": [RowMutation(key, (put,)) for key in keys]})
+    clock = SystemClock()
+    ranges = job.ranges_on_spark(context, world.store, clock, tell_every_s=0.0, look_every_s=0.0)
+    executors = Executors(ranges, job.SlicesOnSpark(context, world.store))
+    told = Told(world)
+    environment = Environment(
+        clock=clock,
+        execute_ranges=executors.ranges,
+        execute_slices=executors.slices,
+        sleep=world.clock.advance,
+        progress=told,
+    )
+    options = replace(ALL_AT_ONCE, is_dry_run=is_dry_run, max_rows_per_s=ROWS_PER_S)
+    report = run(world.store, options, environment)
+    assert report.rows_read == ROWS
+    assert told.updates[-1] == (2, ROWS)
+    read = [rows for _, rows in told.updates]
+    assert read == sorted(read)
+    of_running = {rows for done, rows in told.updates if done == 0}
+    if is_dry_run:
+        assert of_running == {0}
+        assert not any(told.row_counts)
+    else:
+        assert len(of_running) > 2, told.updates
+        assert max(told.row_counts) == 2
+    assert list(world.control.scan(PROGRESS_PREFIX)) == []
+    world.store.close()
