@@ -98,13 +98,21 @@ class Thrift2Store(Thrift2Reads):
 
     # -- tables -----------------------------------------------------------------------------------
 
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Create a table; see `Store`.  Families keep all versions unless `VERSIONS` says less."""
         rules.check_schema(schema, splits)
+        rules.check_alone(self.url, beside)
         self._change(
             schema.name, "createTable", schemas.table_descriptor(schema), sorted(splits) or None
         )
         described.record(self, schema)
+        return True
 
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Disable and remove a table; a second attempt goes on where the first one ended.
