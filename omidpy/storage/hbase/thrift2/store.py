@@ -123,11 +123,15 @@ class Thrift2Store(Thrift2Reads):
         if not rules.has(self.schema(table).attributes, only):
             return False
         name = schemas.table_name(table)
-        if self._read(table, "isTableEnabled", name):
+        is_enabled = self._read(table, "isTableEnabled", name)
+        if is_enabled:
             self._change(table, "disableTable", name)
-            if not rules.has(self.schema(table).attributes, only):
+        # Also where somebody else has disabled it: another of its name, perhaps, which he gives
+        # back or wants to remove himself.
+        if only and not rules.has(self.schema(table).attributes, only):
+            if is_enabled:
                 self._change(table, "enableTable", name)
-                return False
+            return False
         self._change(table, "deleteTable", name)
         self._families.pop(table, None)
         described.forget(self, table)
