@@ -48,6 +48,7 @@ from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
+    MAKER_ATTRIBUTE,
     OMID_ENABLED,
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
@@ -61,6 +62,7 @@ from omidpy.base.tables import (
 from omidpy.errors import NoSuchTable, StorageError, UsageError
 from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.control import ControlTable
+from omidpy.facts.makers import Makers
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
 from omidpy.facts.sightings import sight_first
 from omidpy.model import TableSchema
@@ -257,27 +259,31 @@ def adopt(
         converted = convert(store, plan.table, plan.plain, plain_versions(store) or NO_VERSIONS)
     for family in sorted(plan.families):
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
-    attributes = {
+    attributes: dict[str, str | None] = {
         CONFLICT_LEVEL_ATTRIBUTE: plan.conflict_level,
         COMMIT_TABLE_ATTRIBUTE: commit_table,
     }
-    if not plan.owned:
+    is_ghost = Makers(store).is_ghost(before)
+    if is_ghost or not plan.owned:
         # What was claimed of an earlier table of this name says nothing of it.
         attributes[INCARNATION_ATTRIBUTE] = new_incarnation()
+    if is_ghost:
+        # From now on it is there for everybody: one change makes it so.
+        attributes[MAKER_ATTRIBUTE] = None
     if plan.changes_level and oracle is not None:
         # In this order: who comes now is refused, who came before is aborted by the fence, and who
         # comes behind it reads the table anew (`Catalog.layout_for`).
         store.set_table_attributes(plan.table, {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
         oracle.fence(table_id(plan.table))
     store.set_table_attributes(plan.table, attributes)
-    if not plan.owned:
+    if is_ghost or not plan.owned:
         sight_first(store, store.schema(plan.table))
     control = ControlTable(store)
     word = said_of(before, read_ignored(control))
     still_ignored = set(word.families) - plan.families
     if word.is_ignored or len(still_ignored) < len(word.families):
         # Of the same table, which has another incarnation since it is ours.
-        which = attributes.get(INCARNATION_ATTRIBUTE, incarnation(before))
+        which = attributes.get(INCARNATION_ATTRIBUTE) or incarnation(before)
         set_ignored(control, plan.table, is_ignored=False, families=still_ignored, which=which)
     return converted
 
