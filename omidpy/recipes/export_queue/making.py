@@ -116,6 +116,26 @@ def pause(tm: TransactionManager, places: Places, made: int, *, is_paused: bool)
             return
 
 
+def note_replay(tm: TransactionManager, places: Places, definition: Definition) -> bool:
+    """Count a replay in the definition of a queue; False: somebody has changed that, try again.
+
+    Raises:
+        ExportError: it has other buckets than those of `definition`.
+        NoSuchQueue: it was dropped.
+    """
+    raw = tm.session.control.read(places.row())
+    known = None if raw is None else decoded(places, raw)
+    if known is None or not known.is_open or known.made != definition.made:
+        raise NoSuchQueue(f"the export queue {places.queue_id!r} was dropped")
+    if known.number != definition.number:
+        raise ExportError(
+            f"the export queue {places.queue_id!r} got other buckets meanwhile: what was delivered "
+            "before that is not kept any more"
+        )
+    new = msgspec.structs.replace(known, replays=known.replays + 1)
+    return tm.session.control.replace(places.row(), raw, encode_document(new))
+
+
 def check_going(places: Places, known: Definition) -> None:
     """Refuse to export a queue that is paused.
 
