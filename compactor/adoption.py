@@ -56,6 +56,7 @@ from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
+    MAKER_ATTRIBUTE,
     OMID_ENABLED,
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
@@ -69,6 +70,7 @@ from omidpy.base.tables import (
 from omidpy.errors import NoSuchTable, StorageError, UsageError
 from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.control import ControlTable
+from omidpy.facts.makers import Makers
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
 from omidpy.facts.sightings import sight_first
 from omidpy.model import TableSchema
@@ -316,20 +318,24 @@ def adopt(
         # A mark on another table, should it come in between, makes that one no table of ours.
         check()
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
+    is_ghost = Makers(store).is_ghost(before)
     # What was claimed of an earlier table of this name says nothing of one that becomes ours.
-    becomes = which if plan.owned else new_incarnation()
-    attributes = {
+    becomes = new_incarnation() if is_ghost or not plan.owned else which
+    attributes: dict[str, str | None] = {
         CONFLICT_LEVEL_ATTRIBUTE: plan.conflict_level,
         COMMIT_TABLE_ATTRIBUTE: commit_table,
         INCARNATION_ATTRIBUTE: becomes,
     }
+    if is_ghost:
+        # From now on it is there for everybody: one change makes it so.
+        attributes[MAKER_ATTRIBUTE] = None
     if plan.changes_level and oracle is not None:
         # In this order: who comes now is refused, who came before is aborted by the fence, and who
         # comes behind it reads the table anew (`Catalog.layout_for`).
         set_attributes(store, plan.table, which, {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
         oracle.fence(table_id(plan.table))
     set_attributes(store, plan.table, which, attributes)
-    if not plan.owned:
+    if is_ghost or not plan.owned:
         sight_first(store, check_incarnation(store, plan.table, becomes))
     control = ControlTable(store)
     word = said_of(before, read_ignored(control))

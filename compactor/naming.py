@@ -31,7 +31,7 @@ def give_name(store: Store, table: str) -> str:
 
 
 def set_attributes(
-    store: Store, table: str, which: str | None, attributes: Mapping[str, str]
+    store: Store, table: str, which: str | None, attributes: Mapping[str, str | None]
 ) -> None:
     """Set attributes of an incarnation of a table; None: of one that has none.
 

@@ -22,9 +22,9 @@ are forgotten here only spares the next compaction the reading.
 
 Whoever was stopped within a step looks, right before it does anything, whether the operation is
 still its own.  Stopped between that look and the call it can do harm no more: it removes one
-incarnation or nothing; a late fence aborts some who could have gone on; and what it makes late is
-an empty table where there is none.  The last is all that is left of it: no store makes a table on a
-condition.
+incarnation or nothing; a late fence aborts some who could have gone on; and an incarnation is made
+once (`facts/makers.py`).  Who comes too late makes none, or on HBase one that is there for nobody;
+and an operation that ends without a table sees to it first that nobody makes it any more.
 
 Each step takes the table's write lock, so that changes of one table follow one another.
 """
@@ -43,9 +43,10 @@ from omidpy.base.tables import (
     new_incarnation,
     undated_incarnation,
 )
-from omidpy.errors import NoSuchTable, OracleError, StorageUnavailable, TableExists
+from omidpy.errors import FateError, NoSuchTable, OracleError, StorageUnavailable, TableExists
 from omidpy.facts.catalog import check_ours
 from omidpy.facts.control import ControlTable
+from omidpy.facts.makers import Makers, ghost_text
 from omidpy.facts.sightings import sight_first
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate.locks import Locks
@@ -128,7 +129,8 @@ class PlanCreation(TableStep):
 
     def do(self, tools: TableTools) -> Answer:
         """Look."""
-        if (found := _schema(tools, self.table)) is not None and not _is(found, self.renewal):
+        found = _schema(tools, self.table)
+        if not (found is None or _is(found, self.renewal) or Makers(tools.store).is_ghost(found)):
             raise _taken(tools, self.table)
         return Fence(self.table, self.renewal)
 
@@ -146,7 +148,7 @@ class PlanRemoval(TableStep):
 
     def do(self, tools: TableTools) -> Answer:
         """Look."""
-        schema = tools.store.schema(self.table)
+        schema = there(tools.store, self.table)
         check_ours(schema)
         which = incarnation(schema)
         if which not in self.wanted:
@@ -179,13 +181,25 @@ def named(store: Store, table: str) -> TableSchema:
         NoSuchTable, NotTransactional: nothing was changed.
     """
     while True:
-        schema = store.schema(table)
+        schema = there(store, table)
         check_ours(schema)
         if incarnation(schema):
             return schema
         # Only to one that has none still: another may have its name by now, and a claim to it.
         which = {INCARNATION_ATTRIBUTE: new_incarnation()}
         store.set_table_attributes(table, which, only={INCARNATION_ATTRIBUTE: None})
+
+
+def there(store: Store, table: str) -> TableSchema:
+    """Return the schema of a table that is there for whoever asks.
+
+    Raises:
+        NoSuchTable: also where it is there for nobody (`facts/makers.py`).
+    """
+    schema = store.schema(table)
+    if Makers(store).is_ghost(schema):
+        raise NoSuchTable(ghost_text(table, is_written=False))
+    return schema
 
 
 def _renewal(tools: TableTools, schema: TableSchema, successor: str) -> Renewal:
@@ -209,6 +223,10 @@ class Remove(TableStep):
     def do(self, tools: TableTools) -> Answer:
         """Remove it, unless it is gone."""
         with contextlib.suppress(NoSuchTable):
+            schema = tools.store.schema(self.table)
+            if incarnation(schema) == self.incarnation:
+                # Else an operation that is about to say that it has made it would make it again.
+                Makers(tools.store).settle(schema)
             tools.store.drop_table(self.table, only={INCARNATION_ATTRIBUTE: self.incarnation})
         return Fence(self.table, self.renewal)
 
@@ -256,19 +274,46 @@ class Make(TableStep):
     renewal: Renewal
 
     def do(self, tools: TableTools) -> Answer:
-        """Make it, unless it is there."""
+        """Make it, unless that was done, or another's is there."""
+        makers, which = Makers(tools.store), incarnation(self.renewal.schema)
+        taken: TableExists | None = None
         try:
-            tools.store.create_table(self.renewal.schema, splits=self.renewal.splits)
-        except TableExists:
-            if not _is(tools.store.schema(self.table), self.renewal):
-                if self.renewal.is_first:
-                    raise
-                # Whoever has made it since the removal wants it so; it began empty, too.
-                return Done({"table": self.table, "is_made_by_another": True})
+            if makers.make_table(self.renewal.schema, self.renewal.splits):
+                return self._made(tools)
+        except TableExists as error:
+            taken = error
+        found = _schema(tools, self.table)
+        if found is None and taken is not None:
+            return self.again()  # gone since
+        if found is not None and incarnation(found) == which and makers.settle(found):
             # Made by a call whose answer was lost; on HBase what follows it may be missing.
             tools.store.set_table_attributes(self.table, {})
+            return self._made(tools)
+        if found is not None and incarnation(found) != which and makers.is_ghost(found):
+            try:
+                makers.remove_ghost(found)
+            except TableExists as error:
+                taken = error
+            else:
+                return self.again()
+        # Who was deposed may make it yet.
+        if not makers.give_up(which):
+            return Done({"table": self.table, "is_gone_since": True})
+        if self.renewal.is_first:
+            raise taken or _taken(tools, self.table)
+        # Whoever has made one since the removal wants it so; it began empty, too.
+        return Done({"table": self.table, "is_made_by_another": True})
+
+    def _made(self, tools: TableTools) -> Done:
         sight_first(tools.store, self.renewal.schema)
         return Done({"table": self.table})
+
+    def undo(self, tx: StepContext, env: Any) -> None:
+        """Let nobody make it any more; what was made stays, and may have been written to."""
+        del tx
+        if (tools := tools_of(env)) is None:
+            raise FateError(f"no store is here in which nobody shall make {self.table!r} any more")
+        Makers(tools.store).give_up(incarnation(self.renewal.schema))
 
 
 def _schema(tools: TableTools, table: str) -> TableSchema | None:

@@ -34,6 +34,10 @@ INCARNATION_ATTRIBUTE: Final = "OMIDPY_INCARNATION"
 """Table attribute: which one of this name it is.  What was proven of a table that was dropped says
 nothing of a later one, though both have one name."""
 
+MAKER_ATTRIBUTE: Final = "OMIDPY_MAKER"
+"""Table attribute: which try to make this incarnation it comes from, where there may be several
+(`facts/makers.py`)."""
+
 VERSIONS_ATTRIBUTE: Final = "VERSIONS"
 """Family attribute: how many versions of a column HBase keeps; without it, all of them."""
 
@@ -78,6 +82,11 @@ def transactional_families(schema: TableSchema) -> frozenset[bytes]:
 def incarnation(schema: TableSchema) -> str:
     """Return which one of its name a table is; empty where nobody has said so."""
     return schema.attributes.get(INCARNATION_ATTRIBUTE, "")
+
+
+def maker(schema: TableSchema) -> str:
+    """Return which try to make its incarnation a table comes from; empty: there was only one."""
+    return schema.attributes.get(MAKER_ATTRIBUTE, "")
 
 
 def dated_incarnation(which: str, state: int) -> str:

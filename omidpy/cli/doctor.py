@@ -32,6 +32,7 @@ from omidpy.cli.findings import (
     Finding,
     ForgetfulFinding,
     GatewayFinding,
+    GhostFinding,
     Health,
     IndexedFinding,
     LeaseFinding,
@@ -48,6 +49,7 @@ from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease
+from omidpy.facts.makers import Makers
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.address import (
@@ -210,7 +212,18 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Fin
             yield MisadoptedFinding(schema.name, complaint)
         elif (why := index_objection(schema.name, phoenixs)) is not None:
             yield IndexedFinding(schema.name, why)
+    if CONTROL_TABLE in schemas:
+        yield from _check_ghosts(store, schemas)
     yield from _check_ownership(store, schemas, is_sound=not forgetful)
+
+
+def _check_ghosts(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Finding]:
+    """Name the tables that are there for nobody."""
+    try:
+        for name in sorted(Makers(store).ghosts(schemas.values())):
+            yield GhostFinding(name, store.find_cell(name) is not None)
+    except OmidError as error:
+        yield UnreadableFinding("tables", str(error))
 
 
 def _check_ownership(

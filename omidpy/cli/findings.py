@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from omidpy.facts.makers import ghost_text
 from omidpy.storage.address import init_command, server_command
 from omidpy.storage.hbase.address import parse_address
 
@@ -200,6 +201,27 @@ class IndexedFinding:
     def detail(self) -> str:
         """Why, and what ends it."""
         return self.why
+
+
+@dataclass(frozen=True, slots=True)
+class GhostFinding:
+    """A table that an executor has made too late, and that no client of ours opens."""
+
+    table: str
+    is_written: bool
+    """Whether clients that know nothing of that have written to it."""
+
+    name = "tables"
+
+    @property
+    def health(self) -> Health:
+        """An empty one does no harm."""
+        return Health.WARNING if self.is_written else Health.OK
+
+    @property
+    def detail(self) -> str:
+        """What it is, and what becomes of it."""
+        return ghost_text(self.table, is_written=self.is_written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from omidpy.cli.table_settings import (
 from omidpy.connect import open_oracle
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.makers import Makers, ghost_text
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
 
@@ -59,8 +60,10 @@ def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fa
         reasons = {
             one.table: one.reason for one in holding_back(open_store, COMMIT_TABLE, standings)
         }
+        ghosts = Makers(open_store).ghosts(open_store.tables())
     reasons |= {one.name: one.reason for one in standings if one.reason}
     reasons = {one.name: one.note for one in standings if one.note} | reasons
+    reasons |= {name: ghost_text(name, is_written=False) for name in sorted(ghosts)}
     left_out = {one.name: sorted(one.rest) for one in standings if one.standing is Standing.OWNED}
     if as_json:
         print_json(

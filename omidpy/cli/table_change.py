@@ -14,6 +14,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from omidpy import admin
+from omidpy.admin.table_steps import there
 from omidpy.base.arguments import check_table_name
 from omidpy.base.clock import SystemClock
 from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json, say
@@ -218,7 +219,7 @@ def _telling(handles: list[OperationHandle]) -> Iterator[None]:
 
 
 def _check_ours(store: Store, name: str) -> None:
-    check_ours(store.schema(check_table_name(name)))
+    check_ours(there(store, check_table_name(name)))
 
 
 def _names(option: str, text: str) -> list[bytes]:

@@ -39,8 +39,9 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.control import transactional_tables
+from omidpy.facts.control import transactional_schemas
 from omidpy.facts.layout import TableLayout
+from omidpy.facts.makers import Makers, ghost_text
 from omidpy.facts.sightings import sight_first
 from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.oracle.base import Oracle
@@ -98,6 +99,7 @@ class Catalog:
         self._table_prefix = table_prefix
         self._layouts: dict[str, _Known] = {}
         self._unindexed: dict[str, _Known] = {}
+        self._makers = Makers(store)
 
     def plan(
         self,
@@ -136,16 +138,39 @@ class Catalog:
             TableExists: there is one.
         """
         try:
-            self._store.schema(name)
+            found = self._store.schema(name)
         except NoSuchTable:
             return
-        raise TableExists(f"table {name!r} exists already in {self._store.url}")
+        if not self._makers.is_ghost(found):
+            raise TableExists(f"table {name!r} exists already in {self._store.url}")
 
     def create(self, table: NewTable) -> None:
-        """Make a table that `plan` has returned."""
-        self._store.create_table(table.schema, splits=table.splits)
+        """Make a table that `plan` has returned.
+
+        Raises:
+            TableExists: nothing was changed.
+        """
+        while True:
+            try:
+                self._store.create_table(table.schema, splits=table.splits)
+            except TableExists:
+                if not self._clear_ghost(table.schema.name):
+                    raise
+            else:
+                break
         sight_first(self._store, table.schema)
         self.forget(table.schema.name)
+
+    def _clear_ghost(self, name: str) -> bool:
+        """Remove what is there for nobody; return whether the name may be free now."""
+        try:
+            found = self._store.schema(name)
+        except NoSuchTable:
+            return True
+        if not self._makers.is_ghost(found):
+            return False
+        self._makers.remove_ghost(found)
+        return True
 
     def forget(self, name: str) -> None:
         """Remember nothing of a table that somebody has changed."""
@@ -160,7 +185,7 @@ class Catalog:
         Cost: 2 RPCs, 1 oracle round trip.
         """
         name = check_table_name(self.full_name(name))
-        schema = self._store.schema(name)
+        schema = self._settled(name)
         check_ours(schema)
         # The one that was looked at: another of its name may be there by now, and ours to drop or
         # not.  Tables of earlier versions have no incarnation.
@@ -183,10 +208,12 @@ class Catalog:
     def names(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
         prefix = self._table_prefix
+        found = transactional_schemas(self._store)
+        ghosts = self._makers.ghosts(found)
         return [
-            name.removeprefix(prefix)
-            for name in transactional_tables(self._store)
-            if name.startswith(prefix)
+            one.name.removeprefix(prefix)
+            for one in found
+            if one.name.startswith(prefix) and one.name not in ghosts
         ]
 
     def full_name(self, name: str) -> str:
@@ -221,7 +248,7 @@ class Catalog:
             fenced_ts: Its `Begun.fenced_ts`; None: read it anew.
 
         Cost: 1 look at the schema, once in `LAYOUT_AGE_S` and after each fence; one a transaction
-        where the oracle tells of none.
+        where the oracle tells of none.  What `Makers.settle` takes, once.
         """
         now_s = self._clock.monotonic_s()
         known = self._recent(name, now_s)
@@ -263,9 +290,20 @@ class Catalog:
 
     def _read(self, name: str, now_s: float, *, after_ts: Timestamp) -> TableLayout:
         check_table_name(name)
-        layout = self._layout_of(self._store.schema(name))
+        layout = self._layout_of(self._settled(name))
         self._layouts[name] = _Known(now_s, after_ts, layout)
         return layout
+
+    def _settled(self, name: str) -> TableSchema:
+        """Return a table's schema.
+
+        Raises:
+            NoSuchTable: also where one is there for nobody.
+        """
+        schema = self._store.schema(name)
+        if not self._makers.settle(schema):
+            raise NoSuchTable(ghost_text(name, is_written=False))
+        return schema
 
     def _layout_of(self, schema: TableSchema) -> TableLayout:
         families = check_ours(schema)

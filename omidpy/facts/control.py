@@ -19,6 +19,7 @@ The rows, by the module that owns them:
     progress/...                                                 the compactor (advances.py)
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
+    made/...                                                     makers.py
     export/...                                                   recipes/export_queue/state.py
     published/...                                                committers/transactional.py
 """
@@ -56,11 +57,16 @@ T = TypeVar("T")
 
 def transactional_tables(store: Store) -> list[str]:
     """Return the names of the users' tables that have a transactional family, sorted."""
-    return sorted(
-        schema.name
+    return [schema.name for schema in transactional_schemas(store)]
+
+
+def transactional_schemas(store: Store) -> list[TableSchema]:
+    """Return the users' tables that have a transactional family, by name."""
+    return [
+        schema
         for schema in store.tables()
         if not is_system_table(schema.name) and transactional_families(schema)
-    )
+    ]
 
 
 def put_value(row: bytes, value: bytes) -> RowMutation:

@@ -338,13 +338,28 @@ class Store(Protocol):
 
     # -- tables ------------------------------------------------------------------------------------
 
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Create a table whose regions meet at `splits`.
 
+        Args:
+            schema: The table.
+            splits: Row keys.
+            beside: A change of another table's row that is made in one with it.  If its condition
+                does not hold, neither is made.
+
+        Returns:
+            Whether it was created.
+
         Raises:
-            TableExists: nothing was changed.
+            TableExists: nothing was changed, whether or not the condition holds.
             UsageError: also for splits and attributes if the backend's capabilities lack
-                `table_admin`.
+                `table_admin`, and for `beside` if they lack `guarded_batches`.
         """
         ...
 

@@ -155,7 +155,13 @@ class MemoryStore:
     # -- tables -----------------------------------------------------------------------------------
 
     @_atomic
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Create a table; see `Store`."""
         rules.check_schema(schema, splits)
         families = tuple(
@@ -165,8 +171,18 @@ class MemoryStore:
         self._check_open()
         if schema.name in self._tables:
             raise TableExists(f"table {schema.name!r} exists already in {self.url}")
+        effects: rules.Effects = {}
+        if beside is not None:
+            other = self._table(beside.table)
+            rules.add_effects(effects, beside.table, beside.mutation, other.families())
+            self._check_condition(beside.condition)
+            if not self._holds(beside.condition):
+                return False
         copy = TableSchema(schema.name, families, dict(schema.attributes))
         self._tables[schema.name] = _Table(copy, sorted(splits))
+        if beside is not None:
+            self._tables[beside.table].apply(effects)
+        return True
 
     @_atomic
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from omidpy.errors import NoSuchFamily, UsageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, FamilySchema, KeyRange, TableSchema
-from omidpy.storage.base import Condition, Entries, Put, RowMutation
+from omidpy.storage.base import Condition, Entries, GuardedMutation, Put, RowMutation
 
 MAX_ROW_BYTES: Final = 32767
 SHORT_BYTES: Final = 1024
@@ -90,6 +90,15 @@ def _check_family_name(table: str, family: FamilySchema) -> None:
         raise UsageError(
             f"column family {family.name!r} of table {table!r} is not valid; use 1 to "
             f"{MAX_FAMILY_BYTES} printable bytes without ':', '/' and space, not starting with '.'"
+        )
+
+
+def check_alone(url: str, beside: GuardedMutation | None) -> None:
+    """Refuse to make a table and change a row in one where the store cannot."""
+    if beside is not None:
+        raise UsageError(
+            f"{url} has no guarded batches: HBase makes a table and changes a row of another one "
+            "one after the other"
         )
 
 

@@ -137,11 +137,17 @@ class FaultyStore:
         """The capabilities of the store behind."""
         return self.store.capabilities
 
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Pass on; see `Store`."""
-        self._call(
+        return self._call(
             "create_table",
-            lambda: self.store.create_table(schema, splits=splits),
+            lambda: self.store.create_table(schema, splits=splits, beside=beside),
             tables=[schema.name],
         )
 

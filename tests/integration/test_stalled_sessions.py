@@ -20,7 +20,6 @@ from omidpy.storage.memory import MemoryStore
 from tests.machines.hbase import HBase
 from tests.machines.stalls.lives import Life, moments_of
 from tests.machines.stalls.tables import BEGINNINGS, Beginning, Scene
-from tests.simulation.test_stalls import is_making
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
@@ -119,8 +118,6 @@ def test_whoever_loses_his_session_loses_nothing_and_brings_nothing_back(
     moments = moments_of(life, is_every=False)
     assert any("zookeeper" in place.path for made in life.made for place in made)
     for number, moment in enumerate(moments):
-        if is_making(life, moment):
-            continue  # see there
         others = OTHERS[number % len(OTHERS)]
         played = scene()
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from omidpy.errors import UsageError
-from omidpy.model import Column
+from omidpy.model import Column, TableSchema
 from omidpy.storage.base import Capabilities, Condition, Entries, GuardedMutation, RowMutation
 from omidpy.storage.memory import MemoryStore
 
@@ -18,6 +18,18 @@ class LikeThrift2(MemoryStore):
     def capabilities(self) -> Capabilities:
         """What is left."""
         return replace(super().capabilities, guarded_batches=False)
+
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
+        """Create a table, and nothing beside it."""
+        if beside is not None:
+            raise UsageError("there are no guarded batches")
+        return super().create_table(schema, splits=splits)
 
     def check_and_mutate(
         self,

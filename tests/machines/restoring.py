@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omidpy.model import TableSchema
+from omidpy.storage.base import GuardedMutation
 from omidpy.storage.memory import MemoryStore
 
 
@@ -18,10 +19,17 @@ class RestoringStore(MemoryStore):
         super().__init__()
         self.changes: Counter[str] = Counter()
 
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Create a table, which is another one than any before."""
-        super().create_table(schema, splits=splits)
-        self.changes[schema.name] += 1
+        is_made = super().create_table(schema, splits=splits, beside=beside)
+        self.changes[schema.name] += is_made
+        return is_made
 
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Remove a table."""

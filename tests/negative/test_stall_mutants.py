@@ -16,7 +16,7 @@ from omidpy import admin
 from omidpy.fate.operation import Operation
 from omidpy.fate.table_store import TableFateStore
 from omidpy.manager import TransactionManager
-from omidpy.model import TableId, Timestamp
+from omidpy.model import TableId, TableSchema, Timestamp
 from omidpy.storage.memory import MemoryStore
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.stalls.ledger import Ledger, Way, done, refused
@@ -71,6 +71,16 @@ def sets_no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NaiveOracle, "fence", fence)
 
 
+def makes_it_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break incarnations: a table is made without the row that says that it was."""
+    create = MemoryStore.create_table
+
+    def create_table(self: MemoryStore, schema: TableSchema, **asked: Any) -> bool:
+        return create(self, schema, **{**asked, "beside": None})
+
+    monkeypatch.setattr(MemoryStore, "create_table", create_table)
+
+
 def writes_over_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break F1: who was taken for dead goes on with what another has finished."""
     swap = TableFateStore.swap
@@ -109,7 +119,16 @@ MUTANTS: Final = (
         Ending.DIES_BEFORE,
         ("make", "put", "drop"),
     ),
-    Mutant(sets_no_fence, Beginning("truncate"), "Make", Ending.STALLS, ("run", "put")),
+    Mutant(
+        sets_no_fence, Beginning("truncate"), "Makers.make_table", Ending.STALLS, ("run", "put")
+    ),
+    Mutant(
+        makes_it_more_than_once,
+        Beginning("create", ABSENT),
+        "Makers.make_table",
+        Ending.STALLS,
+        ("run", "drop"),
+    ),
     Mutant(
         writes_over_its_successor,
         Beginning("create", ABSENT),

@@ -44,12 +44,27 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
         if known is not None and known.is_open:
             _check_same(places, known, wanted)
             return known
+        if known is not None:
+            # Whoever dropped it may have been stopped half-way: into a table that is there still
+            # his adders commit for some seconds, and those of this queue must not be among them.
+            _remove(tm, places, known)
         number = 1 if known is None else known.next_number()
         new = msgspec.structs.replace(wanted, number=number, last=number, made=number, is_open=True)
         with contextlib.suppress(TableExists):
             make_table(tm, places.queue_id, number, wanted.buckets)
         if tm.session.control.replace(places.row(), raw, encode_document(new)):
             return new
+        _remove_unnamed(tm, places, number)
+
+
+def _remove_unnamed(tm: TransactionManager, places: Places, number: int) -> None:
+    """Remove a table that was made for a queue of which somebody else has made another one."""
+    raw = tm.session.control.read(places.row())
+    if raw is None:
+        return
+    known = decoded(places, raw)
+    if number not in {known.number, known.successor and known.successor.number}:
+        _drop_table(tm, places, number)  # no number is given twice, so that nobody names it later
 
 
 def make_table(tm: TransactionManager, queue_id: str, number: int, buckets: int) -> None:
@@ -101,6 +116,26 @@ def pause(tm: TransactionManager, places: Places, made: int, *, is_paused: bool)
             return
 
 
+def note_replay(tm: TransactionManager, places: Places, definition: Definition) -> bool:
+    """Count a replay in the definition of a queue; False: somebody has changed that, try again.
+
+    Raises:
+        ExportError: it has other buckets than those of `definition`.
+        NoSuchQueue: it was dropped.
+    """
+    raw = tm.session.control.read(places.row())
+    known = None if raw is None else decoded(places, raw)
+    if known is None or not known.is_open or known.made != definition.made:
+        raise NoSuchQueue(f"the export queue {places.queue_id!r} was dropped")
+    if known.number != definition.number:
+        raise ExportError(
+            f"the export queue {places.queue_id!r} got other buckets meanwhile: what was delivered "
+            "before that is not kept any more"
+        )
+    new = msgspec.structs.replace(known, replays=known.replays + 1)
+    return tm.session.control.replace(places.row(), raw, encode_document(new))
+
+
 def check_going(places: Places, known: Definition) -> None:
     """Refuse to export a queue that is paused.
 
@@ -125,7 +160,8 @@ def names(tm: TransactionManager) -> list[str]:
 def drop(tm: TransactionManager, places: Places, made: int) -> None:
     """Remove a queue with everything in it.
 
-    Transactions that are running and have added to it abort; exporters end.
+    Transactions that are running and have added to it abort; exporters end.  What is committed
+    until this returns, by whoever still holds the queue, goes with it.
 
     Args:
         tm: The manager.
@@ -149,15 +185,32 @@ def drop(tm: TransactionManager, places: Places, made: int) -> None:
     if known.is_open and not tm.session.control.replace(places.row(), raw, encode_document(closed)):
         drop(tm, places, made)
         return
-    numbers = {known.made or known.number, known.number}
-    if known.successor is not None:
-        numbers.add(known.successor.number)
-    found = [_drop_table(tm, places, number) for number in sorted(numbers)]
-    if not any(found) and not known.is_open:
+    if not _remove(tm, places, known) and not known.is_open:
         find(tm, places)
+
+
+def _remove(tm: TransactionManager, places: Places, known: Definition) -> bool:
+    """Remove the tables of a queue that was dropped, and the facts about it.
+
+    Their numbers are given to no other queue, so that it may be done again at any time.
+
+    Returns:
+        Whether there was a table.
+    """
+    numbers = sorted(_numbers(known))
+    found = [_drop_table(tm, places, number) for number in numbers]
     facts = [row for number in numbers for row, _ in tm.session.control.scan(places.facts(number))]
     if facts:
         tm.session.control.forget(facts)
+    return any(found)
+
+
+def _numbers(known: Definition) -> set[int]:
+    """Return the numbers of the tables that a definition speaks of."""
+    numbers = {known.made or known.number, known.number}
+    if known.successor is not None:
+        numbers.add(known.successor.number)
+    return numbers
 
 
 def _drop_table(tm: TransactionManager, places: Places, number: int) -> bool:

@@ -240,7 +240,8 @@ class Prepare(_RebucketStep):
                 return self.again()
         with contextlib.suppress(TableExists):
             making.make_table(env.tm, self.queue_id, successor.number, successor.buckets)
-        # Who was paused here may have made a table for nobody: it was undone, or all was dropped.
+        # Who was paused here may have made a table for nobody: it was undone, all was dropped, or
+        # others have finished this operation, and given the queue other buckets since.
         found = env.read(self.queue_id, self.made)
         if found is None or not self._is_named(found[1], successor.number):
             env.remove_table(self.queue_id, successor.number)
@@ -276,7 +277,7 @@ class Prepare(_RebucketStep):
         return successor.operation == self.after and successor.buckets == self.buckets
 
     def _is_named(self, known: Definition, number: int) -> bool:
-        if known.number >= number:
+        if known.number == number:
             return True  # another executor of this operation has come further
         return known.successor is not None and known.successor.number == number
 

@@ -17,8 +17,9 @@ from omidpy.errors import ExportError, SnapshotTooOld
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
 from omidpy.reading.time_travel import read_timestamp
+from omidpy.recipes.export_queue import making
 from omidpy.recipes.export_queue.acknowledgement import ROWS_AT_ONCE, remove
-from omidpy.recipes.export_queue.state import BucketRows, table_name
+from omidpy.recipes.export_queue.state import BucketRows, BucketState, table_name
 from omidpy.recipes.export_queue.view import View
 
 if TYPE_CHECKING:
@@ -87,8 +88,14 @@ def replay(
 ) -> None:
     """Set the cursor of every bucket back; whoever exports it loses it, and finds it so.
 
+    Whoever gives the queue other buckets looks whether the old ones are empty, and then replaces
+    the definition that he had read before.  It is replaced here, too, once the cursors are back: so
+    either he looks again, or the buckets are the new ones by then, in which nothing is kept.
+
     Raises:
-        ExportError: what was committed then may have been purged already.
+        ExportError: what was committed then may have been purged already; or the queue got other
+            buckets meanwhile.
+        NoSuchQueue: it was dropped.
     """
     assert definition.keep_s is not None, "only what keeps can be replayed"
     begun = tm.begin(read_only=True).start_ts
@@ -102,26 +109,35 @@ def replay(
             f"the queue {places.queue_id!r} keeps what was delivered for {definition.keep_s:g} s, "
             f"and {since!r} is longer ago"
         )
-    rows = BucketRows(tm.session.control, places, definition)
+    _set_back(BucketRows(tm.session.control, places, definition), since_ts)
+    while not making.note_replay(tm, places, definition):
+        pass
+
+
+def _set_back(rows: BucketRows, since_ts: int) -> None:
     while True:
-        behind = [raw for raw in rows.read() if raw.state.cursor_ts >= since_ts]
         changed = [
-            rows.replace(
-                raw,
-                msgspec.structs.replace(
-                    raw.state,
-                    owner=None,
-                    epoch=raw.state.epoch + 1,
-                    cursor_ts=max(0, since_ts - 1),
-                    cursor_ordinal="",
-                    scan_from=0,
-                    replay_to=max(raw.state.replay_to, raw.state.cursor_ts),
-                ),
-            )
-            for raw in behind
+            rows.replace(raw, _set_back_to(since_ts, raw.state))
+            for raw in rows.read()
+            # Also where it is back already: its owner may have handed over what stands there, and
+            # be about to note that.  That was before this call, and comes again.
+            if raw.state.cursor_ts >= since_ts or raw.state.owner is not None
         ]
         if all(changed):
             return
+
+
+def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
+    lost = msgspec.structs.replace(state, owner=None, epoch=state.epoch + 1)
+    if state.cursor_ts < since_ts:
+        return lost
+    return msgspec.structs.replace(
+        lost,
+        cursor_ts=max(0, since_ts - 1),
+        cursor_ordinal="",
+        scan_from=0,
+        replay_to=max(state.replay_to, state.cursor_ts),
+    )
 
 
 def _timestamp(tm: TransactionManager, fresh_ts: int, at: int | datetime | timedelta) -> Timestamp:

@@ -86,11 +86,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """The buckets that it is about to have."""
     is_paused: bool = False
     """Whether nobody exports it, until somebody says otherwise."""
+    replays: int = 0
+    """How often somebody has asked for what was delivered: who is about to switch to other buckets
+    sees by it that there is something in the old ones again."""
 
     def settings(self) -> dict[str, object]:
         """Return what its maker has chosen."""
         chosen = msgspec.structs.asdict(self)
-        for kept in ("number", "last", "made", "is_open", "successor", "is_paused"):
+        for kept in ("number", "last", "made", "is_open", "successor", "is_paused", "replays"):
             del chosen[kept]
         return chosen
 

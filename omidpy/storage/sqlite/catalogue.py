@@ -57,14 +57,17 @@ class Catalog:
         number, families = self._entry(connection, table, "id, families")
         return Physical(f"cells_{number}", frozenset(map(bytes.fromhex, _families(families))))
 
+    def check_absent(self, connection: sqlite3.Connection, table: str) -> None:
+        """Refuse the name of a table that is there."""
+        if _find(connection, table, "id") is not None:
+            raise TableExists(f"table {table!r} exists already in {self._url}")
+
     # -- changes ----------------------------------------------------------------------------------
 
     def create(
         self, connection: sqlite3.Connection, schema: TableSchema, splits: Sequence[bytes]
     ) -> None:
-        """Add a table, and make the one of its cells."""
-        if _find(connection, schema.name, "id") is not None:
-            raise TableExists(f"table {schema.name!r} exists already in {self._url}")
+        """Add a table that is absent, and make the one of its cells."""
         families = {family.name.hex(): dict(family.attributes) for family in schema.families}
         cursor = connection.execute(
             "INSERT INTO omidpy_tables (name, families, attributes, splits) VALUES (?, ?, ?, ?)",

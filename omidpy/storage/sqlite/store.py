@@ -122,10 +122,30 @@ class SqliteStore:
 
     # -- tables -----------------------------------------------------------------------------------
 
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Create a table; see `Store`."""
         rules.check_schema(schema, splits)
-        self._change(lambda connection: self._catalog.create(connection, schema, splits))
+
+        def call() -> bool:
+            prepared = [] if beside is None else [self._prepared(beside)]
+
+            def create(connection: sqlite3.Connection) -> bool:
+                self._catalog.check_absent(connection, schema.name)
+                applied = apply_guarded(connection, prepared, None)
+                is_made = applied is not None and all(applied)
+                if is_made:
+                    self._catalog.create(connection, schema, splits)
+                return is_made
+
+            return self._change(create)
+
+        return self._afresh(call)
 
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Remove a table, its cells and its regions."""
@@ -458,11 +478,7 @@ class SqliteStore:
                     rules.check_entries(one, families)
                     prepared.append(PreparedEntries(cells, one.column, one.absent, one.cells))
                     continue
-                table, mutation, condition = one
-                cells, families = self._physical(table)
-                effects: rules.Effects = {}
-                rules.add_effects(effects, table, mutation, families)
-                prepared.append(Prepared(cells, mutation.row, effects, self._check(condition)))
+                prepared.append(self._prepared(one))
             first = self._check(guard)
 
             def apply(connection: sqlite3.Connection) -> list[bool] | None:
@@ -474,6 +490,13 @@ class SqliteStore:
             return self._file.write(apply, durable=durable)
 
         return self._afresh(call)
+
+    def _prepared(self, one: GuardedMutation) -> Prepared:
+        table, mutation, condition = one
+        cells, families = self._physical(table)
+        effects: rules.Effects = {}
+        rules.add_effects(effects, table, mutation, families)
+        return Prepared(cells, mutation.row, effects, self._check(condition))
 
     def _check(self, condition: Condition | None) -> Check | None:
         if condition is None:

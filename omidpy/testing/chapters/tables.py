@@ -87,6 +87,36 @@ class Tables(Chapter):
         with pytest.raises(TypeError, match="bytes"):
             store.create_table(TableSchema("t", [FamilySchema("cf")]))  # type: ignore[arg-type]  # the point
 
+    def test_a_table_is_made_in_one_with_a_change_on_a_condition(self, things: Store) -> None:
+        """Whoever was stopped before he makes a table finds that it was made, and makes none."""
+        new = TableSchema("new", [FamilySchema(CF)])
+        once = GuardedMutation(TABLE, put(b"made", 1), Condition(TABLE, b"made", COLUMN, None))
+        if not things.capabilities.guarded_batches:
+            with pytest.raises(UsageError, match="guarded"):
+                things.create_table(new, beside=once)
+            assert "new" not in [schema.name for schema in things.tables()]
+            return
+        assert things.create_table(new, beside=once)
+        assert rows_of(scan(things, TABLE)) == [[Cell(b"made", CF, Q, 1, b"v")]]
+        with pytest.raises(TableExists, match="new"):
+            things.create_table(new, beside=once)
+        things.drop_table("new")
+        assert not things.create_table(new, beside=once)
+        assert "new" not in [schema.name for schema in things.tables()]
+        # In none of these cases half of it.
+        other = once._replace(mutation=put(b"other", 1))
+        with pytest.raises(TableExists, match=TABLE):
+            things.create_table(
+                TableSchema(TABLE, [FamilySchema(CF)]), beside=other._replace(condition=None)
+            )
+        assert not things.create_table(new, beside=other)
+        with pytest.raises(NoSuchTable, match="nowhere"):
+            things.create_table(new, beside=other._replace(table="nowhere"))
+        assert "new" not in [schema.name for schema in things.tables()]
+        assert rows_of(scan(things, TABLE)) == [[Cell(b"made", CF, Q, 1, b"v")]]
+        assert things.create_table(new, beside=other._replace(condition=None))
+        assert things.create_table(TableSchema("plain", [FamilySchema(CF)]))
+
     def test_a_dropped_table_is_gone_with_its_cells(self, things: Store) -> None:
         """A new table of the same name starts empty, without the old families and regions."""
         things.drop_table(TABLE)

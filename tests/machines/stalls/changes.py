@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[3]
 FOLDERS: Final = ("omidpy/fate", "omidpy/admin", "omidpy/facts", "compactor")
+QUEUES: Final = ("omidpy/recipes/export_queue",)
+"""Of export queues."""
 
 READS: Final = frozenset(
     {
@@ -75,11 +77,11 @@ class Place(NamedTuple):
 
 
 @cache
-def places() -> tuple[Place, ...]:
-    """Return every change, in the order of files and lines."""
+def places(folders: tuple[str, ...] = FOLDERS) -> tuple[Place, ...]:
+    """Return every change in some folders, in the order of files and lines."""
     return tuple(
         place
-        for folder in FOLDERS
+        for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
         for place in sorted(_places(path), key=lambda one: one.first)
     )
@@ -109,7 +111,7 @@ def _places(path: Path) -> Iterator[Place]:
 @cache
 def _by_file() -> dict[str, list[Place]]:
     found: dict[str, list[Place]] = defaultdict(list)
-    for place in places():
+    for place in places(FOLDERS + QUEUES):
         found[str(ROOT / place.path)].append(place)
     return dict(found)
 

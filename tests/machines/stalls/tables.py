@@ -30,6 +30,7 @@ from omidpy.errors import FateError, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.facts.holds import hold
+from omidpy.facts.makers import Makers
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.operation import RUNNABLE, FateId
 from omidpy.fate.store import FateStore
@@ -183,7 +184,7 @@ BEGINNINGS: Final = (
     Beginning("resume", OURS, (("compact", "RangePass.claim"),)),
     Beginning("resume", OURS, (("compact", "SlicePruner.remove"),)),
     Beginning("run", OURS, (("drop", "Remove.do"),)),
-    Beginning("run", OURS, (("truncate", "Make"),)),
+    Beginning("run", OURS, (("truncate", "Makers.make_table"),)),
     Beginning("sweep", OURS, (("drop", ""), ("create", "Fence.do"))),
 )
 """Every beginning from which a verb has changes of its own to make."""
@@ -350,7 +351,7 @@ class Scene:
     def found(self) -> Table | None:
         """Return what a client sees who comes now."""
         schema = next((one for one in self.store.tables() if one.name == TABLE), None)
-        if schema is None:
+        if schema is None or Makers(self.store).is_ghost(schema):
             return None
         if schema.attributes.get(COMMIT_TABLE_ATTRIBUTE) is None:
             cells = [cell for page in self.store.scan(TABLE) for row in page for cell in row]

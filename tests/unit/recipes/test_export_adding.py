@@ -22,7 +22,7 @@ from omidpy.errors import (
 )
 from omidpy.facts.catalog import LAYOUT_AGE_S
 from omidpy.model import FIRST_WORLD_TIMESTAMP
-from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue import ExportQueue, making
 from omidpy.recipes.export_queue import queue as queue_module
 from omidpy.recipes.export_queue.adding import GAUGE_AGE_S, STALE_S
 from omidpy.recipes.export_queue.lag import measure_roughly
@@ -417,6 +417,57 @@ def test_a_dropped_queue_takes_nothing_and_gives_nothing(scene: Scene) -> None:
             call()
         assert isinstance(caught.value, NoSuchQueue), call
     assert ExportQueue.names(scene.tm) == []
+
+
+def test_a_queue_is_made_behind_the_tables_of_the_one_that_was_dropped(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever dropped it was stopped half-way; its adders do not commit what nobody delivers."""
+    running = scene.tm.begin()
+    scene.queue.add(running, b"k", "running")
+    running.flush()
+    old = scene.queue
+    drop_table = making._drop_table
+
+    def stopped(*where: Any) -> bool:
+        monkeypatch.undo()
+        scene.queue = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+        with pytest.raises(Fenced):
+            running.commit()
+        with pytest.raises(NoSuchQueue), scene.tm.begin() as tx:
+            old.add(tx, b"k", "later")
+        scene.add("new")
+        return drop_table(*where)
+
+    monkeypatch.setattr(making, "_drop_table", stopped)
+    old.drop()
+    assert scene.export() == ["new"]
+    assert scene.tm.tables() == [f"{TABLE}.2", USERS_TABLE]
+
+
+@pytest.mark.parametrize("then", ["is open", "has other buckets", "is dropped"])
+def test_a_table_that_was_made_for_no_queue_goes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Others have made the queue meanwhile, dropped it, and made another one."""
+    scene.queue.drop()
+    make_table = making.make_table
+
+    def stopped(*args: Any) -> None:
+        monkeypatch.undo()
+        scene.queue = ExportQueue.create(scene.tm, QUEUE, buckets=1)
+        if then == "has other buckets":
+            Rebucketing(scene, 3).finish(scene.export)
+        else:
+            scene.queue.drop()
+        if then == "is open":
+            ExportQueue.create(scene.tm, QUEUE, buckets=1)
+        make_table(*args)
+
+    monkeypatch.setattr(making, "make_table", stopped)
+    with contextlib.suppress(ExportError):  # it has other buckets than were asked for
+        ExportQueue.create(scene.tm, QUEUE, buckets=1)
+    assert scene.tm.tables() == [f"{TABLE}.3", USERS_TABLE]
 
 
 def test_a_queue_made_anew_has_nothing_of_the_last_one(scene: Scene) -> None:

@@ -456,6 +456,24 @@ def test_a_replay_has_what_went_through_dead_letters_in_the_old_order() -> None:
     assert sum(one.exported for one in scene.queue.lag().buckets) == 10
 
 
+def test_what_was_handed_over_before_a_replay_comes_again_behind_it() -> None:
+    """The first replay has set the cursor back; the receiver loses what it has got since."""
+    scene = Scene(keep_s=1000.0)
+    scene.add("kept")
+    scene.export()
+    scene.queue.replay(1)
+    replays = [lambda: scene.queue.replay(1)]
+
+    def on_step(step: str) -> None:
+        if step == "exported" and replays:
+            replays.pop()()
+
+    scene.export(on_step=on_step)
+    assert scene.sink.values == ["kept"] * 2
+    assert scene.export() == ["kept"] * 3
+    assert scene.export() == ["kept"] * 3
+
+
 def test_what_is_replayed_may_turn_out_to_be_poison_again() -> None:
     """It is set aside once more, with what is behind it."""
     scene = Scene(keep_s=3600.0)

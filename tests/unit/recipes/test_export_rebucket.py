@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from omidpy.errors import ExportError, Fenced, NoSuchQueue, QueueFull, UsageError
-from omidpy.fate.step import Step, decode_step, encode_step
+from omidpy.fate.step import Again, Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue, making
 from omidpy.recipes.export_queue import rebucketing as rebucketing_module
 from omidpy.recipes.export_queue.rebucketing import (
@@ -21,8 +21,9 @@ from omidpy.recipes.export_queue.rebucketing import (
     Prepare,
     Settle,
     Sweep,
+    Switch,
 )
-from omidpy.recipes.export_queue.state import DEFINITION_AGE_S, Successor
+from omidpy.recipes.export_queue.state import DEFINITION_AGE_S, BucketRows, Successor
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.export_rebucketing import STEPS, Rebucketing, Told
 from tests.machines.fencing import Fencing
@@ -335,6 +336,82 @@ def test_a_table_that_was_made_for_nobody_goes(monkeypatch: pytest.MonkeyPatch) 
     rebucketing.take()
     assert rebucketing.result == DROPPED
     assert tables(scene) == []
+
+
+def test_a_table_that_is_made_behind_the_next_buckets_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its maker was paused; others have finished for it, and given the queue other buckets."""
+    scene = Scene(buckets=2)
+    make_table = making.make_table
+
+    def paused(*args: Any) -> None:
+        monkeypatch.setattr(making, "make_table", make_table)
+        for operation, buckets in (("1" * 16, 3), ("2" * 16, 5)):
+            other = Rebucketing(scene, buckets, operation)
+            other.finish(scene.export)
+        make_table(*args)
+
+    monkeypatch.setattr(making, "make_table", paused)
+    rebucketing = Rebucketing(scene, 3, "1" * 16)
+    rebucketing.take()
+    assert rebucketing.result == REPLACED
+    assert tables(scene) == [f"{TABLE}.3"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_replay_that_comes_before_the_switch_is_delivered(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Whoever switches has seen that the old buckets are empty, and was paused then."""
+    scene = Scene(buckets=2, keep_s=1000.0)
+    scene.add("kept")
+    rebucketing = Rebucketing(scene, 3)
+    for _ in range(3):
+        rebucketing.take()
+        scene.export()
+    begin_epochs = rebucketing_module._begin_epochs
+    left = [count]
+
+    def paused(*args: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            scene.queue.replay(0)
+        begin_epochs(*args)
+
+    monkeypatch.setattr(rebucketing_module, "_begin_epochs", paused)
+    assert isinstance(rebucketing.next, Switch)
+    for _ in range(count):
+        answer = rebucketing.next.call(rebucketing.told, rebucketing.tools)
+        assert isinstance(answer, Again)
+        assert "1 entries wait" in rebucketing.reason
+        scene.export()
+    rebucketing.finish(scene.export)
+    assert scene.sink.values == ["kept"] * (1 + count)
+    assert ExportQueue.open(scene.tm, QUEUE).buckets == 3
+
+
+@pytest.mark.parametrize("then", ["other buckets", "was dropped"])
+def test_a_replay_that_comes_behind_the_switch_is_refused(
+    monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """What was delivered is not carried over, and whoever asked is not told that it comes."""
+    scene = Scene(buckets=1, keep_s=1000.0)
+    scene.add("kept")
+    scene.export()
+    replace = BucketRows.replace
+
+    def paused(*args: Any) -> Any:
+        monkeypatch.undo()
+        if then == "was dropped":
+            scene.queue.drop()
+        else:
+            Rebucketing(scene, 3).finish(scene.export)
+        return replace(*args)
+
+    monkeypatch.setattr(BucketRows, "replace", paused)
+    with pytest.raises(ExportError, match=then):
+        scene.queue.replay(0)
 
 
 def test_buckets_whose_operation_is_gone_are_taken_over() -> None:

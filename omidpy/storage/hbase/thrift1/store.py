@@ -143,9 +143,16 @@ class Thrift1Store(Thrift1Calls):
 
     # -- tables -----------------------------------------------------------------------------------
 
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Create a plain table in one region, whose families keep all versions."""
         rules.check_schema(schema, splits)
+        rules.check_alone(self.url, beside)
         if splits or schema.attributes or any(family.attributes for family in schema.families):
             raise UsageError(
                 f"the Thrift1 gateway creates tables in one region and without attributes; create "
@@ -153,6 +160,7 @@ class Thrift1Store(Thrift1Calls):
             )
         families = [convert.family_descriptor(name) for name in schema.family_names()]
         self._change(schema.name, "createTable", schema.name.encode(), families)
+        return True
 
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Disable and remove a table; a second attempt goes on where the first one ended.

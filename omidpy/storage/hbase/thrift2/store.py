@@ -98,13 +98,21 @@ class Thrift2Store(Thrift2Reads):
 
     # -- tables -----------------------------------------------------------------------------------
 
-    def create_table(self, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    def create_table(
+        self,
+        schema: TableSchema,
+        *,
+        splits: Sequence[bytes] = (),
+        beside: GuardedMutation | None = None,
+    ) -> bool:
         """Create a table; see `Store`.  Families keep all versions unless `VERSIONS` says less."""
         rules.check_schema(schema, splits)
+        rules.check_alone(self.url, beside)
         self._change(
             schema.name, "createTable", schemas.table_descriptor(schema), sorted(splits) or None
         )
         described.record(self, schema)
+        return True
 
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Disable and remove a table; a second attempt goes on where the first one ended.
@@ -115,11 +123,15 @@ class Thrift2Store(Thrift2Reads):
         if not rules.has(self.schema(table).attributes, only):
             return False
         name = schemas.table_name(table)
-        if self._read(table, "isTableEnabled", name):
+        is_enabled = self._read(table, "isTableEnabled", name)
+        if is_enabled:
             self._change(table, "disableTable", name)
-            if not rules.has(self.schema(table).attributes, only):
+        # Also where somebody else has disabled it: another of its name, perhaps, which he gives
+        # back or wants to remove himself.
+        if only and not rules.has(self.schema(table).attributes, only):
+            if is_enabled:
                 self._change(table, "enableTable", name)
-                return False
+            return False
         self._change(table, "deleteTable", name)
         self._families.pop(table, None)
         described.forget(self, table)

@@ -209,6 +209,19 @@ def test_a_table_that_took_the_place_of_another_is_given_back(pool: ScriptedPool
     assert pool.named("deleteTable") == []
 
 
+def test_a_table_that_somebody_else_has_disabled_is_looked_at_again(pool: ScriptedPool) -> None:
+    """It may be the next one of its name, which he is about to give back."""
+
+    def replaced() -> bool:
+        pool.attributes.update({b"which": b"2"})
+        return False
+
+    pool.attributes = {b"which": b"1"}
+    pool.answers["isTableEnabled"] = replaced
+    assert not store_on(pool).drop_table("t", only={"which": "1"})
+    assert pool.named("enableTable") == pool.named("deleteTable") == []
+
+
 def test_an_empty_change_on_a_condition_only_looks(pool: ScriptedPool) -> None:
     """The gateway refuses a change of nothing."""
     column = Column(b"cf", b"q")
