@@ -345,6 +345,9 @@ class _Service:
         settings = Settings(
             timestamps=self._config.timestamps,
             conflict_map_size=self._config.conflict_map_size,
+            cells_per_s=self._config.cells_per_s,
+            begins_per_s=self._config.begins_per_s,
+            commits_per_s=self._config.commits_per_s,
             hash_seed=secrets.randbits(62),
             is_reserved=True,
         )

@@ -209,7 +209,7 @@ class EmbeddedOracle:
         answer = cast("CommitResponse", self._ask(request))
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)
-        return CommitRefused(AbortReason(answer.reason), answer.conflicts)
+        return CommitRefused(AbortReason(answer.reason), answer.conflicts, answer.wait_ms / 1000)
 
     def fence(self, table_id: TableId) -> Timestamp:
         """Set a fence on a table; see `Oracle.fence`."""

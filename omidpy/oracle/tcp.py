@@ -227,7 +227,8 @@ class TcpOracle:
             return CommitGranted(answer.commit_ts)
         if is_retry and not link.has_feature(Feature.INVALIDATE):
             self._wait_for_earlier_decisions(link)
-        return CommitRefused(_abort_reason(answer.reason), answer.conflicts)
+        reason = _abort_reason(answer.reason)
+        return CommitRefused(reason, answer.conflicts, answer.wait_ms / 1000)
 
     def _wait_for_earlier_decisions(self, link: Link) -> None:
         """Return once everything that Java's oracle decided before is in the commit table.

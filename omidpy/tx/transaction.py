@@ -443,6 +443,7 @@ class Transaction:
             verdict.reason,
             self.start_ts,
             tables=self._buffer.tables(),
+            wait_s=verdict.wait_s,
             conflicts=[
                 name for name in self._buffer.checked_names() if self._conflict_id(name) in wanted
             ],

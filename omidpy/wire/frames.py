@@ -103,6 +103,7 @@ _COMMIT_RESPONSE_ANY_CONFLICT: Final = {
     key(_COMMIT_RESPONSE_CONFLICTS, VARINT),
 }
 _COMMIT_RESPONSE_REASON: Final = key(1002, VARINT)
+_COMMIT_RESPONSE_WAIT: Final = key(1003, VARINT)
 _FENCE_RESPONSE_TABLE: Final = key(1, VARINT)
 _FENCE_RESPONSE_FENCE: Final = key(2, VARINT)
 _INVALIDATE_RESPONSE_START: Final = key(1, VARINT)
@@ -266,6 +267,8 @@ def encode_response(response: Response) -> bytes:
             put_int64s(body, _COMMIT_RESPONSE_CONFLICTS, response.conflicts, packed=True)
             if response.reason:
                 put_int64(body, _COMMIT_RESPONSE_REASON, response.reason)
+            if response.wait_ms:
+                put_int64(body, _COMMIT_RESPONSE_WAIT, response.wait_ms)
         case HandshakeResponse():
             kind = _HANDSHAKE
             put_bool(body, _HANDSHAKE_RESPONSE_COMPATIBLE, value=response.is_compatible)
@@ -390,6 +393,7 @@ def _decode_commit_response(body: bytes, values: _Fields) -> CommitResponse:
         commit_ts,
         conflicts,
         _int32(values, _COMMIT_RESPONSE_REASON),
+        max(0, _int64(values, _COMMIT_RESPONSE_WAIT) or 0),
     )
 
 

@@ -39,6 +39,7 @@ fields, and we use one only where the other side announced its feature in the ha
                             3  int64           commit_ts, absent when aborted
                          1001  repeated int64  conflicting cell ids, packed   (ABORT_DETAILS)
                          1002  enum            `omidpy.oracle.base.AbortReason` (ABORT_DETAILS)
+                         1003  int64           ms until the client may write again  (same)
     FenceRequest            1  int64           table id
     FenceResponse           1  int64           table id
                             2  int64           fence timestamp
@@ -185,12 +186,14 @@ class CommitResponse:
     """The verdict on a transaction: committed at `commit_ts`, or aborted if that is None.
 
     `reason` is the number of an `AbortReason`; one that this version does not know is kept.
+    `wait_ms` comes with `AbortReason.RATE`: how long until as much is granted again.
     """
 
     start_ts: Timestamp
     commit_ts: Timestamp | None
     conflicts: tuple[CellId, ...] = ()
     reason: int = 0
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,7 @@ cdef class Run:
     cdef public Py_ssize_t request_count
     cdef public Py_ssize_t commit_count
     cdef public Py_ssize_t refused_count
+    cdef public Py_ssize_t written_count
     cdef public Py_ssize_t early_count
     cdef public long long early_ts
     cdef Engine _engine

@@ -755,6 +755,8 @@ class Run:
         """Granted commits among them."""
         self.refused_count = 0
         """Refused commits among them."""
+        self.written_count = 0
+        """Cells of the granted commits."""
         self.early_count = 0
         """Requests before the first commit that was granted."""
         self.early_ts = 0
@@ -800,7 +802,7 @@ class Run:
         Cost: O(bytes), no I/O.
         """
         self.request_count = self.commit_count = self.refused_count = 0
-        self.early_count = self.early_ts = 0
+        self.written_count = self.early_count = self.early_ts = 0
         self._length = self._early_length = 0
         self._client = client
         self._shows_watermark = shows_watermark
@@ -964,6 +966,7 @@ class Run:
             self._entries[2 * self.commit_count] = start_ts
             self._entries[2 * self.commit_count + 1] = decision
             self.commit_count += 1
+            self.written_count += self._cell_count
             self._answers[end] = _ANSWERED_COMMIT
             end = self._write(end + 1, decision)
         self._enclose(end, _COMMIT)

@@ -134,3 +134,19 @@ def test_on_one_processor_nobody_looks(
         assert poller.poll(LONG_MS)
         near.recv(1)
         assert not poller.poll(0)
+
+
+def test_an_oracle_whose_machine_is_gone_is_noticed_in_seconds() -> None:
+    """A client that rests believed in its connection for two hours, and its next commit paid."""
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    if not all(hasattr(socket, name) for name in names):
+        pytest.skip("this system cannot be told how long to wait for a peer")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()[:2]
+        with SYSTEM_NETWORK.connect(address, timeout_s=5.0) as sock:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle, interval, count, patience = (
+                sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names
+            )
+    assert idle + interval * count <= 30
+    assert patience <= 30_000
