@@ -19,7 +19,6 @@ from typing import Final, Protocol
 from omidpy.base.wakefulness import Wakefulness
 from omidpy.oracle.tls import TlsSocket
 
-
 LIVENESS_OPTIONS: Final = {
     "TCP_KEEPIDLE": 10,
     "TCP_KEEPINTVL": 5,
