@@ -366,6 +366,7 @@ class _Service:
                 store_id=store.store_id.encode() if store is not None else None,
                 epoch=Timestamp(inherited.epoch),
                 max_transaction_age_ms=age_ms,
+                max_commit_cells=machine.max_commit_cells,
             ),
             clock=self._clock,
             metrics=self._metrics,

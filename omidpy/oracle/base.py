@@ -114,6 +114,14 @@ class Oracle(Protocol):
         """
         ...
 
+    @property
+    def max_commit_cells(self) -> int | None:
+        """How many cells and tables one commit may name together; more are refused.
+
+        None before the first answer, or where the oracle does not tell.
+        """
+        ...
+
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Return a fresh start timestamp.
 

@@ -97,9 +97,7 @@ class SystemNetwork:
 
     def connect(self, address: tuple[str, int], *, timeout_s: float) -> socket.socket:
         """Connect; see `Network`."""
-        sock = socket.create_connection(address, timeout=timeout_s)
-        watch_peer(sock)
-        return sock
+        return socket.create_connection(address, timeout=timeout_s)
 
     def poller(self, sock: socket.socket | TlsSocket, events: int) -> Poller:
         """Watch a descriptor; see `Network`."""

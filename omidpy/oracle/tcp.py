@@ -42,6 +42,7 @@ from omidpy.oracle.links import Links
 from omidpy.oracle.network import SYSTEM_NETWORK, Network
 from omidpy.oracle.tls import ClientTls
 from omidpy.wire.connection import Answer, Question
+from omidpy.wire.frames import PACKED_COUNT
 from omidpy.wire.messages import (
     ALL_ROLES,
     CommitRequest,
@@ -160,6 +161,11 @@ class TcpOracle:
     def max_transaction_age_s(self) -> float | None:
         """Age at which the oracle stops committing a transaction; None if it does not tell."""
         return self._links.max_transaction_age_s
+
+    @property
+    def max_commit_cells(self) -> int | None:
+        """How many cells and tables one commit may name; None if the oracle does not tell."""
+        return self._links.max_commit_cells
 
     @property
     def client(self) -> int:
@@ -281,8 +287,11 @@ class TcpOracle:
             try:
                 link = self._links.open()
                 self._check_role(link, role)
+                asked = question(link)
                 answer = link.call(
-                    question(link), timeout_s=self._request_timeout_s, packed=self._packed
+                    asked,
+                    timeout_s=self._request_timeout_s,
+                    packed=self._packed or self._is_long(asked),
                 )
                 return link, answer
             except LinkDown as down:
@@ -304,6 +313,14 @@ class TcpOracle:
                 raise error
             self._pause(pause_s)
         raise AssertionError("unreachable: the loop has no end")
+
+    def _is_long(self, question: Question) -> bool:
+        """Say whether a commit may need the shorter form to fit, and the oracle surely reads it."""
+        return (
+            self._links.max_commit_cells is not None
+            and isinstance(question, CommitRequest)
+            and len(question.cell_ids) > PACKED_COUNT
+        )
 
     def _pause(self, seconds: float) -> None:
         """Wait, no longer than until `close`."""

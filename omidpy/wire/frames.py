@@ -58,6 +58,12 @@ from omidpy.wire.protobuf import (
 MAX_REQUEST_FRAME_BYTES: Final = 10 * 1024 * 1024
 """Longest frame a server reads, its 4 bytes of length included: Java's limit, so also ours."""
 
+MAX_COMMIT_NUMBERS: Final = (MAX_REQUEST_FRAME_BYTES - 64) // 10
+"""Cells and tables that surely fit into one commit request, packed: 1,048,569."""
+
+PACKED_COUNT: Final = 2**16
+"""A commit of more cells is packed where it is known that the oracle is ours, which reads it so."""
+
 MAX_RESPONSE_FRAME_BYTES: Final = 64 * 1024
 """Longest frame a client reads, its length included.
 
@@ -81,6 +87,7 @@ _CAPABILITIES_EPOCH: Final = key(1003, VARINT)
 _CAPABILITIES_MAX_AGE: Final = key(1004, VARINT)
 _CAPABILITIES_CLIENT: Final = key(1005, VARINT)
 _CAPABILITIES_ROLES: Final = key(1006, VARINT)
+_CAPABILITIES_MAX_CELLS: Final = key(1007, VARINT)
 
 _TIMESTAMP_REQUEST_HOLD: Final = key(1001, VARINT)
 _COMMIT_REQUEST_START: Final = key(1, VARINT)
@@ -305,6 +312,8 @@ def _encode_capabilities(capabilities: PeerCapabilities) -> bytearray:
         put_int64(out, _CAPABILITIES_CLIENT, capabilities.client)
     if capabilities.roles is not None:
         put_uint64(out, _CAPABILITIES_ROLES, capabilities.roles)
+    if capabilities.max_commit_cells is not None:
+        put_int64(out, _CAPABILITIES_MAX_CELLS, capabilities.max_commit_cells)
     return out
 
 
@@ -462,6 +471,7 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
         _int64(values, _CAPABILITIES_MAX_AGE),
         _int64(values, _CAPABILITIES_CLIENT),
         roles,
+        _int64(values, _CAPABILITIES_MAX_CELLS),
     )
 
 

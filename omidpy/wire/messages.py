@@ -26,6 +26,8 @@ fields, and we use one only where the other side announced its feature in the ha
                          1004  int64           max transaction age in ms, from the server (same)
                          1005  int64           who the client is, see `PeerCapabilities`
                          1006  uint64          roles of the client, from the server  (same)
+                         1007  int64           cells and tables of one commit at most, from the
+                                               server                                (same)
     TimestampRequest     1001  int64           hold in ms                     (BEGIN_EXTRAS)
     TimestampResponse       1  int64           start_ts
                          1001  int64           low watermark                  (BEGIN_EXTRAS)
@@ -120,6 +122,8 @@ class PeerCapabilities:
     client: int | None = None
     roles: int | None = None
     """What the client may ask, see `Role`; None: everything."""
+    max_commit_cells: int | None = None
+    """How many cells and tables one commit may name together; None: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

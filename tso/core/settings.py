@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from omidpy.base.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
+from omidpy.wire.frames import MAX_COMMIT_NUMBERS
 from tso.core.rates import Limits
 
 TimestampMode: TypeAlias = Literal["world", "incremental"]
@@ -85,6 +86,10 @@ class Settings:
 
         A commit that fills the map would abort every transaction that runs.
         """
+        return min(self._burst_cells, MAX_COMMIT_NUMBERS)
+
+    @property
+    def _burst_cells(self) -> int:
         return max(self.conflict_map_size // 4, MIN_COMMIT_CELLS)
 
     @property
@@ -98,7 +103,7 @@ class Settings:
             present_s = self.max_transaction_age_ms / 1000
         return Limits(
             cells_per_s,
-            self.max_commit_cells,
+            self._burst_cells,
             self.begins_per_s,
             self.commits_per_s,
             present_s,
