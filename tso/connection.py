@@ -429,7 +429,14 @@ class Connection(asyncio.Protocol):
     def _log_once(self, reason: str) -> None:
         if not self._is_closing:
             self._is_closing = True
-            log_event(logger, logging.WARNING, "connection-closed", peer=self._peer, reason=reason)
+            log_event(
+                logger,
+                logging.WARNING,
+                "connection-closed",
+                about=self._session.share,
+                peer=self._peer,
+                reason=reason,
+            )
 
     def _check_handshake(self) -> None:
         if not self._session.is_open:

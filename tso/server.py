@@ -468,6 +468,7 @@ class OracleServer:
                 logger,
                 logging.WARNING,
                 "over-its-rate",
+                about=connection.share,
                 peer=connection.peer,
                 debt_s=round(debt_s, 1),
             )
