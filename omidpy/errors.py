@@ -53,6 +53,8 @@ class OmidError(Exception):
     """What the message ends with: how a caller may try again."""
     attempts: int | None = None
     """How often the transaction was tried; set by `tm.attempts` and `tm.transactional`."""
+    wait_s: float = 0.0
+    """How long to wait before trying again can help; set where the oracle says so."""
     elapsed_s: float | None = None
     """How long all tries took, pauses included; set with `attempts`."""
 

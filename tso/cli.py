@@ -345,6 +345,9 @@ class _Service:
         settings = Settings(
             timestamps=self._config.timestamps,
             conflict_map_size=self._config.conflict_map_size,
+            cells_per_s=self._config.cells_per_s,
+            begins_per_s=self._config.begins_per_s,
+            commits_per_s=self._config.commits_per_s,
             hash_seed=secrets.randbits(62),
             is_reserved=True,
         )
@@ -363,6 +366,7 @@ class _Service:
                 store_id=store.store_id.encode() if store is not None else None,
                 epoch=Timestamp(inherited.epoch),
                 max_transaction_age_ms=age_ms,
+                max_commit_cells=machine.max_commit_cells,
             ),
             clock=self._clock,
             metrics=self._metrics,

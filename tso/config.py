@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.sizes import EXAMPLES as EXAMPLE_SIZES
+from omidpy.base.sizes import size_bytes
 from omidpy.errors import ConfigError
 from omidpy.model import MAX_VERSION
 from omidpy.oracle.address import address_text, parse_address
@@ -24,7 +26,8 @@ from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.hbase import address as hbase
 from omidpy.wire.messages import DEFAULT_PORT
-from tso.core.settings import MAX_AGE_MS
+from tso.core.engine import map_bytes, map_capacity
+from tso.core.settings import DEFAULT_MAP_SIZE, LEAST_CELLS_PER_S, MAX_AGE_MS
 from tso.tls import TlsSettings
 
 Address: TypeAlias = tuple[str, int]
@@ -43,7 +46,12 @@ class Config:
     metrics: Address | None = None
     lease: str = "store"
     timestamps: Literal["world", "incremental"] = "world"
-    conflict_map_size: int = 1_000_000
+    conflict_map_size: int = DEFAULT_MAP_SIZE
+    cells_per_s: int | None = None
+    """Cells of the conflict map that one name, or one address, may write in a second; 0: as many as
+    it likes; None: so many that none turns the map over, while others are there."""
+    begins_per_s: int = 0
+    commits_per_s: int = 0
     max_transaction_age_ms: int | None = None
     """None: 15 minutes, or 24 hours where Omid's tables were there before us."""
     accept_clock: bool = False
@@ -131,6 +139,9 @@ _NAMES: Final = (
     "lease",
     "timestamps",
     "conflict-map-size",
+    "cells-per-s",
+    "begins-per-s",
+    "commits-per-s",
     "max-transaction-age",
     "accept-clock",
     "initial-timestamp",
@@ -162,7 +173,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--metrics", metavar="HOST:PORT", help="serve /metrics and /healthz there")
     add("--lease", metavar="store|zk://HOSTS/ns", help="where the lease is kept; default store")
     add("--timestamps", metavar="world|incremental", help="default world")
-    add("--conflict-map-size", metavar="WRITES", help="writes remembered; default 1000000")
+    add(
+        "--conflict-map-size",
+        metavar="WRITES|MEMORY",
+        help="writes remembered, as a number or as the memory that they may take, at most 29 bytes "
+        f"each; default {DEFAULT_MAP_SIZE}, which is {map_bytes(DEFAULT_MAP_SIZE) >> 20}MiB",
+    )
+    add(
+        "--cells-per-s",
+        metavar="N",
+        help="cells that one name, or without certificates one address, may write in a second; "
+        "0 is no limit; default, while others are there, half of the map in 15 minutes, and at "
+        f"least {LEAST_CELLS_PER_S}",
+    )
+    add("--begins-per-s", metavar="N", help="begins of one name, the same; default 0")
+    add("--commits-per-s", metavar="N", help="commits of one name, the same; default 0")
     add("--max-transaction-age", metavar="15m", help="older transactions cannot commit")
     add("--accept-clock", action="store_true", help="believe a clock far above the last timestamp")
     add(
@@ -238,7 +263,10 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
         metrics=metrics,
         lease=_lease(_text(chosen, "lease", "store"), store=store),
         timestamps=cast("Literal['world', 'incremental']", timestamps),
-        conflict_map_size=_size(chosen.get("conflict-map-size", 1_000_000)),
+        conflict_map_size=_size(chosen.get("conflict-map-size", DEFAULT_MAP_SIZE)),
+        cells_per_s=_rate(chosen, "cells-per-s", None),
+        begins_per_s=_rate(chosen, "begins-per-s", 0) or 0,
+        commits_per_s=_rate(chosen, "commits-per-s", 0) or 0,
         max_transaction_age_ms=age_ms(age, name="--max-transaction-age") if age else None,
         accept_clock=_flag("accept-clock", chosen.get("accept-clock", False)),
         initial_timestamp=_timestamp(chosen.get("initial-timestamp")),
@@ -355,10 +383,27 @@ def _number(value: object) -> int | None:
 
 
 def _size(value: object) -> int:
-    size = _number(value) or 0
-    if not 1 <= size < 2**30:
-        raise ConfigError(f"--conflict-map-size {_shown(value)} is no number from 1 to {2**30 - 1}")
+    size = _number(value)
+    if size is None and isinstance(value, str) and not value.isdigit():
+        size = map_capacity(size_bytes(value[:80]) or 0)
+    if size is None or not 1 <= size < 2**30:
+        raise ConfigError(
+            f"--conflict-map-size {_shown(value)} is no number from 1 to {2**30 - 1}, nor a size "
+            f"of memory that holds so many, for instance {EXAMPLE_SIZES}"
+        )
     return size
+
+
+def _rate(chosen: Mapping[str, Any], name: str, default: int | None) -> int | None:
+    if name not in chosen:
+        return default
+    number = _number(chosen[name])
+    if number is None or isinstance(chosen[name], bool) or not 0 <= number < 2**40:
+        raise ConfigError(
+            f"--{name} {_shown(chosen[name])} is no number a second; write a whole one, or 0 for "
+            "no limit"
+        )
+    return number
 
 
 def _flag(name: str, value: object) -> bool:

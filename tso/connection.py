@@ -11,10 +11,12 @@ import logging
 import socket
 import ssl
 from collections.abc import Hashable
+from collections.abc import Set as AbstractSet
 from math import inf
 from typing import Final, Protocol, cast
 
 from omidpy.errors import RemoteProtocolError
+from omidpy.oracle.network import watch_peer
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import HandshakeResponse, PeerCapabilities
 from omidpy.wire.tls import TlsStream
@@ -46,16 +48,6 @@ KERNEL_BUFFER_BYTES: Final = 256 * 1024
 """What the kernel may keep of them besides; it would grow to megabytes for each."""
 
 
-LIVENESS_OPTIONS: Final = {
-    "TCP_KEEPIDLE": 10,
-    "TCP_KEEPINTVL": 5,
-    "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 25_000,
-}
-"""A peer whose machine is gone is let go after 25 s: of silence, or with answers on their way.
-
-By default that takes the kernel two hours, for which its place and its holds were kept."""
-
 _FRAME_BYTE: Final = 0
 """What a client without TLS says first: a frame is shorter than 2^24 bytes."""
 
@@ -79,6 +71,8 @@ class Host(Protocol):
     """What unfinished requests of all connections take."""
     turn_work: int
     """How much work is done for a connection in this turn: ordinary requests, or the like."""
+    over: AbstractSet[int]
+    """Empty where no share is over its rate; else `defers` knows."""
     tls: ServerTls | None
     """How connections are made secure; None leaves them open."""
 
@@ -111,6 +105,10 @@ class Host(Protocol):
 
     def ask(self, connection: Connection, questions: list[Question]) -> None:
         """Put a client's questions to the machine."""
+        ...
+
+    def defers(self, connection: Connection) -> bool:
+        """Say whether a client must wait for its share; then `take_turn` is called in time."""
         ...
 
     def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
@@ -154,10 +152,7 @@ class Connection(asyncio.Protocol):
         self._session.locate(str(host))
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in LIVENESS_OPTIONS.items():
-            if (option := getattr(socket, name, None)) is not None:
-                raw.setsockopt(socket.IPPROTO_TCP, option, value)
+        watch_peer(raw)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER_BYTES)
         self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         self._timeout = self._server.loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_handshake)
@@ -217,6 +212,13 @@ class Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> None:
         """Serve what arrived, and what was left behind, as far as a turn goes."""
         session, server = self._session, self._server
+        if server.over and server.defers(self):
+            session.add(data)
+            self._count_bytes(session.buffered_bytes)
+            server.make_room()
+            self._pause_reading()
+            self._waits_for_turn = True
+            return
         left = server.turn_work
         if session.may_run and not session.buffer:
             # Nearly always that is all, and nothing is copied.
@@ -427,7 +429,14 @@ class Connection(asyncio.Protocol):
     def _log_once(self, reason: str) -> None:
         if not self._is_closing:
             self._is_closing = True
-            log_event(logger, logging.WARNING, "connection-closed", peer=self._peer, reason=reason)
+            log_event(
+                logger,
+                logging.WARNING,
+                "connection-closed",
+                about=self._session.share,
+                peer=self._peer,
+                reason=reason,
+            )
 
     def _check_handshake(self) -> None:
         if not self._session.is_open:

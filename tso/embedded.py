@@ -44,14 +44,14 @@ from omidpy.wire.messages import (
 )
 from tso.core.events import Answer, Question
 from tso.core.machine import Machine
-from tso.core.settings import MAX_AGE_MS, Settings, TimestampMode
+from tso.core.settings import DEFAULT_MAP_SIZE, MAX_AGE_MS, Settings, TimestampMode
 from tso.driver import Driver, Waiter, now_by
 from tso.lease import Lease
 from tso.persist import StorePersistence
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CONFLICT_MAP_SIZE: Final = 1_000_000
+DEFAULT_CONFLICT_MAP_SIZE: Final = DEFAULT_MAP_SIZE
 _LONGEST_CLOSE_S: Final = 30.0
 _LEASE_LOOK_S: Final = 0.5
 """How often a lease that its holder perhaps left behind is looked at."""
@@ -84,7 +84,8 @@ class EmbeddedOracle:
             store: Where everything is kept; the caller closes it after the oracle.
             clock: What time it is.
             timestamps: World time, or counting from 50.
-            conflict_map_size: Writes of cells that are remembered; memory grows up to it.
+            conflict_map_size: Writes of cells that are remembered, a quarter of them of one commit;
+                memory grows up to 29 bytes for each.
             max_transaction_age_s: Older transactions can no longer commit.  None: 15 minutes, or 24
                 hours where Omid's tables were there before us.
             accept_clock: Start although the clock is more than 30 days above the last timestamp.
@@ -175,6 +176,11 @@ class EmbeddedOracle:
         """Age at which a transaction can no longer commit."""
         return self._max_transaction_age_s
 
+    @property
+    def max_commit_cells(self) -> int:
+        """How many cells and tables one commit may name: a part of the conflict map."""
+        return self._driver.machine.max_commit_cells
+
     # -- the questions -------------------------------------------------------------------------
 
     def begin(self, *, hold_s: float | None = None) -> Begun:
@@ -209,7 +215,7 @@ class EmbeddedOracle:
         answer = cast("CommitResponse", self._ask(request))
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)
-        return CommitRefused(AbortReason(answer.reason), answer.conflicts)
+        return CommitRefused(AbortReason(answer.reason), answer.conflicts, answer.wait_ms / 1000)
 
     def fence(self, table_id: TableId) -> Timestamp:
         """Set a fence on a table; see `Oracle.fence`."""

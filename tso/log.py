@@ -4,6 +4,10 @@ A daemon's log must not hold up what it tells about.  Lines are written by a thr
 that a pipe that nobody reads stops the log and not the oracle; and what a hostile client makes us
 say is limited in rate, so that it fills no disk.  Lines that found no room are counted, and the
 next one that does is told how many they were.
+
+A line about somebody is also limited by whom it is about, and by its cause with that one, so that
+who makes much noise hides no line about anybody else.  Where several together fill what all have,
+there is a reserve for lines that were not heard for long.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from queue import Full, Queue
 from typing import Final, TextIO
@@ -28,6 +33,22 @@ MAX_LINES_PER_S: Final = 50
 MAX_BURST_LINES: Final = 500
 """Lines that may come at once, after a time without any."""
 
+LINES_PER_S_ABOUT_ONE: Final = 10
+BURST_LINES_ABOUT_ONE: Final = 100
+"""The same of lines about one name, or one address."""
+
+LINES_PER_S_OF_CAUSE: Final = 5
+BURST_LINES_OF_CAUSE: Final = 50
+"""The same of those that say the same about it."""
+
+RESERVED_LINES_PER_S: Final = 10
+RESERVED_BURST_LINES: Final = 100
+"""Lines beyond all that, of a kind that was not heard for so long that it had its whole burst."""
+
+MAX_KIND_COUNT: Final = 2048
+"""Kinds of lines, and whom they are about, that are told apart; the one not heard for longest is
+forgotten."""
+
 MAX_WAITING_LINES: Final = 1000
 """Lines that wait for somebody to read those before them."""
 
@@ -35,14 +56,29 @@ LAST_LINES_S: Final = 1.0
 """How long the end of the process waits for its last lines to be read."""
 
 _PLAIN: Final = re.compile(r"[\w.:/@+-]+")
+_NUMBERS: Final = re.compile(r"\d+")
+_CAUSE_LENGTH: Final = 80
+_KIND: Final = "kind_of_line"
 _IS_EVENT: Final = "is_event"
 """Attribute of records that `log_event` made; all others are sentences."""
 
 
-def log_event(logger: logging.Logger, level: int, event: str, **values: object) -> None:
-    """Log one event of the daemon with its values."""
+def log_event(
+    logger: logging.Logger, level: int, event: str, *, about: Hashable = None, **values: object
+) -> None:
+    """Log one event of the daemon with its values.
+
+    Args:
+        logger: Where.
+        level: How bad it is.
+        event: Its name.
+        about: Whose share of all lines this is one of; None is nobody's.
+        values: What is said of it.  A `reason`, but for its numbers, tells causes apart.
+    """
     text = " ".join([event, *(f"{k}={_text(v)}" for k, v in values.items())])
-    logger.log(level, "%s", text, extra={_IS_EVENT: True})
+    reason = _NUMBERS.sub("#", str(values.get("reason", ""))[:_CAUSE_LENGTH])
+    kind = (event, reason, about)
+    logger.log(level, "%s", text, extra={_IS_EVENT: True, _KIND: kind})
 
 
 def configure_logging() -> None:
@@ -67,6 +103,65 @@ def flush_logging() -> None:
         handler.flush()
 
 
+class _Allowance:
+    """How many lines of some kind may still be said."""
+
+    __slots__ = ("_burst", "_counted_s", "_left", "_per_s")
+
+    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._left = burst
+        self._counted_s = now_s
+
+    def left(self, now_s: float) -> float:
+        self._left = min(self._left + (now_s - self._counted_s) * self._per_s, self._burst)
+        self._counted_s = now_s
+        return self._left
+
+    def is_whole(self, now_s: float) -> bool:
+        return self.left(now_s) >= self._burst
+
+    def take(self) -> None:
+        self._left -= 1
+
+
+class _Limiter:
+    """Which lines may be said."""
+
+    def __init__(self, now_s: float) -> None:
+        self._all = _Allowance(MAX_LINES_PER_S, MAX_BURST_LINES, now_s)
+        self._reserve = _Allowance(RESERVED_LINES_PER_S, RESERVED_BURST_LINES, now_s)
+        self._kinds: OrderedDict[Hashable, _Allowance] = OrderedDict()
+
+    def may_say(self, kind: tuple[Hashable, Hashable, Hashable], now_s: float) -> bool:
+        """Say whether a line may be said, which then counts."""
+        about = kind[-1]
+        own = [self._of(kind, LINES_PER_S_OF_CAUSE, BURST_LINES_OF_CAUSE, now_s)]
+        if about is not None:
+            one = self._of(("", "", about), LINES_PER_S_ABOUT_ONE, BURST_LINES_ABOUT_ONE, now_s)
+            own.append(one)
+            if min(each.left(now_s) for each in own) < 1:
+                return False
+        common = self._all
+        if common.left(now_s) < 1:
+            common = self._reserve
+            if common.left(now_s) < 1 or not all(each.is_whole(now_s) for each in own):
+                return False
+        for each in (common, *own):
+            each.take()
+        return True
+
+    def _of(self, kind: Hashable, per_s: float, burst: float, now_s: float) -> _Allowance:
+        found = self._kinds.get(kind)
+        if found is None:
+            if len(self._kinds) >= MAX_KIND_COUNT:
+                self._kinds.popitem(last=False)
+            found = self._kinds[kind] = _Allowance(per_s, burst, now_s)
+        self._kinds.move_to_end(kind)
+        return found
+
+
 class PatientHandler(logging.Handler):
     """Hands lines to a thread that may wait for whoever reads them."""
 
@@ -77,13 +172,13 @@ class PatientHandler(logging.Handler):
         self._clock = clock
         self._lines: Queue[str] = Queue(MAX_WAITING_LINES)
         self._lost_count = 0
-        self._allowance = float(MAX_BURST_LINES)
-        self._counted_s = clock()
+        self._limiter = _Limiter(clock())
         threading.Thread(target=self._work, name="tso-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line, or count it as lost."""
-        if not self._may_say():
+        kind = getattr(record, _KIND, (record.name, str(record.msg)[:_CAUSE_LENGTH], None))
+        if not self._limiter.may_say(kind, self._clock()):
             self._lost_count += 1
             return
         try:
@@ -108,16 +203,6 @@ class PatientHandler(logging.Handler):
             self._lines.all_tasks_done.wait_for(
                 lambda: not self._lines.unfinished_tasks, LAST_LINES_S
             )
-
-    def _may_say(self) -> bool:
-        now_s = self._clock()
-        earned = (now_s - self._counted_s) * MAX_LINES_PER_S
-        self._allowance = min(self._allowance + earned, MAX_BURST_LINES)
-        self._counted_s = now_s
-        if self._allowance < 1:
-            return False
-        self._allowance -= 1
-        return True
 
     def _work(self) -> None:
         while True:

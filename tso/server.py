@@ -22,6 +22,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar, assert_never, cast
 
 from omidpy.base.clock import Clock
@@ -31,6 +32,7 @@ from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
 from tso.admission import Places
 from tso.connection import Connection
+from tso.core.clients import NUMBER_BITS
 from tso.core.events import (
     Answer,
     Asked,
@@ -51,6 +53,7 @@ from tso.core.events import (
 from tso.core.heavy import HeavyTurns
 from tso.core.hoards import worst_of
 from tso.core.machine import Machine
+from tso.core.rates import WAIT_S
 from tso.flushing import AnyWorker, Flusher
 from tso.lease import AnyLease
 from tso.log import log_event
@@ -177,6 +180,10 @@ class OracleServer:
         """How much work is done for a connection in this turn."""
         self._paused: list[Connection] = []
         self._heavy: HeavyTurns[Connection] = HeavyTurns()
+        rates = machine.rates
+        self.over: AbstractSet[int] = frozenset() if rates is None else rates.over
+        self._deferred: dict[Connection, asyncio.TimerHandle | None] = {}
+        """Who waits because its share is in debt; None: it has waited."""
         self._heavy_timer: asyncio.TimerHandle | None = None
         self._listener: asyncio.Server | None = None
         self._turn = Now(0, 0.0)
@@ -272,6 +279,8 @@ class OracleServer:
         self._connections.discard(connection)
         self._places.leave(connection)
         self._heavy.forget(connection)
+        if (waiting := self._deferred.pop(connection, None)) is not None:
+            waiting.cancel()
         if connection is self._asker:
             self._asker = None
         others = self._clients.get(connection.client, set())
@@ -433,6 +442,42 @@ class OracleServer:
         """Share the work of a turn among those that come again in the next one."""
         self._behind_count += change
         self.turn_work = max(MIN_TURN_WORK, MAX_TURN_WORK // (1 + self._behind_count))
+
+    def defers(self, connection: Connection) -> bool:
+        """Say whether a client must wait, since its share is over its rate: for a moment at most.
+
+        What it asks then is served, so that nobody waits longer than clients do; what would make a
+        great debt greater, the machine refuses.
+        """
+        if connection in self._deferred:
+            if self._deferred[connection] is not None:
+                return True
+            del self._deferred[connection]
+            return False
+        rates = self._machine.rates
+        if rates is None or not connection.client:
+            return False
+        debt_s = rates.debt_s(connection.client >> NUMBER_BITS, self._clock.monotonic_s())
+        if not debt_s:
+            return False
+        wait_s = min(debt_s, WAIT_S)
+        self._deferred[connection] = self.loop.call_later(wait_s, self._end_wait, connection)
+        self._metrics.count("tso.rates.deferred")
+        if debt_s > WAIT_S:
+            log_event(
+                logger,
+                logging.WARNING,
+                "over-its-rate",
+                about=connection.share,
+                peer=connection.peer,
+                debt_s=round(debt_s, 1),
+            )
+        return True
+
+    @_or_the_end
+    def _end_wait(self, connection: Connection) -> None:
+        self._deferred[connection] = None
+        connection.take_turn()
 
     def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
         """Say whether a heavy request may be served now; else `wait_for_turn` awaits its time."""

@@ -31,6 +31,7 @@ def refusal(
     *,
     tables: Collection[str],
     conflicts: Sequence[CellName],
+    wait_s: float = 0.0,
 ) -> TransactionAborted:
     """Return the error for a refused commit.
 
@@ -39,6 +40,7 @@ def refusal(
         start_ts: The transaction.
         tables: The tables that it wrote.
         conflicts: Those of its cells that another transaction committed; empty if not told.
+        wait_s: How long until the oracle grants as much again; 0 if not told.
     """
     match reason:
         case AbortReason.LOW_WATERMARK:
@@ -66,6 +68,16 @@ def refusal(
                 "transactions, or start tso-server with a larger --conflict-map-size",
                 retryable=False,
             )
+        case AbortReason.RATE:
+            error = TransactionAborted(
+                f"transaction {start_ts} was aborted: this client's name, or its address, writes "
+                "more than its share of the oracle's conflict map, which others need for longer "
+                "transactions; write less at a time, or start tso-server with a larger "
+                "--cells-per-s or --conflict-map-size",
+                advice=f"run it again in {wait_s:.1f} s",
+            )
+            error.wait_s = wait_s
+            return error
         case AbortReason.CONFLICT | AbortReason.UNSTATED:
             return _conflict(start_ts, conflicts)
 

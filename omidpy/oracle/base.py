@@ -50,6 +50,7 @@ class AbortReason(Enum):
     FENCE = 3
     INVALIDATED = 4
     TOO_LARGE = 5
+    RATE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,15 @@ class CommitGranted:
 
 @dataclass(frozen=True, slots=True)
 class CommitRefused:
-    """The transaction will never commit.  `conflicts` holds at most 64 cell ids of the request."""
+    """The transaction will never commit.
+
+    `conflicts` holds at most 64 cell ids of the request.  `wait_s` is how long it takes until the
+    client may write as much again, where that is why; else 0.
+    """
 
     reason: AbortReason = AbortReason.UNSTATED
     conflicts: Sequence[CellId] = ()
+    wait_s: float = 0.0
 
 
 CommitVerdict: TypeAlias = CommitGranted | CommitRefused
@@ -103,6 +109,14 @@ class Oracle(Protocol):
     @property
     def max_transaction_age_s(self) -> float | None:
         """Age at which a transaction can no longer commit.
+
+        None before the first answer, or where the oracle does not tell.
+        """
+        ...
+
+    @property
+    def max_commit_cells(self) -> int | None:
+        """How many cells and tables one commit may name together; more are refused.
 
         None before the first answer, or where the oracle does not tell.
         """

@@ -36,7 +36,7 @@ from omidpy.base.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
-from omidpy.oracle.network import SYSTEM_NETWORK, Network
+from omidpy.oracle.network import SYSTEM_NETWORK, Network, watch_peer
 from omidpy.oracle.tls import ClientTls, Refused, TlsSocket, secured
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
@@ -419,7 +419,7 @@ def open_link(
         sock = network.connect(address, timeout_s=connect_timeout_s)
         _check_not_ourselves(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        watch_peer(sock)
         connection: ClientConnection[_Call] = ClientConnection(after_ts=after_ts, client=client)
         ready: socket.socket | TlsSocket = sock
         if tls is None:

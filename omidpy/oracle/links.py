@@ -84,6 +84,7 @@ class Links:
         self.store_id: str | None = None
         self.epoch = Timestamp(0)
         self.max_transaction_age_s: float | None = None
+        self.max_commit_cells: int | None = None
         self.can_invalidate = False
         self._make_lock()
 
@@ -217,6 +218,7 @@ class Links:
         self._expected_store_id = store_id or expected
         self.epoch = link.epoch
         self.max_transaction_age_s = None if age_ms is None else age_ms / 1000
+        self.max_commit_cells = told.max_commit_cells
         self.can_invalidate = link.has_feature(Feature.INVALIDATE)
         self.is_known = True
 

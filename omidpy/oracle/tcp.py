@@ -42,6 +42,7 @@ from omidpy.oracle.links import Links
 from omidpy.oracle.network import SYSTEM_NETWORK, Network
 from omidpy.oracle.tls import ClientTls
 from omidpy.wire.connection import Answer, Question
+from omidpy.wire.frames import PACKED_COUNT
 from omidpy.wire.messages import (
     ALL_ROLES,
     CommitRequest,
@@ -162,6 +163,11 @@ class TcpOracle:
         return self._links.max_transaction_age_s
 
     @property
+    def max_commit_cells(self) -> int | None:
+        """How many cells and tables one commit may name; None if the oracle does not tell."""
+        return self._links.max_commit_cells
+
+    @property
     def client(self) -> int:
         """Who we are to the oracle: only the same client may commit what it began."""
         return self._links.client
@@ -227,7 +233,8 @@ class TcpOracle:
             return CommitGranted(answer.commit_ts)
         if is_retry and not link.has_feature(Feature.INVALIDATE):
             self._wait_for_earlier_decisions(link)
-        return CommitRefused(_abort_reason(answer.reason), answer.conflicts)
+        reason = _abort_reason(answer.reason)
+        return CommitRefused(reason, answer.conflicts, answer.wait_ms / 1000)
 
     def _wait_for_earlier_decisions(self, link: Link) -> None:
         """Return once everything that Java's oracle decided before is in the commit table.
@@ -280,8 +287,11 @@ class TcpOracle:
             try:
                 link = self._links.open()
                 self._check_role(link, role)
+                asked = question(link)
                 answer = link.call(
-                    question(link), timeout_s=self._request_timeout_s, packed=self._packed
+                    asked,
+                    timeout_s=self._request_timeout_s,
+                    packed=self._packed or self._is_long(asked),
                 )
                 return link, answer
             except LinkDown as down:
@@ -303,6 +313,14 @@ class TcpOracle:
                 raise error
             self._pause(pause_s)
         raise AssertionError("unreachable: the loop has no end")
+
+    def _is_long(self, question: Question) -> bool:
+        """Say whether a commit may need the shorter form to fit, and the oracle surely reads it."""
+        return (
+            self._links.max_commit_cells is not None
+            and isinstance(question, CommitRequest)
+            and len(question.cell_ids) > PACKED_COUNT
+        )
 
     def _pause(self, seconds: float) -> None:
         """Wait, no longer than until `close`."""

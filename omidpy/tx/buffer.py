@@ -129,6 +129,7 @@ class _Layer:
         self.sent: list[tuple[CellName, int]] = []
         self.merges: list[_Merge] = []
         self.size_bytes = 0
+        self.put_count = 0
         self.flaw: str | None = None
 
     def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
@@ -139,6 +140,7 @@ class _Layer:
         column = (family, qualifier)
         old = columns.get(column)
         if old is None:
+            self.put_count += 1
             self.size_bytes += len(row) + len(family) + len(qualifier) + _CELL_OVERHEAD_BYTES
         else:
             self.size_bytes -= len(old)
@@ -201,6 +203,8 @@ class WriteBuffer:
         """Whether a change of it is under way, or was interrupted."""
         self._dropped: list[DroppedSavepoint] = []
         """Layers whose sent cells may still be in the store."""
+        self._past_put_count = 0
+        """Of layers that are no more, and of parts."""
         self._layers = [_Layer()]
         self._taken: list[_Layer] = []
         self._sent: dict[CellName, dict[int, bytes | None]] = {}
@@ -282,6 +286,15 @@ class WriteBuffer:
             return layers[0].size_bytes
         return sum(layer.size_bytes for layer in layers)
 
+    def put_count(self, *, with_savepoints: bool) -> int:
+        """How many cells were ever put or merged, also those that were undone or put twice.
+
+        Args:
+            with_savepoints: Count those of open savepoints, too.
+        """
+        layers = self._layers if with_savepoints else self._layers[:1]
+        return self._past_put_count + sum(layer.put_count for layer in layers)
+
     @property
     def savepoint_bytes(self) -> int:
         """How much of `size_bytes` belongs to open savepoints."""
@@ -340,6 +353,7 @@ class WriteBuffer:
     def keep_savepoint(self) -> None:
         """Make the top layer part of the one below it."""
         top = self._layers.pop()
+        self._past_put_count += top.put_count
         below = self._layers[-1]
         for name, value in top.cells():
             below.put(*name, value)
@@ -356,6 +370,7 @@ class WriteBuffer:
         puts: whatever is flushed next takes a higher one.
         """
         top = self._layers.pop()
+        self._past_put_count += top.put_count
         dropped = DroppedSavepoint(
             top.sent, not any(sent in self._unacknowledged for sent in top.sent)
         )
@@ -517,6 +532,7 @@ class WriteBuffer:
         twice = None if is_again else next((name for name in names if name in self._merged), None)
         if twice is not None:
             raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
+        self._past_put_count += len(names)
         free = {name for name in conflict_free if not self._is_written(name)}
         merge = _Merge(
             worker_id,
@@ -550,6 +566,16 @@ class WriteBuffer:
     def checked_names(self) -> list[CellName]:
         """Return every cell that was sent and is checked for conflicts, once."""
         return [name for name in self._sent if name not in self._conflict_free]
+
+    def names_to_check(self, *, with_savepoints: bool) -> Iterator[CellName]:
+        """Yield every cell that is checked for conflicts, sent or not, some of them twice.
+
+        Args:
+            with_savepoints: Also those of open savepoints that were not sent.
+        """
+        yield from self.checked_names()
+        for layer in self._layers if with_savepoints else self._layers[:1]:
+            yield from (name for name, _ in layer.cells() if name not in self._conflict_free)
 
     def conflict_free_names(self) -> list[CellName]:
         """Return every cell that was sent and is not checked for conflicts, sorted."""

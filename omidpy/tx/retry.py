@@ -86,7 +86,8 @@ class Backoff:
                 f"{self._budget_s:g} s is spent"
             )
             raise error
-        pause_s = min(self._budget_s - elapsed_s, self._rng.uniform(0, self._cap_s))
+        pause_s = error.wait_s + self._rng.uniform(0, self._cap_s)
+        pause_s = min(self._budget_s - elapsed_s, pause_s)
         self._cap_s = min(self._cap_s * 2, LONGEST_PAUSE_S)
         log.info(
             "try %d failed after %.3f s in all, the next one is in %.3f s: %s",

@@ -56,6 +56,7 @@ from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.tokens import decode_part, part_digest
 from omidpy.tx.worker import Worker
+from omidpy.wire.frames import MAX_COMMIT_NUMBERS
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class Transaction:
         self._preparing: list[Callable[[], object]] = []
         self._undoing: list[Callable[[], object]] = []
         self.ordinals = Ordinals()
+        self._counted = (0, 0)
+        """How many ids the oracle would check, and behind how many puts that was so."""
 
     def __repr__(self) -> str:
         return f"<Transaction {self.start_ts} {self.status}>"
@@ -303,6 +306,7 @@ class Transaction:
             self._flush(with_savepoints=self._buffer.savepoint_bytes > FLUSH_LIMIT_BYTES)
 
     def _flush(self, *, with_savepoints: bool = False) -> None:
+        self._check_size(with_savepoints=with_savepoints)
         batch = self._buffer.take(with_savepoints=with_savepoints)
         if batch:
             self._snapshot.has_sent_cells = True
@@ -310,6 +314,40 @@ class Transaction:
             self._session.store.write(batch)
             self._session.on_step("flushed")
         self._buffer.acknowledge()
+
+    def _check_size(self, *, with_savepoints: bool) -> None:
+        """Refuse a write set that the oracle would refuse, before more of it is written.
+
+        Args:
+            with_savepoints: Whether the cells of open savepoints are about to be written as well.
+
+        Raises:
+            TransactionAborted: not retryable; the transaction will be rolled back.
+
+        Cost: O(cells), once for as many cells as the limit still allows.
+        """
+        most = self._session.oracle.max_commit_cells
+        known_count, known_put_count = self._counted
+        put_count = self._buffer.put_count(with_savepoints=with_savepoints)
+        table_count = len(self._layouts)
+        if most is None or known_count + put_count - known_put_count + table_count <= most:
+            return
+        names = self._buffer.names_to_check(with_savepoints=with_savepoints)
+        # Some were put twice or undone, and rows are fewer, where conflicts are told by rows.
+        count = len({self._conflict_id(name) for name in names})
+        self._counted = count, put_count
+        if count + table_count <= most:
+            return
+        reason = (
+            f"its write set of {count} cells in {table_count} tables is larger than the "
+            f"{most} that the oracle takes in one commit (a quarter of its conflict map, at most "
+            f"{MAX_COMMIT_NUMBERS}); split the work into smaller transactions, use "
+            "conflict_level='row', or start tso-server with a larger --conflict-map-size"
+        )
+        self.forbid_commit(reason)
+        raise TransactionAborted(
+            f"transaction {self.start_ts} was aborted: {reason}", retryable=False
+        )
 
     # -- parts of other processes --------------------------------------------------------------
 
@@ -449,6 +487,7 @@ class Transaction:
             verdict.reason,
             self.start_ts,
             tables=self._buffer.tables(),
+            wait_s=verdict.wait_s,
             conflicts=[
                 name for name in self._buffer.checked_names() if self._conflict_id(name) in wanted
             ],

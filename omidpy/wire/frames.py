@@ -58,6 +58,12 @@ from omidpy.wire.protobuf import (
 MAX_REQUEST_FRAME_BYTES: Final = 10 * 1024 * 1024
 """Longest frame a server reads, its 4 bytes of length included: Java's limit, so also ours."""
 
+MAX_COMMIT_NUMBERS: Final = (MAX_REQUEST_FRAME_BYTES - 64) // 10
+"""Cells and tables that surely fit into one commit request, packed: 1,048,569."""
+
+PACKED_COUNT: Final = 2**16
+"""A commit of more cells is packed where it is known that the oracle is ours, which reads it so."""
+
 MAX_RESPONSE_FRAME_BYTES: Final = 64 * 1024
 """Longest frame a client reads, its length included.
 
@@ -81,6 +87,7 @@ _CAPABILITIES_EPOCH: Final = key(1003, VARINT)
 _CAPABILITIES_MAX_AGE: Final = key(1004, VARINT)
 _CAPABILITIES_CLIENT: Final = key(1005, VARINT)
 _CAPABILITIES_ROLES: Final = key(1006, VARINT)
+_CAPABILITIES_MAX_CELLS: Final = key(1007, VARINT)
 
 _TIMESTAMP_REQUEST_HOLD: Final = key(1001, VARINT)
 _COMMIT_REQUEST_START: Final = key(1, VARINT)
@@ -103,6 +110,7 @@ _COMMIT_RESPONSE_ANY_CONFLICT: Final = {
     key(_COMMIT_RESPONSE_CONFLICTS, VARINT),
 }
 _COMMIT_RESPONSE_REASON: Final = key(1002, VARINT)
+_COMMIT_RESPONSE_WAIT: Final = key(1003, VARINT)
 _FENCE_RESPONSE_TABLE: Final = key(1, VARINT)
 _FENCE_RESPONSE_FENCE: Final = key(2, VARINT)
 _INVALIDATE_RESPONSE_START: Final = key(1, VARINT)
@@ -266,6 +274,8 @@ def encode_response(response: Response) -> bytes:
             put_int64s(body, _COMMIT_RESPONSE_CONFLICTS, response.conflicts, packed=True)
             if response.reason:
                 put_int64(body, _COMMIT_RESPONSE_REASON, response.reason)
+            if response.wait_ms:
+                put_int64(body, _COMMIT_RESPONSE_WAIT, response.wait_ms)
         case HandshakeResponse():
             kind = _HANDSHAKE
             put_bool(body, _HANDSHAKE_RESPONSE_COMPATIBLE, value=response.is_compatible)
@@ -302,6 +312,8 @@ def _encode_capabilities(capabilities: PeerCapabilities) -> bytearray:
         put_int64(out, _CAPABILITIES_CLIENT, capabilities.client)
     if capabilities.roles is not None:
         put_uint64(out, _CAPABILITIES_ROLES, capabilities.roles)
+    if capabilities.max_commit_cells is not None:
+        put_int64(out, _CAPABILITIES_MAX_CELLS, capabilities.max_commit_cells)
     return out
 
 
@@ -390,6 +402,7 @@ def _decode_commit_response(body: bytes, values: _Fields) -> CommitResponse:
         commit_ts,
         conflicts,
         _int32(values, _COMMIT_RESPONSE_REASON),
+        max(0, _int64(values, _COMMIT_RESPONSE_WAIT) or 0),
     )
 
 
@@ -458,6 +471,7 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
         _int64(values, _CAPABILITIES_MAX_AGE),
         _int64(values, _CAPABILITIES_CLIENT),
         roles,
+        _int64(values, _CAPABILITIES_MAX_CELLS),
     )
 
 

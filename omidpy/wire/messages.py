@@ -26,6 +26,8 @@ fields, and we use one only where the other side announced its feature in the ha
                          1004  int64           max transaction age in ms, from the server (same)
                          1005  int64           who the client is, see `PeerCapabilities`
                          1006  uint64          roles of the client, from the server  (same)
+                         1007  int64           cells and tables of one commit at most, from the
+                                               server                                (same)
     TimestampRequest     1001  int64           hold in ms                     (BEGIN_EXTRAS)
     TimestampResponse       1  int64           start_ts
                          1001  int64           low watermark                  (BEGIN_EXTRAS)
@@ -39,6 +41,7 @@ fields, and we use one only where the other side announced its feature in the ha
                             3  int64           commit_ts, absent when aborted
                          1001  repeated int64  conflicting cell ids, packed   (ABORT_DETAILS)
                          1002  enum            `omidpy.oracle.base.AbortReason` (ABORT_DETAILS)
+                         1003  int64           ms until the client may write again  (same)
     FenceRequest            1  int64           table id
     FenceResponse           1  int64           table id
                             2  int64           fence timestamp
@@ -119,6 +122,8 @@ class PeerCapabilities:
     client: int | None = None
     roles: int | None = None
     """What the client may ask, see `Role`; None: everything."""
+    max_commit_cells: int | None = None
+    """How many cells and tables one commit may name together; None: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +190,14 @@ class CommitResponse:
     """The verdict on a transaction: committed at `commit_ts`, or aborted if that is None.
 
     `reason` is the number of an `AbortReason`; one that this version does not know is kept.
+    `wait_ms` comes with `AbortReason.RATE`: how long until as much is granted again.
     """
 
     start_ts: Timestamp
     commit_ts: Timestamp | None
     conflicts: tuple[CellId, ...] = ()
     reason: int = 0
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -48,6 +49,7 @@ from tso.core import heavy as heavy_module
 from tso.core.events import Batch, FlushResult, Now, Question
 from tso.core.heavy import MAX_WAIT_S
 from tso.core.machine import Machine
+from tso.core.rates import WAIT_S
 from tso.core.settings import Settings
 from tso.flushing import Worker
 from tso.lease import AnyLease
@@ -130,9 +132,12 @@ class Running:
         self.executor = executor
         self.clients: list[Client] = []
 
-    async def connect(self, *, shakes_hands: bool = True, features: int = 7) -> Client:
-        """Connect a client; one without features is Omid's."""
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def connect(
+        self, *, shakes_hands: bool = True, features: int = 7, host: str = "127.0.0.1"
+    ) -> Client:
+        """Connect a client from an address; one without features is Omid's."""
+        opened = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(host, 0))
+        client = Client(*opened)
         self.clients.append(client)
         if shakes_hands:
             client.send(HandshakeRequest(PeerCapabilities(features)))
@@ -141,12 +146,12 @@ class Running:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Running]:
+async def running(settings: Settings = SETTINGS) -> AsyncIterator[Running]:
     """Run a server for the length of a block."""
     persistence, clock = ScriptedPersistence(), ManualClock()
     now = Now(clock.wall_ms(), clock.monotonic_s())
-    inherited = persistence.start(SETTINGS, now, accept_clock=False)
-    machine: Machine[Connection] = Machine(SETTINGS, inherited, now)
+    inherited = persistence.start(settings, now, accept_clock=False)
+    machine: Machine[Connection] = Machine(settings, inherited, now)
     with ThreadPoolExecutor(1) as executor:
         server = OracleServer(
             machine,
@@ -173,11 +178,13 @@ async def running() -> AsyncIterator[Running]:
                 client.writer.close()
 
 
-def run(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
+def run(
+    test: Callable[[Running], Coroutine[Any, Any, None]], settings: Settings = SETTINGS
+) -> None:
     """Run a test with a server in an event loop of its own."""
 
     async def main() -> None:
-        async with running() as found:
+        async with running(settings) as found:
             await test(found)
 
     asyncio.run(main())
@@ -923,6 +930,49 @@ def test_a_heavy_request_behind_one_that_is_not_ordinary_waits_as_well(
         await _decided(loader, 1)
 
     run(test)
+
+
+def test_whoever_is_over_its_rate_waits_and_nobody_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On every connection of its share; then it is served, so that no client gives it up."""
+    waits: list[float] = []
+
+    async def test(running: Running) -> None:
+        server, loop = running.server, asyncio.get_running_loop()
+        original = loop.call_later
+
+        def later(seconds: float, call: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+            if call == server._end_wait:
+                waits.append(seconds)
+            return original(seconds, call, *args)
+
+        monkeypatch.setattr(loop, "call_later", later)
+        first, second = [await running.connect(host="127.0.0.2") for _ in range(2)]
+        other = await running.connect()
+        first.send(*[TimestampRequest()] * 180)
+        assert [isinstance(await first.receive(), TimestampResponse) for _ in range(180)]
+        for client in (first, second):
+            client.send(*[TimestampRequest()] * 3)
+        await until(lambda: len(server._deferred) == 2)
+        for _ in range(50):
+            assert await other.begin()
+        assert not any(one.reader._buffer for one in (first, second))  # type: ignore[attr-defined]
+        for client in (first, second):
+            assert [isinstance(await client.receive(), TimestampResponse) for _ in range(3)]
+        assert waits == [WAIT_S, WAIT_S]
+        running.clock.advance(60.0)
+        assert await first.begin()
+        assert not server.over
+        assert len(waits) == 2
+        first.send(*[TimestampRequest()] * 180)
+        assert await first.receive()
+        first.send(TimestampRequest())
+        await until(lambda: len(server._deferred) == 1)
+        first.writer.close()
+        await until(lambda: not server._deferred)
+
+    run(test, replace(SETTINGS, begins_per_s=60))
 
 
 def test_whoever_loads_alone_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

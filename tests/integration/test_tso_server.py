@@ -22,7 +22,7 @@ import pytest
 
 from omidpy.base.clock import SystemClock
 from omidpy.base.commit_facts import INVALID
-from omidpy.errors import ConfigError, OracleUnavailable
+from omidpy.errors import ConfigError, OracleUnavailable, UsageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import lease_address, read_lease
@@ -453,12 +453,26 @@ def test_floods_that_read_nothing_do_not_put_off_the_end(server: ServerProcess) 
 
 def test_what_it_may_take_of_memory_is_said_at_the_start(url: str) -> None:
     """In MiB, of what grows with clients and with the map."""
-    with tso_server(url, "--conflict-map-size", "16000000") as server:
+    with tso_server(url) as server:
         line = server.wait_for("^memory ")
     words = dict(word.split("=") for word in line.split()[1:])
     assert int(words["conflict_map_mib"]) == (21 * 16_000_001 + 4 * 2**24) // 2**20 + 1
     assert int(words["requests_mib"]) == int(words["unread_answers_mib"]) == 64
     assert int(words["begins_mib"]) == int(words["decisions_mib"]) == 26
+
+
+def test_a_million_cells_are_committed_at_once(url: str) -> None:
+    """They were, then a quarter of the map became the limit, and the default map was too small."""
+    with tso_server(url) as server, closing(TcpOracle(server.address)) as oracle:
+        start_ts = oracle.begin().start_ts
+        assert oracle.max_commit_cells is not None
+        assert oracle.max_commit_cells > 1_000_000
+        cells = [CellId(-number) for number in range(1, oracle.max_commit_cells)]
+        assert isinstance(oracle.commit(start_ts, cells, [TableId(-1)]), CommitGranted)
+        # One more fits into no request, as it stands, and is not sent.
+        start_ts = oracle.begin().start_ts
+        with pytest.raises(UsageError, match="write set of"):
+            oracle.commit(start_ts, [*cells, *map(CellId, range(-2_000_000, -1_999_980))], [])
 
 
 def test_an_address_in_use_is_a_configuration_error(server: ServerProcess, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import omidpy
 from omidpy.errors import ConfigError, OmidError, OracleUnavailable, RemoteProtocolError
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.address import parse_address
-from omidpy.oracle.base import CommitGranted
+from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.oracle.tls import ClientTls
 from omidpy.wire.frames import frame_request
@@ -33,6 +33,7 @@ from omidpy.wire.messages import (
 from tests.machines.processes import ServerProcess, tso_server
 from tests.machines.tls import Authority
 from tso.connection import HANDSHAKE_TIMEOUT_S
+from tso.core.rates import GREAT_DEBT_S
 
 pytestmark = pytest.mark.integration
 
@@ -440,3 +441,32 @@ def test_files_that_do_not_fit_stop_the_start(url: str, cert: Path, tmp_path: Pa
         with tso_server(url, *options, "--check-config") as server:
             assert server.wait() == 2
             assert re.search(re.escape(message), server.log), server.log
+
+
+# -- rates -----------------------------------------------------------------------------------------
+
+
+def test_a_flood_of_small_commits_ends_no_transaction_of_another_name(
+    url: str, cert: Path, authority: Authority
+) -> None:
+    """It turned the conflict map over, and every transaction that had begun before was aborted."""
+    options = ["--tls-cert", str(cert), "--tls-client-ca", str(authority.ca)]
+    map_cells = 20_000
+    rates = ["--conflict-map-size", str(map_cells), "--cells-per-s", "100"]
+    with (
+        tso_server(url, *options, *rates) as server,
+        closing(oracle_of(server, authority, "victim")) as victim,
+        closing(oracle_of(server, authority, "flood", client=7)) as flood,
+    ):
+        start_ts = victim.begin().start_ts
+        reasons = []
+        for first in range(0, 2 * map_cells, 500):
+            mine = flood.begin().start_ts
+            verdict = flood.commit(mine, [CellId(first + number) for number in range(500)], [])
+            if isinstance(verdict, CommitRefused):
+                reasons.append(verdict.reason)
+                assert verdict.wait_s > GREAT_DEBT_S
+                break
+        assert reasons == [AbortReason.RATE]
+        assert isinstance(victim.commit(start_ts, [CellId(10**9)], []), CommitGranted)
+        server.wait_for("^over-its-rate .*peer=flood@")

@@ -61,6 +61,11 @@ class LossyOracle:
         """The age limit of the oracle behind."""
         return self.oracle.max_transaction_age_s
 
+    @property
+    def max_commit_cells(self) -> int | None:
+        """What the oracle behind takes at once."""
+        return self.oracle.max_commit_cells
+
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Pass on."""
         self._ask("begin")

@@ -37,6 +37,7 @@ class NaiveOracle:
 
     can_invalidate = True
     max_transaction_age_s: float | None = None
+    max_commit_cells: int | None = None
 
     def __init__(self, store: Store) -> None:
         """Initialise the store's system tables and start at timestamp 50."""

@@ -35,6 +35,7 @@ from tso.core.events import (
     Asked,
     Batch,
     Close,
+    Deferred,
     Event,
     Flush,
     Flushed,
@@ -183,7 +184,9 @@ class Oracle:
         self.log.append((batch.commits, batch.invalidations, batch.lookups, batch.answer_count))
         self.log.append((batch.ceiling, batch.low_watermark, batch.newest_ts))
         for name, answer in batch.answers:
-            self._note("waits", name, self._bytes(name, answer))
+            # Whose number each session draws anew.
+            known = answer._replace(client=0) if isinstance(answer, Deferred) else answer
+            self._note("waits", name, self._bytes(name, known))
 
     def _bytes(self, name: str, answer: Any) -> bytes:
         if isinstance(answer, Frames):

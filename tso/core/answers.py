@@ -25,6 +25,7 @@ from tso.core.events import Answer
 
 ABORT_INVALIDATED: Final = -4
 ABORT_TOO_LARGE: Final = -5
+ABORT_RATE: Final = -6
 
 _REASONS: Final = {
     ABORT_CONFLICT: AbortReason.CONFLICT.value,
@@ -32,6 +33,7 @@ _REASONS: Final = {
     ABORT_FENCE: AbortReason.FENCE.value,
     ABORT_INVALIDATED: AbortReason.INVALIDATED.value,
     ABORT_TOO_LARGE: AbortReason.TOO_LARGE.value,
+    ABORT_RATE: AbortReason.RATE.value,
 }
 
 
@@ -42,9 +44,11 @@ def verdict_on(start_ts: int, decision: int) -> CommitResponse:
     return refusal(start_ts, decision)
 
 
-def refusal(start_ts: int, decision: int, conflicts: tuple[CellId, ...] = ()) -> CommitResponse:
+def refusal(
+    start_ts: int, decision: int, conflicts: tuple[CellId, ...] = (), *, wait_ms: int = 0
+) -> CommitResponse:
     """Refuse a commit for the reason that `decision` stands for."""
-    return CommitResponse(Timestamp(start_ts), None, conflicts, _REASONS[decision])
+    return CommitResponse(Timestamp(start_ts), None, conflicts, _REASONS[decision], wait_ms)
 
 
 def unframed(frames: bytes, refused: AbstractSet[int]) -> Iterator[Answer]:

@@ -101,7 +101,9 @@ cdef class Engine:
     cdef long long _forgotten_start
     cdef long long _forgotten_owned
     cdef object _keep
-    cdef object _leaving
+    cdef bytearray _leaving_bytes
+    cdef long long[::1] _leaving
+    cdef Py_ssize_t _leaving_count
     cdef long long _leaving_owner
     cdef long long _max_fence_count
     cdef dict _fences
@@ -110,9 +112,9 @@ cdef class Engine:
 
     cpdef long long begin(self, long long client)
 
-    cpdef give(self, long long start_ts, long long client)
+    cpdef void give(self, long long start_ts, long long client) except *
 
-    cdef _let_go(self, long long start_ts, long long owner)
+    cdef void _let_go(self, long long start_ts, long long owner) except *
 
     cpdef settle(self)
 
@@ -186,6 +188,7 @@ cdef class Run:
     cdef public Py_ssize_t request_count
     cdef public Py_ssize_t commit_count
     cdef public Py_ssize_t refused_count
+    cdef public Py_ssize_t written_count
     cdef public Py_ssize_t early_count
     cdef public long long early_ts
     cdef Engine _engine

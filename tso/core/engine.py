@@ -356,7 +356,9 @@ class Engine:
         self._forgotten_start = last_issued
         self._forgotten_owned = 0
         self._keep = keep
-        self._leaving = array("q")
+        self._leaving_bytes = bytearray(_ITEM_BYTES["q"] * _MOST_LEAVING)
+        self._leaving = memoryview(self._leaving_bytes).cast("q")
+        self._leaving_count = 0
         self._leaving_owner = 0
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
@@ -389,15 +391,18 @@ class Engine:
         if self._keep is None:
             return
         # Under load a client's begins follow one another, and are told together.
-        if owner != self._leaving_owner or len(self._leaving) >= _MOST_LEAVING:
+        if owner != self._leaving_owner or self._leaving_count == _MOST_LEAVING:
             self.settle()
             self._leaving_owner = owner
-        self._leaving.append(start_ts)
+        self._leaving[self._leaving_count] = start_ts
+        self._leaving_count += 1
 
     def settle(self) -> None:
         """Tell all that was forgotten: `keep` knows it then."""
-        if self._keep is not None and len(self._leaving):
-            leaving, self._leaving = self._leaving, array("q")
+        if self._keep is not None and self._leaving_count:
+            leaving = array("q")
+            leaving.frombytes(self._leaving_bytes[: _ITEM_BYTES["q"] * self._leaving_count])
+            self._leaving_count = 0
             self._keep(self._leaving_owner, leaving)
 
     def owner(self, start_ts: int) -> int:
@@ -755,6 +760,8 @@ class Run:
         """Granted commits among them."""
         self.refused_count = 0
         """Refused commits among them."""
+        self.written_count = 0
+        """Cells of the granted commits."""
         self.early_count = 0
         """Requests before the first commit that was granted."""
         self.early_ts = 0
@@ -800,7 +807,7 @@ class Run:
         Cost: O(bytes), no I/O.
         """
         self.request_count = self.commit_count = self.refused_count = 0
-        self.early_count = self.early_ts = 0
+        self.written_count = self.early_count = self.early_ts = 0
         self._length = self._early_length = 0
         self._client = client
         self._shows_watermark = shows_watermark
@@ -964,6 +971,7 @@ class Run:
             self._entries[2 * self.commit_count] = start_ts
             self._entries[2 * self.commit_count + 1] = decision
             self.commit_count += 1
+            self.written_count += self._cell_count
             self._answers[end] = _ANSWERED_COMMIT
             end = self._write(end + 1, decision)
         self._enclose(end, _COMMIT)
@@ -1037,6 +1045,23 @@ def map_bytes(capacity: int) -> int:
     return _SLOT_BYTES * (capacity + 1) + (4 << max((capacity - 1).bit_length(), _MIN_BITS))
 
 
+def map_capacity(size_bytes: float) -> int:
+    """Return how many settings a `LatestMap` may have that takes so much memory.
+
+    0 if there is none, or none that is so large.
+    """
+    least, most = 0, _MAX_CAPACITY - 1
+    if size_bytes > map_bytes(most):
+        return 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if map_bytes(middle) <= size_bytes:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
 def _zeros(typecode: str, count: int) -> array[int]:
     """Return so many zeros, in memory that is taken when they are first written.
 
@@ -1064,5 +1089,7 @@ def _resized(old: array[int], typecode: str, length: int) -> array[int]:
 
     The detour over bytes works for an array and for the view of one that compiled code holds.
     """
-    kept = memoryview(old).cast("B").tobytes()
-    return array(typecode, kept + bytes(_ITEM_BYTES[typecode] * length - len(kept)))
+    kept = memoryview(old).cast("B")
+    resized = _zeros(typecode, length)
+    memoryview(resized).cast("B")[: len(kept)] = kept
+    return resized

@@ -143,6 +143,8 @@ class Deferred(NamedTuple):
     start_ts: int
     request: CommitRequest | None = None
     """What is decided now if the table knows nothing of it."""
+    client: int = 0
+    """Whose request it is."""
 
 
 class Commits(Sequence[tuple[int, int]]):

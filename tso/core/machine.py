@@ -31,7 +31,7 @@ Source: Omid's TSO, whose retry and fence replies overtake the batches before th
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 from typing import Final, Generic, assert_never
 
 from omidpy.base.ages import Sample
@@ -50,13 +50,14 @@ from omidpy.wire.messages import (
 from tso.core.age import AgeWatermark, HeldBack, OracleTime, SampleLog
 from tso.core.answers import (
     ABORT_INVALIDATED,
+    ABORT_RATE,
     ABORT_TOO_LARGE,
     outcome_of,
     refusal,
     unframed,
     verdict_on,
 )
-from tso.core.clients import ANYBODY, UntilOld, is_connection, share_of
+from tso.core.clients import ANYBODY, NUMBER_BITS, UntilOld, is_connection, share_of
 from tso.core.engine import (
     ABORT_CONFLICT,
     ABORT_LOW_WATERMARK,
@@ -91,6 +92,7 @@ from tso.core.events import (
 )
 from tso.core.hoards import Hoards
 from tso.core.owners import Owners
+from tso.core.rates import GREAT_DEBT_S, Rates
 from tso.core.settings import MAX_WAITING_CELLS, TIMESTAMPS_PER_MS, Inherited, Settings
 
 MAX_INVALIDATION_COUNT: Final = 2**16
@@ -140,6 +142,9 @@ class Machine(Generic[Ticket]):
         self._metrics = metrics
         self.max_commit_cells: Final = settings.max_commit_cells
         """How many cells and tables one commit may have."""
+        limits = settings.limits
+        self.rates: Final = None if limits.are_none else Rates(limits)
+        """What each share has spent lately; None where nothing is limited."""
         self._old_begins = Owners(settings.old_begin_memory)
         self._engine = Engine(
             last_issued=inherited.epoch,
@@ -301,6 +306,9 @@ class Machine(Generic[Ticket]):
             return 0, 0
         if now is not self._now:
             self._set_time(now)
+        rates = self.rates
+        if rates is not None and rates.over and self._great_debt_s(client):
+            return 0, 0
         self._hear(client)
         run = self._run
         taken = run.take(data, client, shows_watermark, tells_why, at_most)
@@ -318,7 +326,16 @@ class Machine(Generic[Ticket]):
             self._answer_framed(ticket, run.late_answers(), count - run.early_count)
             self._run_commits += run.commit_count
         self._run_aborts += run.refused_count
-        self._run_begins += count - run.commit_count - run.refused_count
+        decided_count = run.commit_count + run.refused_count
+        self._run_begins += count - decided_count
+        if rates is not None:
+            rates.spend(
+                client >> NUMBER_BITS,
+                self._now_s,
+                cells=run.written_count,
+                begins=count - decided_count,
+                commits=decided_count,
+            )
         return taken, count
 
     def _hear(self, client: int) -> None:
@@ -327,6 +344,18 @@ class Machine(Generic[Ticket]):
         self._client = client
         if client:
             self._age.come_back(client)
+
+    def _spend(self, client: int, *, cells: int = 0, begins: int = 0, commits: int = 0) -> None:
+        if self.rates is not None:
+            share = client >> NUMBER_BITS
+            self.rates.spend(share, self._now_s, cells=cells, begins=begins, commits=commits)
+
+    def _great_debt_s(self, client: int) -> float:
+        """Return how long a client's share takes to pay what it owes; 0 if that is not long."""
+        if self.rates is None:
+            return 0.0
+        debt_s = self.rates.debt_s(client >> NUMBER_BITS, self._now_s)
+        return debt_s if debt_s > GREAT_DEBT_S else 0.0
 
     def _set_time(self, now: Now) -> None:
         self._now = now
@@ -342,6 +371,8 @@ class Machine(Generic[Ticket]):
         self._age.observe(elapsed_ms=self._elapsed_ms, last_issued=self._engine.last_issued)
         self._engine.raise_low_watermark(self._age.target(elapsed_ms=self._elapsed_ms))
         self._wants_sample = self._samples.is_due(self._elapsed_ms)
+        if self.rates is not None:
+            self.rates.pass_time(self._now_s)
         if self._is_active(now):
             self._cover(max(self._engine.clock_ts, self._engine.last_issued))
 
@@ -368,6 +399,7 @@ class Machine(Generic[Ticket]):
 
     def _begin(self, ticket: Ticket, request: TimestampRequest) -> None:
         start_ts = self._issued(self._engine.begin(self._client))
+        self._spend(self._client, begins=1)
         if request.hold_ms is not None and not self._age.hold(
             start_ts,
             elapsed_ms=self._elapsed_ms,
@@ -428,12 +460,13 @@ class Machine(Generic[Ticket]):
         elif start_ts <= self._decisions.forgotten_start:
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
-            self._look_up(ticket, Deferred(Recall.COMMIT_UNLESS_IN_TABLE, start_ts, request))
+            how = Recall.COMMIT_UNLESS_IN_TABLE
+            self._look_up(ticket, Deferred(how, start_ts, request, self._client))
             share = share_of(self._client or ticket)
             self._waiting_cells.add(ticket, _size(request), share=share)
             self._make_room(effects)
         else:
-            self._decide(ticket, request)
+            self._decide(ticket, request, self._client)
 
     def _is_own(self, start_ts: int, owner: int) -> bool:
         """Say whether a transaction is surely that of the client who asks."""
@@ -458,15 +491,22 @@ class Machine(Generic[Ticket]):
                         batch.answers[place] = (hoarder, forgotten)
             effects.append(Close(hoarder, "too many cells wait for a look-up, its own the most"))
 
-    def _decide(self, ticket: Ticket, request: CommitRequest, *, is_certain: bool = True) -> None:
+    def _decide(
+        self, ticket: Ticket, request: CommitRequest, client: int, *, is_certain: bool = True
+    ) -> None:
         """Decide a commit that was not decided before, which a refusal may leave uncertain."""
         start_ts = request.start_ts
-        if len(request.cell_ids) + len(request.table_ids) > self.max_commit_cells:
+        wait_s = self._great_debt_s(client)
+        if wait_s:
+            verdict = ABORT_RATE
+        elif len(request.cell_ids) + len(request.table_ids) > self.max_commit_cells:
             verdict = ABORT_TOO_LARGE
         else:
             verdict = self._engine.commit(start_ts, request.cell_ids, request.table_ids)
         if is_certain or verdict > 0:
             self._decisions.note(start_ts, verdict)
+        cells_count = len(request.cell_ids) if verdict > 0 else 0
+        self._spend(client, cells=cells_count, commits=1)
         if verdict > 0:
             self._open_decisions()
             self._pending.commits.add(start_ts, verdict)
@@ -477,8 +517,11 @@ class Machine(Generic[Ticket]):
         if verdict == ABORT_CONFLICT:
             found = self._engine.conflicts(start_ts, request.cell_ids)
             conflicts = tuple(CellId(cell) for cell in found)
-        self._answer(ticket, refusal(start_ts, verdict, conflicts))
+        wait_ms = ceil(1000 * wait_s)
+        self._answer(ticket, refusal(start_ts, verdict, conflicts, wait_ms=wait_ms))
         self._metrics.count("tso.aborts")
+        if verdict == ABORT_RATE:
+            self._metrics.count("tso.rates.refused")
 
     def _invalidate(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> None:
         is_old = 0 < start_ts <= self._engine.low_watermark  # and will never be decided
@@ -690,7 +733,7 @@ class Machine(Generic[Ticket]):
         else:
             # If it was committed, completed and forgotten, it conflicts with itself: whoever asks
             # later, in so many words, must not be told of a refusal that came of this.
-            self._decide(ticket, request, is_certain=False)
+            self._decide(ticket, request, waiting.client, is_certain=False)
 
     def _recalled(self, waiting: Deferred, result: FlushResult) -> Answer | str:
         """Find an answer that was not known at once; a string is the reason to give none."""

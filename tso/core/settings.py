@@ -10,6 +10,8 @@ from typing import Final, Literal, TypeAlias
 
 from omidpy.base.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
+from omidpy.wire.frames import MAX_COMMIT_NUMBERS
+from tso.core.rates import Limits
 
 TimestampMode: TypeAlias = Literal["world", "incremental"]
 
@@ -22,8 +24,14 @@ BEGIN_MEMORY: Final = 2**20
 OLD_BEGIN_MEMORY: Final = 2**22
 """The same of older ones that may still commit, shared by whoever began them; see `owners.py`."""
 
+DEFAULT_MAP_SIZE: Final = 16_000_000
+"""Writes of cells that are remembered: 385 MiB when all of them are there."""
+
 MIN_COMMIT_CELLS: Final = 1000
 """Cells that one commit may have however small the conflict map is."""
+
+LEAST_CELLS_PER_S: Final = 10_000
+"""Cells that one share may take however small the conflict map is: a thousand commits of ten."""
 
 WORLD_LOOKAHEAD: Final = 1_000_000_000
 """How far the durable ceiling is above what is being issued, in world time: one second."""
@@ -43,6 +51,9 @@ DEFAULT_AGE_MS: Final = 15 * 60 * 1000
 MAX_AGE_MS: Final = 100 * 365 * 24 * 3600 * 1000
 """The longest that may be chosen: a hundred years, which 64 bits hold, also in nanoseconds."""
 
+PROTECTED_MS: Final = DEFAULT_AGE_MS
+"""Transactions so old are kept from what others write, where they may be as old or older."""
+
 AGE_BESIDE_OMID_MS: Final = 24 * 3600 * 1000
 """The same where Omid's tables were there before us: Java's transactions have no limit."""
 
@@ -52,11 +63,17 @@ class Settings:
     """What an operator may choose."""
 
     timestamps: TimestampMode = "world"
-    conflict_map_size: int = 1_000_000
+    conflict_map_size: int = DEFAULT_MAP_SIZE
     max_transaction_age_ms: int = DEFAULT_AGE_MS
     decision_memory: int = DECISION_MEMORY
     hash_seed: int = 0
     """Makes the conflict map's buckets hard to guess for clients that choose cell ids."""
+
+    cells_per_s: float | None = 0
+    """Cells of the conflict map that one share may take, see `rates.py`.  0: as many as it likes;
+    None: so many that none turns the map over within `PROTECTED_MS`, while others are there."""
+    begins_per_s: float = 0
+    commits_per_s: float = 0
 
     begin_memory: int = BEGIN_MEMORY
     old_begin_memory: int = OLD_BEGIN_MEMORY
@@ -69,7 +86,28 @@ class Settings:
 
         A commit that fills the map would abort every transaction that runs.
         """
+        return min(self._burst_cells, MAX_COMMIT_NUMBERS)
+
+    @property
+    def _burst_cells(self) -> int:
         return max(self.conflict_map_size // 4, MIN_COMMIT_CELLS)
+
+    @property
+    def limits(self) -> Limits:
+        """What one share may spend in a second."""
+        cells_per_s, present_s = self.cells_per_s, 0.0
+        if cells_per_s is None:
+            protected_ms = min(self.max_transaction_age_ms, PROTECTED_MS)
+            # With the burst that is three quarters of the map in that time.
+            cells_per_s = max(self.conflict_map_size * 500 / protected_ms, LEAST_CELLS_PER_S)
+            present_s = self.max_transaction_age_ms / 1000
+        return Limits(
+            cells_per_s,
+            self._burst_cells,
+            self.begins_per_s,
+            self.commits_per_s,
+            present_s,
+        )
 
     @property
     def lookahead(self) -> int:

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from omidpy.base.clock import SystemClock
 from omidpy.base.wakefulness import LOOKS_S, MADE_WAY_S, SLEEPS_S, SOON_COUNT, SOON_S
+from omidpy.model import Timestamp
+from omidpy.oracle.link import Link, open_link
 from omidpy.oracle.network import SYSTEM_NETWORK, WakefulPoller
 
 LONG_MS = 5000
@@ -134,3 +137,30 @@ def test_on_one_processor_nobody_looks(
         assert poller.poll(LONG_MS)
         near.recv(1)
         assert not poller.poll(0)
+
+
+def test_an_oracle_whose_machine_is_gone_is_noticed_in_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that rests believed in its connection for two hours, and its next commit paid."""
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    if not all(hasattr(socket, name) for name in names):
+        pytest.skip("this system cannot be told how long to wait for a peer")
+    monkeypatch.setattr(Link, "shake_hands", lambda *_, **__: None)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        link = open_link(
+            listening.getsockname()[:2],
+            connect_timeout_s=5.0,
+            handshake_timeout_s=5.0,
+            after_ts=Timestamp(0),
+            clock=SystemClock(),
+        )
+        sock = link._sock
+        assert isinstance(sock, socket.socket)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle, interval, count, patience = (
+            sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names
+        )
+        link.kill("the test is over")
+    assert idle + interval * count <= 30
+    assert patience <= 30_000

@@ -15,6 +15,7 @@ import tso
 from omidpy.errors import ConfigError
 from tso.cli import main
 from tso.config import Config, age_ms, load_config
+from tso.core.engine import map_bytes
 
 DEPLOY = Path(tso.__file__).parent / "deploy"
 STORE = ["--store", "sqlite:////data/a.db"]
@@ -35,6 +36,27 @@ def test_flags_beat_environment_beat_file_beat_defaults(tmp_path: Path) -> None:
         conflict_map_size=8,
         max_transaction_age_ms=500,
     )
+
+
+def test_the_conflict_map_is_given_in_writes_or_in_memory() -> None:
+    """Whoever sizes a machine knows its memory; by default it holds what a large job writes."""
+    default = load_config(STORE, {}).conflict_map_size
+    assert default == 16_000_000
+    assert map_bytes(default) >> 20 == 384
+    size = load_config([*STORE, "--conflict-map-size", "1 GiB"], {}).conflict_map_size
+    assert map_bytes(size) <= 2**30 < map_bytes(size + 1)
+    assert size > 2 * default
+    assert load_config([*STORE, "--conflict-map-size", "8"], {}).conflict_map_size == 8
+
+
+def test_rates_are_numbers_and_none_is_a_limit_by_itself() -> None:
+    """0 is no limit, which is not the same as saying nothing."""
+    config = load_config(STORE, {})
+    assert (config.cells_per_s, config.begins_per_s, config.commits_per_s) == (None, 0, 0)
+    chosen = ["--cells-per-s", "0", "--begins-per-s", "7"]
+    config = load_config([*STORE, *chosen], {"TSO_COMMITS_PER_S": "9"})
+    assert (config.cells_per_s, config.begins_per_s, config.commits_per_s) == (0, 7, 9)
+    assert "cells-per-s = 0\n" in config.as_toml()
 
 
 def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
@@ -95,6 +117,10 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         ([*STORE, "--initial-timestamp", str(2**63)], "is no timestamp"),
         ([*STORE, "--conflict-map-size", "many"], "--conflict-map-size 'many'"),
         ([*STORE, "--conflict-map-size", "0"], "--conflict-map-size '0'"),
+        ([*STORE, "--conflict-map-size", "50B"], "nor a size of memory"),
+        ([*STORE, "--conflict-map-size", "1TiB"], "is no number from 1"),
+        ([*STORE, "--cells-per-s", "-1"], "--cells-per-s '-1' is no number a second"),
+        ([*STORE, "--begins-per-s", "fast"], "--begins-per-s 'fast'"),
         ([*STORE, "--max-transaction-age", "15"], "'15' is no duration"),
         ([*STORE, "--max-transaction-age", "0s"], "'0s' is no duration"),
         ([*STORE, "--config", "/nowhere/at.all"], "/nowhere/at.all"),

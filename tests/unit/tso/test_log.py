@@ -101,3 +101,75 @@ def test_silence_saves_no_more_than_a_burst() -> None:
         logger.warning("again")
     handler.flush()
     assert written.getvalue().count("again") == log.MAX_BURST_LINES
+
+
+def said(
+    handler: log.PatientHandler, *, about: object, count: int, reason: str = "", event: str = "e"
+) -> None:
+    """Say the same so many times, of connections with a number each."""
+    logger = logging.Logger("tso")  # noqa: LOG001 - one of its own
+    logger.addHandler(handler)
+    for number in range(count):
+        reason_here = reason.format(number)
+        log.log_event(
+            logger,
+            logging.WARNING,
+            event,
+            about=about,
+            peer=f"{about}:{number}",
+            reason=reason_here,
+        )
+
+
+def test_a_noisy_peer_hides_no_line_about_another() -> None:
+    """It spent what all lines had, and what happened to others was not in the log."""
+    clock, written = ManualClock(), io.StringIO()
+    handler = log.PatientHandler(written, clock=clock.monotonic_s)
+    for _ in range(20):
+        said(handler, about="noisy", count=500, reason="commit {} of another")
+        said(handler, about="other", count=1, reason="a request of {} bytes")
+        handler.flush()
+        clock.advance(1.0)
+    lines = written.getvalue().splitlines()
+    assert sum("peer=other" in line for line in lines) == 20
+    noisy = sum("peer=noisy" in line for line in lines)
+    assert noisy >= log.BURST_LINES_OF_CAUSE
+    assert noisy <= log.BURST_LINES_OF_CAUSE + 20 * log.LINES_PER_S_OF_CAUSE
+
+
+def test_one_cause_of_a_peer_hides_no_other_and_many_causes_no_other_peer() -> None:
+    """Whoever chooses the words of its own lines has as many as any other."""
+    clock, written = ManualClock(), io.StringIO()
+    handler = log.PatientHandler(written, clock=clock.monotonic_s)
+    said(handler, about="noisy", count=1000, reason="the same {}")
+    said(handler, about="noisy", count=1, reason="something else")
+    assert "something else" in (handler.flush(), written.getvalue())[1]
+    for word in range(1000):
+        said(handler, about="noisy", count=1, reason=chr(0x4E00 + word))
+    said(handler, about="other", count=1)
+    handler.flush()
+    lines = written.getvalue().splitlines()
+    assert sum("peer=noisy" in line for line in lines) == log.BURST_LINES_ABOUT_ONE
+    assert sum("peer=other" in line for line in lines) == 1
+
+
+def test_many_noisy_peers_leave_a_reserve_and_memory_stays_bounded() -> None:
+    """What was not heard for long is said once all the same."""
+    clock, written = ManualClock(), io.StringIO()
+    handler = log.PatientHandler(written, clock=clock.monotonic_s)
+    for peer in range(12):
+        said(handler, about=f"noisy{peer}", count=60)
+        handler.flush()
+    said(handler, about="quiet", count=2)
+    said(handler, about=None, count=2, event="lease-lost")
+    handler.flush()
+    lines = written.getvalue().splitlines()
+    assert sum("peer=noisy" in line for line in lines) <= log.MAX_BURST_LINES + 2
+    assert sum("peer=quiet" in line for line in lines) == 1
+    assert sum(line.startswith("lease-lost") for line in lines) == 1
+    for peer in range(2 * log.MAX_KIND_COUNT):
+        said(handler, about=peer, count=1)
+    handler.flush()
+    assert len(handler._limiter._kinds) <= log.MAX_KIND_COUNT
+    bound = log.MAX_BURST_LINES + log.RESERVED_BURST_LINES
+    assert sum(" peer=" in line for line in written.getvalue().splitlines()) <= bound
