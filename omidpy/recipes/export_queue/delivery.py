@@ -46,6 +46,7 @@ from omidpy.recipes.export_queue.dead import (
     poisoned,
     rewrite,
 )
+from omidpy.recipes.export_queue.exactly import MarkRefused, Step, exact_delivery
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Entry,
@@ -54,6 +55,7 @@ from omidpy.recipes.export_queue.exporter import (
 )
 from omidpy.recipes.export_queue.failing import Failures, Memory, Paused
 from omidpy.recipes.export_queue.layout import BY_KEY, COLUMN, decode_content, key_prefix
+from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT
 from omidpy.recipes.export_queue.ordering import Found, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS, Patience
 from omidpy.recipes.export_queue.state import table_name
@@ -85,6 +87,9 @@ class BucketLost(Exception):
 
 class Lease(Protocol):
     """The right to export one bucket."""
+
+    is_in_doubt: bool
+    """Whether the receiver may have more than the state says."""
 
     @property
     def bucket(self) -> int:
@@ -188,6 +193,7 @@ class Delivery:
         self._in_store = tm.session.catalog.full_name(self._table)
         self._codec = codec_named(definition.codec)
         self._exporter = exporter
+        self._exact = exact_delivery(exporter, queue_id, definition)
         self._options = options
         self._counter = counter
         self._on_step = on_step
@@ -212,6 +218,7 @@ class Delivery:
             ExportError: the policy is `stop`, and there is poison.
         """
         until_s = self._clock.monotonic_s() + self._options.pass_s
+        memory.now_ts = view.start_ts
         graves = graves_of(view, lease.bucket)
         self._deliver_dead(lease, memory, graves)
         left: list[Found] = []
@@ -279,7 +286,11 @@ class Delivery:
         dying: list[tuple[Found, Note]] = []
         end = batch[-1].position
         stopped = ""
-        for found in whole:
+        later: list[Found] = []
+        for at, found in enumerate(whole):
+            if self._exact is not None and len(dying) == MOST_LEFT_OUT:
+                end, later = whole[at - 1].position, whole[at:]
+                break
             key, entry, reason = self._judged(found, memory)
             if reason and self._options.poison == STOP:
                 stopped, end = reason, Position(*found.position)
@@ -294,7 +305,9 @@ class Delivery:
                 dying.append((found, Note(state=WAITS, reason=why, parks=True)))
             elif entry is not None:
                 good.append((found, entry))
-        count = self._send(lease, memory.patience, good, memory)
+        left_out = {found.position for found, _ in dying} | ({end} if stopped else set())
+        step = Step(end, frozenset(left_out))
+        count = self._send(lease, memory.patience, good, memory, step)
         gone = [found for found, _ in good]
         if dying:
             lease.confirm()
@@ -313,6 +326,7 @@ class Delivery:
                 stopped=stopped,
                 exported=lease.state.exported + count,
                 **self._moved(max(before, default=lease.state.cursor)),
+                **self._settled(),
             )
             raise ExportError(
                 f"bucket {lease.bucket} of the queue {self._queue_id!r} has stopped at the entry "
@@ -326,11 +340,20 @@ class Delivery:
         lease.update(
             removing=self._removals(gone),
             **self._moved(end),
-            scan_from=max(scan_from, lease.state.scan_from),
+            **self._settled(),
+            scan_from=max(
+                min([scan_from, *(one.start_ts for one in later)]), lease.state.scan_from
+            ),
             exported=lease.state.exported + count,
         )
         self._on_step("removed")
         self._on_step("cursor")
+        if later:
+            self._deliver_batch(lease, memory, graves, later, view, window)
+
+    def _settled(self) -> dict[str, object]:
+        """Return what says that nothing behind the cursor is under way."""
+        return {} if self._exact is None else self._exact.settled()
 
     def _moved(self, cursor: Position) -> dict[str, object]:
         """Return what moves the cursor; where keys come one after the other there is none."""
@@ -379,14 +402,19 @@ class Delivery:
 
     def _deliver_dead(self, lease: Lease, memory: Memory, graves: Graves) -> None:
         """Deliver what is due of the dead letters, one by one: any may fail again."""
-        for grave in graves.due():
+        due = graves.due()
+        there = frozenset(grave.found.position for grave in graves) if due else frozenset()
+        for grave in due:
             if grave.key is not None and grave not in graves.due():
                 continue  # one before it has just failed again
             _, entry, reason = self._judged(grave.found, memory)
             if entry is not None:
                 try:
-                    count = self._send(lease, memory.of_dead, [(grave.found, entry)], memory)
+                    step = Step(grave.found.position, graves=there)
+                    one = [(grave.found, entry)]
+                    count = self._send(lease, memory.of_dead, one, memory, step)
                     self._remove_grave(lease, grave, count)
+                    memory.standing.mark = memory.standing.mark.without_dead(step.until)
                 except Paused:
                     if (why := memory.poison.pop(grave.found.position, None)) is None:
                         raise
@@ -406,6 +434,7 @@ class Delivery:
         patience: Patience,
         good: Sequence[tuple[Found, Entry]],
         memory: Memory,
+        step: Step,
     ) -> int:
         """Hand entries to the exporter; return how many it has taken."""
         if not good:
@@ -414,8 +443,8 @@ class Delivery:
         self._on_step("before-export")
         since_s = self._clock.monotonic_s()
         try:
-            count = self._export(lease, good)
-        except BucketLost:
+            count = self._export(lease, good, memory, step)
+        except (BucketLost, Paused, MarkRefused):
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
@@ -441,13 +470,18 @@ class Delivery:
         exported = lease.state.exported + count
         if self._definition.keep_s is None:
             gone = removals_of(self._tm.store, self._in_store, [grave.found.row])
-            lease.update(removing=gone, exported=exported)
+            lease.update(removing=gone, exported=exported, **self._settled())
         else:
-            lease.update(exported=exported)
+            lease.update(exported=exported, **self._settled())
             keep(self._tm, self._table, grave)
 
-    def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> int:
+    def _export(
+        self, lease: Lease, good: Sequence[tuple[Found, Entry]], memory: Memory, step: Step
+    ) -> int:
         """Hand entries to the exporter; return how many nobody has delivered before."""
+        if self._exact is not None:
+            self._exact.deliver(lease, memory.standing, good, step, now_ts=memory.now_ts)
+            return len(good)  # an earlier owner has not counted what it delivered of them
         bucket, fence = lease.bucket, lease.fence
         if not isinstance(self._exporter, TransactionalExporter):
             entries = [entry for _, entry in good]

@@ -115,6 +115,7 @@ def replay(
                     cursor_ts=max(0, since_ts - 1),
                     cursor_ordinal="",
                     scan_from=0,
+                    turn=raw.state.turn + 1,
                     replay_to=max(raw.state.replay_to, raw.state.cursor_ts),
                 ),
             )

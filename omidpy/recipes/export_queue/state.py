@@ -86,13 +86,19 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """The buckets that it is about to have."""
     is_paused: bool = False
     """Whether nobody exports it, until somebody says otherwise."""
+    incarnation: str = ""
+    """What no other queue has, of whichever store; empty where an older omidpy has made it."""
 
     def settings(self) -> dict[str, object]:
         """Return what its maker has chosen."""
         chosen = msgspec.structs.asdict(self)
-        for kept in ("number", "last", "made", "is_open", "successor", "is_paused"):
+        for kept in ("number", "last", "made", "is_open", "successor", "is_paused", "incarnation"):
             del chosen[kept]
         return chosen
+
+    def incarnation_of_table(self) -> str:
+        """Return what tells its table from every other one, to a receiver of several stores."""
+        return f"{self.incarnation or 'unnamed'}.{self.number}"
 
     def next_number(self) -> int:
         """Return a number that no table of this id ever had.
@@ -133,6 +139,12 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     cursor has passed it where it is not."""
     stopped: str = ""
     """Why it goes no further; empty if it does."""
+    turn: int = 0
+    """How often it was set back for a replay."""
+    receiver: str = ""
+    """Who keeps a mark of it (`marks.py`), if that one may forget it."""
+    is_unsure: bool = False
+    """Whether an owner has died or failed, so that entries behind the cursor may be delivered."""
 
     @property
     def cursor(self) -> Position:
