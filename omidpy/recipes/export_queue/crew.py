@@ -24,8 +24,8 @@ import msgspec
 
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.fate.table_store import TableFateStore
-from omidpy.recipes.export_queue.delivery import BucketLost
 from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw, fence_of
+from omidpy.recipes.export_queue.terms import BucketLost
 
 if TYPE_CHECKING:
     from omidpy.base.clock import Clock

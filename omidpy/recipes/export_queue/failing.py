@@ -40,6 +40,8 @@ class Memory:
     """What its receiver has, where that keeps marks."""
     now_ts: int = 0
     """When the last look at it began."""
+    count_due_s: float = 0.0
+    """When what waits is to be counted again, if it does not leave."""
 
 
 class Failures:

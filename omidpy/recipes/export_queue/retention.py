@@ -116,6 +116,7 @@ def replay(
                     cursor_ordinal="",
                     scan_from=0,
                     turn=raw.state.turn + 1,
+                    counted_ts=0,
                     replay_to=max(raw.state.replay_to, raw.state.cursor_ts),
                 ),
             )

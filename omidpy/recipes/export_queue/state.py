@@ -139,6 +139,14 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     cursor has passed it where it is not."""
     stopped: str = ""
     """Why it goes no further; empty if it does."""
+    waits: int = 0
+    """How many entries wait of what was committed until `counted_ts` (`counting.py`)."""
+    oldest_ts: int = 0
+    """When the first of them was committed; 0: none waits."""
+    counted_ts: int = 0
+    """0: nobody has counted."""
+    dead: int = 0
+    """How many dead letters there are, as the last look has shown."""
     turn: int = 0
     """How often it was set back for a replay."""
     receiver: str = ""
