@@ -82,7 +82,7 @@ def register_export(
     """Let a registry show an export queue, and what a runner of this process does with it.
 
     Args:
-        queue: What waits in it is counted when the registry is read.
+        queue: What waits in it is as its exporters have counted, when the registry is read.
         runner: What it has done is counted all the time.
         registry: Where; without it, prometheus_client's own.
         prefix: Begins the names of the metrics.
@@ -116,7 +116,7 @@ class _ExportCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
-        return self._metrics(self._queue.lag(), self._runner.tally.read())
+        return self._metrics(self._queue.counted(), self._runner.tally.read())
 
     def _metrics(self, lag: Lag | None, tallies: Mapping[int, BucketTally]) -> Iterator[Metric]:
         labels = ["queue", "bucket"]
@@ -137,6 +137,15 @@ class _ExportCollector(Collector):
             if one.oldest_age_s is not None:
                 age.add_metric([self._queue.id, str(one.bucket)], one.oldest_age_s)
         yield age
+        counted = GaugeMetricFamily(
+            f"{self._prefix}_counted_seconds",
+            "how long ago the entries that wait were counted",
+            labels=labels,
+        )
+        for one in buckets:
+            if one.counted_age_s is not None:
+                counted.add_metric([self._queue.id, str(one.bucket)], one.counted_age_s)
+        yield counted
         for name, meaning, field in (
             ("exported", "entries that were delivered here", "exported"),
             ("attempts", "batches handed over here", "attempts"),

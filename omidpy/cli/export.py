@@ -106,10 +106,10 @@ def status(
     tso: TsoAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show queues: how much waits in each, and for how long."""
+    """Show queues: how much waits in each, and for how long, as their exporters have counted."""
     with managed(store, tso) as tm:
         names = ExportQueue.names(tm) if queue is None else [queue]
-        found = [(name, ExportQueue.open(tm, name).lag()) for name in names]
+        found = [(name, ExportQueue.open(tm, name).counted()) for name in names]
     if as_json:
         print_json([_lag_document(name, lag) for name, lag in found])
         return

@@ -21,9 +21,9 @@ from omidpy.cli.fate_common import seconds
 from omidpy.cli.fate_run import imported, told_to_stop
 from omidpy.errors import ConfigError, UsageError
 from omidpy.recipes.export_queue import Exporter, ExportQueue, Runner
-from omidpy.recipes.export_queue.delivery import BUFFER_BYTES
-from omidpy.recipes.export_queue.exporter import as_exporter
+from omidpy.recipes.export_queue.exporter import as_exporter, promise_of
 from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
+from omidpy.recipes.export_queue.terms import BUFFER_BYTES
 
 To: TypeAlias = Annotated[
     str | None,
@@ -39,6 +39,14 @@ Append: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--append", help="Tables of SQL get a row for every entry, not the newest of each key."
+    ),
+]
+AtLeastOnce: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--at-least-once",
+        help="Into Kafka without transactions: what was under way when an exporter died is there "
+        "twice.",
     ),
 ]
 ExporterName: TypeAlias = Annotated[
@@ -73,6 +81,7 @@ def run(
     tso: TsoAddress = None,
     to: To = None,
     append: Append = False,
+    at_least_once: AtLeastOnce = False,
     exporter: ExporterName = None,
     workers: Annotated[int, typer.Option(metavar="N", help="How many threads.")] = 1,
     buffer: Buffer = BUFFER_BYTES,
@@ -91,7 +100,7 @@ def run(
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    chosen = _chosen(to, exporter, append=append)
+    chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once)
     with ExitStack() as stack:
         tm = stack.enter_context(managed(store, tso))
         opened = ExportQueue.open(tm, queue)
@@ -109,7 +118,7 @@ def run(
         stopped = stack.enter_context(told_to_stop())
         # The signal handler sets an event, and this thread is the one that runs.
         Thread(target=_stop_after, args=(stopped, runner), daemon=True).start()
-        say(f"exporting {queue} of {tm.store.url}", err=True)
+        say(f"exporting {queue} of {tm.store.url}, {promise_of(chosen)}", err=True)
         runner.run()
 
 
@@ -120,6 +129,7 @@ def once(
     tso: TsoAddress = None,
     to: To = None,
     append: Append = False,
+    at_least_once: AtLeastOnce = False,
     exporter: ExporterName = None,
     buffer: Buffer = BUFFER_BYTES,
     poison: Policy = "park-key",
@@ -128,7 +138,7 @@ def once(
     as_json: AsJson = False,
 ) -> None:
     """Deliver what is in the queue now."""
-    chosen = _chosen(to, exporter, append=append)
+    chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once)
     with managed(store, tso) as tm:
         runner = ExportQueue.open(tm, queue).runner(
             chosen,
@@ -149,7 +159,7 @@ def _stop_after(stopped: Any, runner: Runner) -> None:
     runner.stop()
 
 
-def _chosen(to: str | None, exporter: str | None, *, append: bool) -> Exporter:
+def _chosen(to: str | None, exporter: str | None, *, append: bool, at_least_once: bool) -> Exporter:
     """Return the exporter that a command line names.
 
     Raises:
@@ -158,14 +168,15 @@ def _chosen(to: str | None, exporter: str | None, *, append: bool) -> Exporter:
     if (to is None) == (exporter is None):
         raise UsageError("give --to WHERE or --exporter MODULE:NAME, and one of them alone")
     if exporter is not None:
-        if append:
-            raise UsageError("--append is for --to: an exporter of yours decides that itself")
+        for option, is_given in (("--append", append), ("--at-least-once", at_least_once)):
+            if is_given:
+                raise UsageError(f"{option} is for --to: an exporter of yours decides that itself")
         return _of_user(exporter)
     from omidpy.recipes.export_queue.sinks.address import (  # noqa: PLC0415 - HTTP and TLS
         sink_at,
     )
 
-    return sink_at(to or "", append=append)
+    return sink_at(to or "", append=append, at_least_once=at_least_once)
 
 
 def _of_user(name: str) -> Exporter:

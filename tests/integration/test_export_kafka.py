@@ -102,7 +102,10 @@ def test_a_message_says_which_entry_it_is(topic: Topic) -> None:
 def test_an_exporter_killed_before_its_acknowledgement_sends_the_same_again(
     topic: Topic, tmp_path: Path
 ) -> None:
-    """SIGKILL behind the flush: every message twice, with one `seq`, in the order of each key."""
+    """At least once was asked for; SIGKILL behind the flush: every message twice.
+
+    With one `seq`, and in the order of each key.
+    """
     url = f"sqlite:///{tmp_path / 'queue.db'}"
     with tso_server(url) as server, connect(url, server.address) as tm:
         queue = ExportQueue.create(tm, QUEUE, buckets=1)
@@ -110,7 +113,7 @@ def test_an_exporter_killed_before_its_acknowledgement_sends_the_same_again(
             with tm.begin() as tx:
                 queue.add_all(tx, [(b"%d" % key, number) for key in range(5)])
         to = f"kafka://{topic.server.bootstrap}/{topic.name}"
-        work = Work(url, server.address, tmp_path, to=to, buffer_bytes=1 << 20)
+        work = Work(url, server.address, tmp_path, to=to, at_least_once=True, buffer_bytes=1 << 20)
         exported = 3  # "taken", "before-export", and this one
         assert run(replace(work, dies_at=exported))
         assert queue.lag().entries == 15, "nothing was acknowledged"

@@ -12,7 +12,7 @@ import pytest
 
 from omidpy.connect import connect
 from omidpy.errors import ConfigError, ExportError, UsageError
-from omidpy.recipes.export_queue import ExportQueue, Retry
+from omidpy.recipes.export_queue import Deposed, ExportQueue, Mark, Retry, Share
 from omidpy.recipes.export_queue.sinks import PostgresqlSink
 from tests.machines.export_processes import QUEUE, Work, run
 from tests.machines.export_queues import Scene
@@ -146,6 +146,43 @@ def test_an_exporter_killed_before_its_acknowledgement_changes_nothing_twice(
     assert written == (5, 5)
 
 
+@pytest.mark.parametrize("append", [True, False])
+def test_rows_that_were_taken_out_of_a_table_do_not_come_again(
+    postgresql: Postgresql, *, append: bool
+) -> None:
+    """Its owner dies behind the commit in the table, and before the removal of the entries."""
+    scene = Scene()
+    scene.sink = PostgresqlSink(postgresql.url, append=append)
+    scene.add(0, 1)
+    scene.die_at("exported")
+    with postgresql.connect() as connection:
+        taken = connection.execute("DELETE FROM entries RETURNING value").fetchall()
+    assert sorted(taken) == ([(0,), (1,)] if append else [(1,)])
+    scene.add(2)
+    scene.runner(PostgresqlSink(postgresql.url, append=append)).run_once(wait_s=0)
+    with postgresql.connect() as connection:
+        assert connection.execute("SELECT value FROM entries").fetchall() == [(2,)]
+    assert scene.queue.lag().entries == 0
+
+
+def test_an_owner_that_was_replaced_writes_no_row(postgresql: Postgresql) -> None:
+    """Its fence is old, whether it begins now or was in the middle of a transaction."""
+    sink = PostgresqlSink(postgresql.url, append=True)
+    sink.open()
+    old, new = (Share(QUEUE, "i.1", 3, fence) for fence in (1, 2))
+    assert sink.take_over(old) is None
+    assert sink.take_over(new) is None
+    with pytest.raises(Deposed):
+        sink.export_marked(old, NEWER, Mark(turn=7))
+    with pytest.raises(Deposed):
+        sink.take_over(old)
+    sink.export_marked(new, NEWER, Mark(turn=8))
+    assert sink.take_over(new) == Mark(turn=8)
+    with postgresql.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+    sink.close()
+
+
 def test_a_server_that_goes_away_blames_no_entry(postgresql: Postgresql, place: Table) -> None:
     """The batch comes again until it is back."""
     place.deliver(NEWER)
@@ -199,6 +236,9 @@ def test_a_user_without_rights_is_told_so(postgresql: Postgresql) -> None:
         weak.open()
     with postgresql.connect() as connection:
         connection.execute("GRANT SELECT, INSERT, UPDATE ON entries TO weak")
+        with pytest.raises(ConfigError, match=r"(?s)permission denied.*omidpy_marks"):
+            weak.open()
+        connection.execute("GRANT SELECT, INSERT, UPDATE ON omidpy_marks TO weak")
         weak.open()
         weak.export(NEWER)
         connection.execute("REVOKE UPDATE ON entries FROM weak")

@@ -34,6 +34,10 @@ class Work:
     """Whether it is stopped before it writes its first batch."""
     to: str | None = None
     """Where it delivers to, as the command line has it; None: lines into `file`."""
+    at_least_once: bool = False
+    """Whether it is told to be content with that."""
+    stops_at: int | None = None
+    """At the step of this number it is stopped, from 1, until somebody lets it go on."""
     buffer_bytes: int = 200
     lease_s: float = 10.0
 
@@ -69,8 +73,10 @@ def export(work: Work) -> None:
         count += 1
         if count == work.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        if count == work.stops_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
-    sink = Lines(work) if work.to is None else sink_at(work.to)
+    sink = Lines(work) if work.to is None else sink_at(work.to, at_least_once=work.at_least_once)
     with connect(work.url, work.tso) as tm:
         ExportQueue.open(tm, QUEUE).run_once(
             sink, buffer_bytes=work.buffer_bytes, lease_s=work.lease_s, on_step=on_step

@@ -119,8 +119,8 @@ def removes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X9: removes what the receiver has taken, and then looks whether it is the owner."""
     send = Delivery._send
 
-    def and_remove(self: Delivery, lease: Any, patience: Any, good: Any, memory: Any) -> int:
-        count = send(self, lease, patience, good, memory)
+    def and_remove(self: Delivery, lease: Any, patience: Any, good: Any, *more: Any) -> int:
+        count = send(self, lease, patience, good, *more)
         acknowledgement.remove(self._tm.store, self._in_store, [found for found, _ in good])
         return count
 
@@ -130,7 +130,7 @@ def removes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
 def delivers_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an exporter into the same store commit without taking the entry out."""
 
-    def export(self: Delivery, lease: Any, good: Any) -> int:
+    def export(self: Delivery, lease: Any, good: Any, *_: Any) -> int:
         exporter: Any = self._exporter
         with self._tm.begin() as tx:
             entries = [entry for _, entry in good]

@@ -12,7 +12,9 @@ from __future__ import annotations
 from omidpy.recipes.export_queue.dead import DeadLetter
 from omidpy.recipes.export_queue.exporter import (
     Batch,
+    Deposed,
     Entry,
+    ExactExporter,
     Exporter,
     Poison,
     Refused,
@@ -21,6 +23,7 @@ from omidpy.recipes.export_queue.exporter import (
 )
 from omidpy.recipes.export_queue.lag import BucketLag, Lag
 from omidpy.recipes.export_queue.letters import DeadLetters
+from omidpy.recipes.export_queue.marks import Mark, Share
 from omidpy.recipes.export_queue.queue import ExportQueue
 from omidpy.recipes.export_queue.runner import Runner
 
@@ -29,13 +32,17 @@ __all__ = [
     "BucketLag",
     "DeadLetter",
     "DeadLetters",
+    "Deposed",
     "Entry",
+    "ExactExporter",
     "ExportQueue",
     "Exporter",
     "Lag",
+    "Mark",
     "Poison",
     "Refused",
     "Retry",
     "Runner",
+    "Share",
     "TransactionalExporter",
 ]

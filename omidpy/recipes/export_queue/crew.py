@@ -24,8 +24,8 @@ import msgspec
 
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.fate.table_store import TableFateStore
-from omidpy.recipes.export_queue.delivery import BucketLost
 from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw, fence_of
+from omidpy.recipes.export_queue.terms import BucketLost
 
 if TYPE_CHECKING:
     from omidpy.base.clock import Clock
@@ -48,6 +48,8 @@ class BucketLease:
         self._raw = raw
         self._worker = worker
         self._is_lost = False
+        self.is_in_doubt = False
+        """Whether the receiver may have more than the state says."""
 
     @property
     def bucket(self) -> int:
@@ -99,11 +101,14 @@ class BucketLease:
             self._is_lost = True
             raise BucketLost(f"bucket {self.bucket} is in other hands")
         self._raw = raw
+        self.is_in_doubt = self.is_in_doubt and state.is_unsure
 
     def give_back(self) -> None:
         """Let anybody take it; nothing happens where somebody has."""
         if not self._is_lost:
-            self._rows.replace(self._raw, msgspec.structs.replace(self._raw.state, owner=None))
+            is_unsure = self._raw.state.is_unsure or self.is_in_doubt
+            state = msgspec.structs.replace(self._raw.state, owner=None, is_unsure=is_unsure)
+            self._rows.replace(self._raw, state)
         self._is_lost = True
 
 
@@ -230,7 +235,12 @@ class Crew:
 
     def _take(self, raw: Raw, worker: Worker) -> None:
         state = msgspec.structs.replace(
-            raw.state, owner=worker.id, epoch=raw.state.epoch + 1, stopped=""
+            raw.state,
+            owner=worker.id,
+            epoch=raw.state.epoch + 1,
+            stopped="",
+            # An owner that ends gives its buckets back; from another one a batch may be under way.
+            is_unsure=raw.state.is_unsure or raw.state.owner is not None,
         )
         taken = self._rows.replace(raw, state)
         if taken is not None:

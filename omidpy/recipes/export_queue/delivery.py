@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.errors import CorruptCell, ExportError
 from omidpy.recipes.export_queue.acknowledgement import (
@@ -34,6 +33,12 @@ from omidpy.recipes.export_queue.acknowledgement import (
     remove_deleted,
 )
 from omidpy.recipes.export_queue.codecs import codec_named
+from omidpy.recipes.export_queue.counting import (
+    COUNT_EVERY_S,
+    SHARE_OF_TIME,
+    after_batch,
+    count,
+)
 from omidpy.recipes.export_queue.dead import (
     POISON,
     WAITS,
@@ -46,6 +51,7 @@ from omidpy.recipes.export_queue.dead import (
     poisoned,
     rewrite,
 )
+from omidpy.recipes.export_queue.exactly import MarkRefused, Step, exact_delivery
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Entry,
@@ -54,111 +60,33 @@ from omidpy.recipes.export_queue.exporter import (
 )
 from omidpy.recipes.export_queue.failing import Failures, Memory, Paused
 from omidpy.recipes.export_queue.layout import BY_KEY, COLUMN, decode_content, key_prefix
+from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT
 from omidpy.recipes.export_queue.ordering import Found, KeyWindow, Position, Window
-from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS, Patience
+from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.state import table_name
+from omidpy.recipes.export_queue.terms import (
+    PARK_KEY,
+    STOP,
+    BucketLost,
+    Counter,
+    Lease,
+    Options,
+    Pass,
+)
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.state import BucketState, Definition
+    from omidpy.recipes.export_queue.state import Definition
     from omidpy.recipes.export_queue.view import View
     from omidpy.storage.base import RowMutation
 
 log = logging.getLogger(__name__)
 
-BUFFER_BYTES: Final = 1 << 20
 HOLD_BATCHES: Final = 8
 """So many batches of content wait for their turn; what is more is read a second time."""
 
 IDLE_TS: Final = 60 * 1_000_000_000
 """How far the start of the next scan may fall behind while nothing is delivered."""
-
-PARK_KEY: Final = "park-key"
-SKIP: Final = "skip"
-STOP: Final = "stop"
-POLICIES: Final = (PARK_KEY, SKIP, STOP)
-
-
-class BucketLost(Exception):
-    """The bucket is somebody else's now, or may be."""
-
-
-class Lease(Protocol):
-    """The right to export one bucket."""
-
-    @property
-    def bucket(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def state(self) -> BucketState:
-        """How far it has come."""
-        ...
-
-    @property
-    def fence(self) -> int:
-        """What is greater than that of every earlier owner."""
-        ...
-
-    def check(self) -> None:
-        """Raise `BucketLost` where somebody else may have the bucket by now."""
-        ...
-
-    def confirm(self) -> None:
-        """Raise `BucketLost` where somebody else has the bucket."""
-        ...
-
-    @property
-    def removes_at_once(self) -> bool:
-        """Whether what `update` removes goes in one change with the state."""
-        ...
-
-    def update(self, *, removing: Sequence[RowMutation] = (), **changes: object) -> None:
-        """Change its state, and with it remove rows; raise `BucketLost` where another has (X2)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a queue is exported.
-
-    Attributes:
-        buffer_bytes: The most that one batch holds, unless a single entry is larger.
-        poison: What becomes of an entry that cannot be delivered, and of the others of its key.
-        max_attempts: After how many failures alone an entry counts as poison.
-        pass_s: After how long a bucket lets the others have a turn.
-    """
-
-    buffer_bytes: int = BUFFER_BYTES
-    poison: str = PARK_KEY
-    max_attempts: int = MAX_ATTEMPTS
-    pass_s: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """How far a pass over a bucket came.
-
-    Attributes:
-        has_moved: Whether something was delivered.
-        is_whole: Whether all that its snapshot sees has left; if not, it goes on at once.
-    """
-
-    has_moved: bool
-    is_whole: bool
-
-
-class Counter(Protocol):
-    """Is told what was delivered."""
-
-    def delivered(self, bucket: int, entry_count: int, seconds: float) -> None:
-        """Count a batch."""
-        ...
-
-    def failed(self, bucket: int) -> None:
-        """Count a batch that the exporter did not take."""
-        ...
 
 
 class Delivery:
@@ -188,6 +116,7 @@ class Delivery:
         self._in_store = tm.session.catalog.full_name(self._table)
         self._codec = codec_named(definition.codec)
         self._exporter = exporter
+        self._exact = exact_delivery(exporter, queue_id, definition)
         self._options = options
         self._counter = counter
         self._on_step = on_step
@@ -212,7 +141,10 @@ class Delivery:
             ExportError: the policy is `stop`, and there is poison.
         """
         until_s = self._clock.monotonic_s() + self._options.pass_s
+        memory.now_ts = view.start_ts
         graves = graves_of(view, lease.bucket)
+        if len(graves) != lease.state.dead:
+            lease.update(dead=len(graves))
         self._deliver_dead(lease, memory, graves)
         left: list[Found] = []
         window = self._window(lease, view, left)
@@ -225,14 +157,28 @@ class Delivery:
             self._deliver_batch(lease, memory, graves, batch, view, window)
             has_moved = True
             if self._clock.monotonic_s() >= until_s:
+                self._count(lease, memory, view)
                 return Pass(has_moved=True, is_whole=False)
         self._remove_left(left)
-        scan_from = _scan_from(view, window)
+        scan_from, state = _scan_from(view, window), lease.state
         # Where rows go behind the state, the next batch says so in passing.
         is_known = has_moved and lease.removes_at_once
-        if is_known or scan_from - lease.state.scan_from > IDLE_TS:
-            lease.update(scan_from=max(scan_from, lease.state.scan_from))
+        is_old = max(scan_from - state.scan_from, view.start_ts - state.counted_ts) > IDLE_TS
+        if is_known or is_old or state.waits or not state.counted_ts:
+            lease.update(
+                scan_from=max(scan_from, state.scan_from),
+                **after_batch(state, (), next_ts=None, seen_ts=view.start_ts),
+            )
         return Pass(has_moved=has_moved, is_whole=True)
+
+    def _count(self, lease: Lease, memory: Memory, view: View) -> None:
+        """Count what waits, if that is due and has an order."""
+        since_s = self._clock.monotonic_s()
+        if self._definition.layout == BY_KEY or since_s < memory.count_due_s:
+            return
+        lease.update(**count(view, lease.bucket, lease.state))
+        now_s = self._clock.monotonic_s()
+        memory.count_due_s = now_s + max(COUNT_EVERY_S, SHARE_OF_TIME * (now_s - since_s))
 
     def _window(self, lease: Lease, view: View, left: list[Found]) -> Window | KeyWindow:
         state = lease.state
@@ -279,7 +225,11 @@ class Delivery:
         dying: list[tuple[Found, Note]] = []
         end = batch[-1].position
         stopped = ""
-        for found in whole:
+        later: list[Found] = []
+        for at, found in enumerate(whole):
+            if self._exact is not None and len(dying) == MOST_LEFT_OUT:
+                end, later = whole[at - 1].position, whole[at:]
+                break
             key, entry, reason = self._judged(found, memory)
             if reason and self._options.poison == STOP:
                 stopped, end = reason, Position(*found.position)
@@ -294,7 +244,9 @@ class Delivery:
                 dying.append((found, Note(state=WAITS, reason=why, parks=True)))
             elif entry is not None:
                 good.append((found, entry))
-        count = self._send(lease, memory.patience, good, memory)
+        left_out = {found.position for found, _ in dying} | ({end} if stopped else set())
+        step = Step(end, frozenset(left_out))
+        delivered = self._send(lease, memory.patience, good, memory, step)
         gone = [found for found, _ in good]
         if dying:
             lease.confirm()
@@ -311,8 +263,9 @@ class Delivery:
             lease.update(
                 removing=self._removals(gone),
                 stopped=stopped,
-                exported=lease.state.exported + count,
+                exported=lease.state.exported + delivered,
                 **self._moved(max(before, default=lease.state.cursor)),
+                **self._settled(),
             )
             raise ExportError(
                 f"bucket {lease.bucket} of the queue {self._queue_id!r} has stopped at the entry "
@@ -326,11 +279,36 @@ class Delivery:
         lease.update(
             removing=self._removals(gone),
             **self._moved(end),
-            scan_from=max(scan_from, lease.state.scan_from),
-            exported=lease.state.exported + count,
+            **self._settled(),
+            scan_from=max(
+                min([scan_from, *(one.start_ts for one in later)]), lease.state.scan_from
+            ),
+            exported=lease.state.exported + delivered,
+            dead=lease.state.dead + len(dying),
+            **self._counted(lease, whole[: len(whole) - len(later)], later, view, window),
         )
         self._on_step("removed")
         self._on_step("cursor")
+        if later:
+            self._deliver_batch(lease, memory, graves, later, view, window)
+
+    def _counted(
+        self,
+        lease: Lease,
+        taken: Sequence[Found],
+        later: Sequence[Found],
+        view: View,
+        window: Window | KeyWindow,
+    ) -> dict[str, object]:
+        """Return what changes in the counts; of what has no order of time there are none."""
+        if isinstance(window, KeyWindow):
+            return {}
+        next_ts = later[0].position.commit_ts if later else window.next_ts()
+        return after_batch(lease.state, taken, next_ts=next_ts, seen_ts=view.start_ts)
+
+    def _settled(self) -> dict[str, object]:
+        """Return what says that nothing behind the cursor is under way."""
+        return {} if self._exact is None else self._exact.settled()
 
     def _moved(self, cursor: Position) -> dict[str, object]:
         """Return what moves the cursor; where keys come one after the other there is none."""
@@ -379,14 +357,19 @@ class Delivery:
 
     def _deliver_dead(self, lease: Lease, memory: Memory, graves: Graves) -> None:
         """Deliver what is due of the dead letters, one by one: any may fail again."""
-        for grave in graves.due():
+        due = graves.due()
+        there = frozenset(grave.found.position for grave in graves) if due else frozenset()
+        for grave in due:
             if grave.key is not None and grave not in graves.due():
                 continue  # one before it has just failed again
             _, entry, reason = self._judged(grave.found, memory)
             if entry is not None:
                 try:
-                    count = self._send(lease, memory.of_dead, [(grave.found, entry)], memory)
-                    self._remove_grave(lease, grave, count)
+                    step = Step(grave.found.position, graves=there)
+                    one = [(grave.found, entry)]
+                    taken = self._send(lease, memory.of_dead, one, memory, step)
+                    self._remove_grave(lease, grave, taken)
+                    memory.standing.mark = memory.standing.mark.without_dead(step.until)
                 except Paused:
                     if (why := memory.poison.pop(grave.found.position, None)) is None:
                         raise
@@ -406,6 +389,7 @@ class Delivery:
         patience: Patience,
         good: Sequence[tuple[Found, Entry]],
         memory: Memory,
+        step: Step,
     ) -> int:
         """Hand entries to the exporter; return how many it has taken."""
         if not good:
@@ -414,8 +398,8 @@ class Delivery:
         self._on_step("before-export")
         since_s = self._clock.monotonic_s()
         try:
-            count = self._export(lease, good)
-        except BucketLost:
+            taken = self._export(lease, good, memory, step)
+        except (BucketLost, Paused, MarkRefused):
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
@@ -428,7 +412,7 @@ class Delivery:
         if isinstance(self._exporter, TransactionalExporter):
             # A transaction has deleted them; this is what is left of their cells.
             remove_deleted(self._tm.store, self._in_store, [found.row for found, _ in good])
-        return count
+        return taken
 
     def _removals(self, delivered: Sequence[Found]) -> list[RowMutation]:
         """Return what removes the rows of delivered entries, with the state of the bucket (X9)."""
@@ -436,18 +420,27 @@ class Delivery:
             return []
         return removals(delivered)
 
-    def _remove_grave(self, lease: Lease, grave: Grave, count: int) -> None:
+    def _remove_grave(self, lease: Lease, grave: Grave, taken: int) -> None:
         """Remove a dead letter that was delivered: whatever is in its row, which was rewritten."""
-        exported = lease.state.exported + count
+        changes: dict[str, Any] = {
+            "exported": lease.state.exported + taken,
+            "dead": max(0, lease.state.dead - 1),
+            **self._settled(),
+        }
         if self._definition.keep_s is None:
             gone = removals_of(self._tm.store, self._in_store, [grave.found.row])
-            lease.update(removing=gone, exported=exported)
+            lease.update(removing=gone, **changes)
         else:
-            lease.update(exported=exported)
+            lease.update(**changes)
             keep(self._tm, self._table, grave)
 
-    def _export(self, lease: Lease, good: Sequence[tuple[Found, Entry]]) -> int:
+    def _export(
+        self, lease: Lease, good: Sequence[tuple[Found, Entry]], memory: Memory, step: Step
+    ) -> int:
         """Hand entries to the exporter; return how many nobody has delivered before."""
+        if self._exact is not None:
+            self._exact.deliver(lease, memory.standing, good, step, now_ts=memory.now_ts)
+            return len(good)  # an earlier owner has not counted what it delivered of them
         bucket, fence = lease.bucket, lease.fence
         if not isinstance(self._exporter, TransactionalExporter):
             entries = [entry for _, entry in good]

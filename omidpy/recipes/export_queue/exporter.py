@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 if TYPE_CHECKING:
+    from omidpy.recipes.export_queue.marks import Mark, Share
     from omidpy.tx.transaction import Transaction
 
 
@@ -129,6 +130,13 @@ class Poison(Exception):
         self.entry = entry
 
 
+class Deposed(Exception):
+    """Raised by an exporter whose receiver has heard of a later owner of the bucket.
+
+    It is no error: the bucket is looked at, and whoever has it goes on.
+    """
+
+
 class Exporter:
     """Delivers entries.  One object serves all buckets, from several threads at once."""
 
@@ -158,6 +166,63 @@ class TransactionalExporter(Exporter):
     def export_within(self, tx: Transaction, batch: Batch) -> None:
         """Write what follows from a batch, in the transaction that removes it from the queue."""
         raise NotImplementedError(f"{type(self).__name__} has no export_within(tx, batch)")
+
+
+class ExactExporter(Exporter):
+    """Delivers exactly once, into a receiver that keeps marks together with entries.
+
+        take_over       once by each owner of a bucket, and again after every failure
+        export_marked   entries and the mark, both or neither
+
+    `export` delivers at least once, where nobody can keep a mark: in tasks of Spark, and of queues
+    of the layout `fluo`.
+    """
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether marks are kept; if not, all goes to `export`."""
+        return True
+
+    @property
+    def needs_marks(self) -> bool:
+        """Whether a batch that comes twice shows; a queue that has no order of time is refused."""
+        return True
+
+    @property
+    def receiver(self) -> str:
+        """What is at the other end, where it may forget its marks; empty: it never does."""
+        return ""
+
+    def take_over(self, share: Share) -> Mark | None:
+        """Make the tools of every earlier owner of a bucket useless, and see how far they came.
+
+        What an earlier owner has under way is decided when this returns, and nothing that it does
+        from then on has any effect (D22).
+
+        Returns:
+            The mark; None: there is none yet.
+
+        Raises:
+            Deposed: there is a later owner.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no take_over(share)")
+
+    def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
+        """Deliver a batch and keep a mark, durably, both or neither.
+
+        Raises:
+            Deposed: there is a later owner; perhaps both were kept all the same.
+            Exception: as `export`; and perhaps both were kept all the same.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no export_marked(...)")
+
+
+def promise_of(exporter: Exporter) -> str:
+    """Say how often an entry is delivered: `exactly once`, or `at least once`."""
+    is_exact = isinstance(exporter, TransactionalExporter) or (
+        isinstance(exporter, ExactExporter) and exporter.is_exact
+    )
+    return "exactly once" if is_exact else "at least once"
 
 
 class _Function(Exporter):

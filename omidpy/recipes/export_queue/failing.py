@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.exporter import Entry, Poison, Refused, Retry
+from omidpy.recipes.export_queue.marks import Standing
 from omidpy.recipes.export_queue.ordering import Found, Position
 from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.verdicts import Blame, Trust, blame
@@ -35,6 +36,12 @@ class Memory:
     of_dead: Patience
     poison: dict[Position, str] = field(default_factory=dict)
     """Entries that turned out to be poison, and why."""
+    standing: Standing = field(default_factory=Standing)
+    """What its receiver has, where that keeps marks."""
+    now_ts: int = 0
+    """When the last look at it began."""
+    count_due_s: float = 0.0
+    """When what waits is to be counted again, if it does not leave."""
 
 
 class Failures:

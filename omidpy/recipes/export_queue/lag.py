@@ -1,20 +1,24 @@
-"""How far is a queue behind?  Counted by one scan of what was not delivered."""
+"""How far is a queue behind?  By one scan of what was not delivered, or as exporters count."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from omidpy.facts.control import encode_document
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue.adding import NS_PER_S
+from omidpy.recipes.export_queue.counting import count, is_believed
 from omidpy.recipes.export_queue.dead import graves_of
-from omidpy.recipes.export_queue.state import BucketRows, Gauge, table_name
+from omidpy.recipes.export_queue.state import BucketRows, Gauge, Raw, table_name
 from omidpy.recipes.export_queue.view import View
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.state import Definition, Places, Raw
+    from omidpy.recipes.export_queue.state import Definition, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class BucketLag:
         epoch: How often it changed hands.
         stopped: Why it goes no further; empty if it does.
         oldest_age_s: As `Lag.oldest_age_s`.
+        counted_age_s: How long ago `entries` was counted; what was committed since is not in it.
+            None where timestamps only count.
     """
 
     bucket: int
@@ -42,6 +48,7 @@ class BucketLag:
     epoch: int
     stopped: str
     oldest_age_s: float | None = None
+    counted_age_s: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +83,37 @@ class Lag:
 
 def measure(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
     """Count what waits, and note it for those who add (`adding.py`)."""
-    view, buckets = _of_buckets(tm, places, definition)
+    view, lag = _lag(tm, places, definition, _of_bucket)
+    gauge = Gauge(lag.entries, lag.oldest_commit_ts, view.start_ts)
+    tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
+    return lag
+
+
+def known(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
+    """Return what exporters have counted; a bucket that nobody has, or that has no order, is."""
+    return _lag(tm, places, definition, _as_counted)[1]
+
+
+def _lag(
+    tm: TransactionManager,
+    places: Places,
+    definition: Definition,
+    look: Callable[[View, Raw], BucketLag],
+) -> tuple[View, Lag]:
+    view, buckets = _of_buckets(tm, places, definition, look)
     new: tuple[BucketLag, ...] = ()
     adding = definition.of_adders()
     if adding is not None and adding is not definition:
-        view, new = _of_buckets(tm, places, adding)
+        view, new = _of_buckets(tm, places, adding, look)
     in_new = sum(one.entries for one in new)
-    entries = sum(one.entries for one in buckets) + in_new
     waiting = [one.oldest_commit_ts for one in (*buckets, *new) if one.oldest_commit_ts is not None]
     oldest_ts = min(waiting, default=None)
-    gauge = Gauge(entries, oldest_ts, view.start_ts)
-    tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
-    dead = sum(one.dead_letters for one in buckets)
     waits = definition.successor
-    return Lag(
-        entries,
+    return view, Lag(
+        sum(one.entries for one in buckets) + in_new,
         oldest_ts,
         _age_s(view, oldest_ts),
-        dead,
+        sum(one.dead_letters for one in buckets),
         buckets,
         in_new,
         next_buckets=None if waits is None else waits.buckets,
@@ -104,11 +124,14 @@ def measure(tm: TransactionManager, places: Places, definition: Definition) -> L
 
 
 def _of_buckets(
-    tm: TransactionManager, places: Places, definition: Definition
+    tm: TransactionManager,
+    places: Places,
+    definition: Definition,
+    look: Callable[[View, Raw], BucketLag],
 ) -> tuple[View, tuple[BucketLag, ...]]:
     states = BucketRows(tm.session.control, places, definition).read()
     view = View(tm, table_name(places.queue_id, definition.number), layout=definition.layout)
-    return view, tuple(_of_bucket(view, raw) for raw in states)
+    return view, tuple(look(view, raw) for raw in states)
 
 
 def measure_roughly(tm: TransactionManager, places: Places, definition: Definition) -> Gauge:
@@ -146,24 +169,29 @@ def _with_new(definition: Definition) -> list[Definition]:
 
 
 def _of_bucket(view: View, raw: Raw) -> BucketLag:
-    state, entries, oldest_ts = raw.state, 0, None
-    for found in view.entries(
-        raw.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
-    ):
-        if found.position > state.cursor:
-            entries += 1
-            commit_ts = found.position.commit_ts
-            oldest_ts = commit_ts if oldest_ts is None else min(oldest_ts, commit_ts)
+    found = count(view, raw.bucket, raw.state)
+    state = msgspec.structs.replace(raw.state, dead=len(graves_of(view, raw.bucket)), **found)
+    return _shown(view, Raw(raw.bucket, raw.raw, state))
+
+
+def _as_counted(view: View, raw: Raw) -> BucketLag:
+    return (_shown if is_believed(raw.state, view.start_ts) else _of_bucket)(view, raw)
+
+
+def _shown(view: View, raw: Raw) -> BucketLag:
+    state = raw.state
+    oldest_ts = state.oldest_ts if state.waits else None
     return BucketLag(
         raw.bucket,
-        entries,
+        state.waits,
         oldest_ts,
-        len(graves_of(view, raw.bucket)),
+        state.dead,
         state.exported,
         state.owner,
         state.epoch,
         state.stopped,
         _age_s(view, oldest_ts),
+        _age_s(view, state.counted_ts),
     )
 
 

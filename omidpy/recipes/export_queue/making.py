@@ -8,6 +8,7 @@ id is ever taken for that of a later one.
 from __future__ import annotations
 
 import contextlib
+import uuid
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -49,7 +50,14 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
             # his adders commit for some seconds, and those of this queue must not be among them.
             _remove(tm, places, known)
         number = 1 if known is None else known.next_number()
-        new = msgspec.structs.replace(wanted, number=number, last=number, made=number, is_open=True)
+        new = msgspec.structs.replace(
+            wanted,
+            number=number,
+            last=number,
+            made=number,
+            is_open=True,
+            incarnation=uuid.uuid4().hex,
+        )
         with contextlib.suppress(TableExists):
             make_table(tm, places.queue_id, number, wanted.buckets)
         if tm.session.control.replace(places.row(), raw, encode_document(new)):

@@ -81,6 +81,10 @@ class Window:
             batch.append(first)
         return batch
 
+    def next_ts(self) -> int | None:
+        """Return when the next entry was committed; None: all were taken."""
+        return self._waiting[0].position.commit_ts if self._has_first() else None
+
     def low_ts(self) -> int | None:
         """Return the least start timestamp of what was not taken; None: all was."""
         read = [one.start_ts for one in self._waiting]

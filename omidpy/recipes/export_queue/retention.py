@@ -128,7 +128,7 @@ def _set_back(rows: BucketRows, since_ts: int) -> None:
 
 
 def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
-    lost = msgspec.structs.replace(state, owner=None, epoch=state.epoch + 1)
+    lost = msgspec.structs.replace(state, owner=None, epoch=state.epoch + 1, turn=state.turn + 1)
     if state.cursor_ts < since_ts:
         return lost
     return msgspec.structs.replace(
@@ -136,6 +136,7 @@ def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
         cursor_ts=max(0, since_ts - 1),
         cursor_ordinal="",
         scan_from=0,
+        counted_ts=0,
         replay_to=max(state.replay_to, state.cursor_ts),
     )
 

@@ -22,11 +22,12 @@ from omidpy.base.within import within
 from omidpy.errors import ExportError, NoSuchQueue, OmidError
 from omidpy.recipes.export_queue.bell import BELL, Queue
 from omidpy.recipes.export_queue.crew import BEATS_PER_LEASE, LEASE_S, BucketLease, Crew
-from omidpy.recipes.export_queue.delivery import BucketLost, Delivery, Options
+from omidpy.recipes.export_queue.delivery import Delivery
 from omidpy.recipes.export_queue.failing import Memory, Paused
 from omidpy.recipes.export_queue.making import check_going
 from omidpy.recipes.export_queue.state import table_name
 from omidpy.recipes.export_queue.tally import Tally
+from omidpy.recipes.export_queue.terms import BucketLost, Options
 from omidpy.recipes.export_queue.view import View
 
 if TYPE_CHECKING:

@@ -89,13 +89,28 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     replays: int = 0
     """How often somebody has asked for what was delivered: who is about to switch to other buckets
     sees by it that there is something in the old ones again."""
+    incarnation: str = ""
+    """What no other queue has, of whichever store; empty where an older omidpy has made it."""
 
     def settings(self) -> dict[str, object]:
         """Return what its maker has chosen."""
         chosen = msgspec.structs.asdict(self)
-        for kept in ("number", "last", "made", "is_open", "successor", "is_paused", "replays"):
+        for kept in (
+            "number",
+            "last",
+            "made",
+            "is_open",
+            "successor",
+            "is_paused",
+            "replays",
+            "incarnation",
+        ):
             del chosen[kept]
         return chosen
+
+    def incarnation_of_table(self) -> str:
+        """Return what tells its table from every other one, to a receiver of several stores."""
+        return f"{self.incarnation or 'unnamed'}.{self.number}"
 
     def next_number(self) -> int:
         """Return a number that no table of this id ever had.
@@ -136,6 +151,20 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     cursor has passed it where it is not."""
     stopped: str = ""
     """Why it goes no further; empty if it does."""
+    waits: int = 0
+    """How many entries wait of what was committed until `counted_ts` (`counting.py`)."""
+    oldest_ts: int = 0
+    """When the first of them was committed; 0: none waits."""
+    counted_ts: int = 0
+    """0: nobody has counted."""
+    dead: int = 0
+    """How many dead letters there are, as the last look has shown."""
+    turn: int = 0
+    """How often it was set back for a replay."""
+    receiver: str = ""
+    """Who keeps a mark of it (`marks.py`), if that one may forget it."""
+    is_unsure: bool = False
+    """Whether an owner has died or failed, so that entries behind the cursor may be delivered."""
 
     @property
     def cursor(self) -> Position:

@@ -11,7 +11,8 @@ aborted.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omidpy.errors import NoSuchQueue, NoSuchTable
@@ -103,7 +104,9 @@ class View:
         """
         if bucket in self._no_dead:
             return
-        first = next(self._scan(dead_range(GENERATION, bucket), page_rows=1), None)
+        # Closed here: an interrupt that came where nobody waits for it would be lost.
+        with closing(self._scan(dead_range(GENERATION, bucket), page_rows=1)) as found:
+            first = next(found, None)
         next_bucket = MAX_BUCKETS if first is None else parse_dead_row(first.cell.row).bucket
         self._no_dead = range(bucket, next_bucket)
         if next_bucket != bucket:
@@ -157,7 +160,9 @@ class View:
         table = self._tx.table(self._table)
         return {row: data[COLUMN] for row, data in table.rows(rows, columns=[COLUMN])}
 
-    def _scan(self, key_range: KeyRange, *, page_rows: int = PAGE_ROWS) -> Iterator[VisibleCell]:
+    def _scan(
+        self, key_range: KeyRange, *, page_rows: int = PAGE_ROWS
+    ) -> Generator[VisibleCell, None, None]:
         try:
             for page in self._tx.snapshot.scan(
                 self._in_store, key_range, ((FAMILY, QUALIFIER),), page_rows=page_rows

@@ -130,24 +130,34 @@ class Kafka:
         made = client.create_topics([kinds.NewTopic(name, PARTITIONS, 1)])
         made[name].result(LONGEST_S)
 
-    def messages(self, topic: str) -> list[Any]:
-        """Return what is in a topic, partition by partition, from the first to the last."""
-        from confluent_kafka import Consumer, TopicPartition
+    def messages(self, topic: str, *, partitions: int = PARTITIONS) -> list[Any]:
+        """Return what is committed in a topic, partition by partition, from first to last.
 
-        settings = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "log_level": 0}
-        consumer = Consumer({**settings, "enable.auto.commit": False})
+        An open transaction hides what is behind it.
+        """
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "reader",
+            "log_level": 0,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+        consumer = Consumer(settings)
         try:
             found = []
-            for number in range(PARTITIONS):
-                low, high = consumer.get_watermark_offsets(
-                    TopicPartition(topic, number), timeout=60
-                )
-                consumer.assign([TopicPartition(topic, number, low)])
-                for _ in range(high - low):
+            for number in range(partitions):
+                consumer.assign([TopicPartition(topic, number, 0)])
+                while True:
                     message = consumer.poll(LONGEST_S)
                     assert message is not None
-                    assert message.error() is None
-                    found.append(message)
+                    if message.error() is None:
+                        found.append(message)
+                        continue
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    break
             return found
         finally:
             consumer.close()

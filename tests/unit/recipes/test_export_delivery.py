@@ -14,7 +14,6 @@ from omidpy.errors import ExportError, NoSuchQueue, OracleUnavailable, UsageErro
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
 from omidpy.recipes.export_queue import patience as patience_module
 from omidpy.recipes.export_queue.dead import Note, bury
-from omidpy.recipes.export_queue.delivery import BucketLost
 from omidpy.recipes.export_queue.layout import (
     COLUMN,
     dead_row,
@@ -26,6 +25,7 @@ from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.portions import Possession
 from omidpy.recipes.export_queue.state import BucketRows, Places
+from omidpy.recipes.export_queue.terms import BucketLost
 from omidpy.recipes.export_queue.view import View
 from tests.machines.export_checks import CHECKS, CountsInATable
 from tests.machines.export_queues import QUEUE, TABLE, Scene

@@ -39,18 +39,27 @@ FORMS: Final = (
 )
 
 
-def sink_at(where: str, *, append: bool = False) -> Exporter:
+def sink_at(where: str, *, append: bool = False, at_least_once: bool = False) -> Exporter:
     """Return the sink that an address names.
 
     Args:
         where: The address.
         append: A table of SQL has a row for every entry, not only for the newest of each key.
+        at_least_once: Without the transactions of Kafka.
 
     Raises:
-        UsageError: it names none; or `append` was asked of one that knows no such thing.
+        UsageError: it names none; or `append`, or `at_least_once`, was asked of one that knows no
+            such thing.
         ConfigError: what the sink needs is not installed, or the address is wrong in itself.
     """
     scheme, _, rest = where.partition(":")
+    if at_least_once:
+        if append or scheme != "kafka":
+            raise UsageError(
+                f"--at-least-once is for topics of Kafka (kafka:), not for {where!r}, where "
+                "nothing that comes again shows, or that knows nothing better"
+            )
+        return _kafka(where, at_least_once=True)
     if append:
         return _appending(where, scheme, rest)
     if rest and scheme in _OF_REST:
@@ -76,12 +85,14 @@ def _postgresql(where: str, *, append: bool = False) -> Exporter:
     return PostgresqlSink(server, table or "entries", append=append)
 
 
-def _kafka(where: str) -> Exporter:
+def _kafka(where: str, *, at_least_once: bool = False) -> Exporter:
     parts = urlsplit(where)
     topic = parts.path.removeprefix("/")
     if not parts.netloc or not topic:
         raise UsageError(f"{where!r} is no kafka://HOST:PORT/TOPIC")
-    return KafkaSink(parts.netloc, topic, settings=dict(parse_qsl(parts.query)))
+    return KafkaSink(
+        parts.netloc, topic, settings=dict(parse_qsl(parts.query)), at_least_once=at_least_once
+    )
 
 
 _OF_REST: Final[Mapping[str, Callable[[str], Exporter]]] = {

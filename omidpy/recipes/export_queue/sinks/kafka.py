@@ -1,4 +1,4 @@
-"""Sends each entry to a topic of Kafka, in order, by an idempotent producer.
+"""Sends each entry to a topic of Kafka, in order, exactly once.
 
 | of the message | what |
 |---|---|
@@ -9,8 +9,13 @@
 | header `omidpy-fence` | a number that grows with each owner of the bucket |
 | other headers | the entry's |
 
-A log refuses nothing: what comes again is in the topic twice, with one `omidpy-seq`.  Whoever reads
-keeps the largest one of each key, and passes over what is not larger.
+A batch is a transaction that keeps a mark as well (`kafka_transactions.py`): whoever reads with
+`isolation.level=read_committed`, which is not what Java's consumers do unless told to, sees each
+entry once, whoever has died or slept.
+
+A log refuses nothing: where at least once was asked for, what comes again is in the topic twice,
+with one `omidpy-seq`.  Whoever reads keeps the largest one of each key, and passes over what is not
+larger.
 
 A batch counts as delivered when all replicas that are in sync have all of it.
 """
@@ -22,12 +27,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.errors import ConfigError, ExportError, UsageError
-from omidpy.recipes.export_queue.exporter import Exporter, Poison, Retry
+from omidpy.recipes.export_queue.exporter import Deposed, ExactExporter, Poison, Retry
+from omidpy.recipes.export_queue.marks import Mark
 from omidpy.recipes.export_queue.sinks.documents import encoded_value
+from omidpy.recipes.export_queue.sinks.kafka_transactions import Transactions, fenced
 from omidpy.recipes.export_queue.sinks.pool import Pool
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.exporter import Batch, Entry
+    from omidpy.recipes.export_queue.marks import Share
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +56,19 @@ USUAL: Final = {
 OPEN_S: Final = 10.0
 
 
-class KafkaSink(Exporter):
-    """One message for each entry.
+class KafkaSink(ExactExporter):
+    """One message for each entry, exactly once for those who read what is committed.
 
-    Needs `omidpy[kafka]`.
+    Each bucket has a producer of its own.  Needs `omidpy[kafka]`.
     """
 
     def __init__(
-        self, servers: str, topic: str, *, settings: Mapping[str, Any] | None = None
+        self,
+        servers: str,
+        topic: str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        at_least_once: bool = False,
     ) -> None:
         """Send to a topic, which must be there.
 
@@ -64,6 +77,8 @@ class KafkaSink(Exporter):
             topic: Its name.
             settings: Of librdkafka, such as `security.protocol`; not those that make the producer
                 idempotent.
+            at_least_once: Without transactions: what was under way when an exporter died is in the
+                topic twice.
 
         Raises:
             UsageError: a setting is not for you to set.
@@ -83,6 +98,9 @@ class KafkaSink(Exporter):
             "logger": log,
             "error_cb": self._hear,
         }
+        self._is_exact = not at_least_once
+        self._cluster = ""
+        self._shares: dict[str, Transactions] = {}
         self._pool = self._new_pool()
         self._pool.use(lambda _: None)  # it knows its settings, or says so
 
@@ -96,13 +114,54 @@ class KafkaSink(Exporter):
         self._pool = self._new_pool()
         self._pool.use(self._look)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether messages go in transactions."""
+        return self._is_exact
+
+    @property
+    def receiver(self) -> str:
+        """The topic, and the cluster that it is in: it forgets marks."""
+        return f"kafka:{self._cluster}/{self._topic}"
+
+    def take_over(self, share: Share) -> Mark | None:
+        """Fence the producers of earlier owners, and read the mark.
+
+        Raises:
+            Retry, ConfigError: as the server says.
+        """
+        old = self._shares.get(share.name)
+        if old is not None:
+            if old.fence > share.fence:
+                raise Deposed(f"{self._name}: a later owner of {share.name} is in this process")
+            del self._shares[share.name]
+            old.close()
+        new = Transactions(
+            self._client, self._settings, name=self._name, topic=self._topic, share=share
+        )
+        mark = new.read()
+        if mark is None:
+            new.commit(lambda _: None, Mark())
+        self._shares[share.name] = new
+        return mark
+
+    def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
+        """Send a batch and the mark in one transaction."""
+        held = self._shares.get(share.name)
+        if held is None or held.fence != share.fence:
+            raise Deposed(f"{self._name}: {share.name} has another owner in this process")
+        held.commit(lambda producer: self._send(producer, batch), mark)
+
     def export(self, batch: Batch) -> None:
-        """Send a batch, and wait until all of it has arrived."""
+        """Send a batch without a transaction, and wait until all of it has arrived."""
         self._pool.use(lambda producer: self._send(producer, batch))
 
     def close(self) -> None:
         """Close the producers."""
         self._pool.close()
+        shares, self._shares = self._shares, {}
+        for transactions in shares.values():
+            transactions.close()
 
     def _new_pool(self) -> Pool[Any]:
         return Pool(self._producer, _end)
@@ -119,11 +178,12 @@ class KafkaSink(Exporter):
 
     def _look(self, producer: Any) -> None:
         try:
-            found = producer.list_topics(self._topic, timeout=OPEN_S).topics[self._topic].error
+            said = producer.list_topics(self._topic, timeout=OPEN_S)
         except self._client.KafkaException as error:
             producer.poll(0)  # so that it says why
             raise ExportError(f"{self._name}: {error.args[0].str()}{self._said}") from error
-        if found is not None:
+        self._cluster = said.cluster_id or ""
+        if (found := said.topics[self._topic].error) is not None:
             raise ConfigError(
                 f"{self._name}: {found.str()}; the topic must be there, and this user may write to "
                 "it"
@@ -142,6 +202,8 @@ class KafkaSink(Exporter):
         if failed:
             error = failed[0]
             what = f"{self._name}: {error.str()}{self._said}"
+            if error.code() in fenced(self._client):
+                raise Deposed(what)
             if error.code() in self._of_entries():
                 # Of one of those that went together: the batch comes again in smaller pieces.
                 raise ExportError(what)

@@ -8,15 +8,19 @@ text, or bytea, which queues of bytes need.  Such a table may have more columns.
 A row is replaced only by what is newer; the server locks it while it compares.  Or each entry has a
 row of its own, by the primary key (commit_ts, ordinal), that is never replaced.  A batch is one
 transaction, and durable once that has committed, also where the server is set to answer earlier.
+
+It keeps a mark as well, in the table `omidpy_marks` of the same schema (`sql_marks.py`): rows that
+somebody has taken out of the table do not come again.  A session that sleeps in a transaction, and
+so keeps the row of its mark locked, is ended by the server after a while, unless that has been set.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from omidpy.errors import ConfigError, ExportError
-from omidpy.recipes.export_queue.exporter import Exporter, Retry
+from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.pool import Pool
 from omidpy.recipes.export_queue.sinks.sql import (
     checked_name,
@@ -26,9 +30,13 @@ from omidpy.recipes.export_queue.sinks.sql import (
     row,
     upsert,
 )
+from omidpy.recipes.export_queue.sinks.sql_marks import Marks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from omidpy.recipes.export_queue.exporter import Batch
+    from omidpy.recipes.export_queue.marks import Mark, Share
 
 BYTES: Final = "bytea"
 VALUES: Final = ("jsonb", "json", "text", BYTES)
@@ -36,6 +44,7 @@ VALUES: Final = ("jsonb", "json", "text", BYTES)
 
 CONNECT_S: Final = 10
 
+OF_MARKS: Final = {"share": "text", "fence": "bigint", "mark": "text"}
 NEEDED: Final = {"key": BYTES, "commit_ts": "bigint", "ordinal": BYTES, "start_ts": "bigint"}
 
 _COLUMNS: Final = """
@@ -48,8 +57,15 @@ SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'
 """
 
+_AWAKE: Final = """
+SELECT set_config('idle_in_transaction_session_timeout', '30s', false)
+WHERE current_setting('idle_in_transaction_session_timeout') = '0'
+"""
 
-class PostgresqlSink(Exporter):
+T = TypeVar("T")
+
+
+class PostgresqlSink(ExactExporter):
     """One row for each key: its newest value, and the `seq` of that.  Or one for each entry.
 
     Needs `omidpy[postgresql]`.
@@ -90,6 +106,7 @@ class PostgresqlSink(Exporter):
             self._table, key=BYTES, value=f"value {value}", number="bigint", appends=append
         )
         self._statement = insert(self._table, "%s") if append else upsert(self._table, "%s")
+        self._marks = Marks(self._table, "%s")
         self._value = value
         self._pool = self._new_pool()
 
@@ -108,13 +125,44 @@ class PostgresqlSink(Exporter):
         except self._driver.Error as error:
             raise ConfigError(f"{self._name}: {error}; it needs {self._make}") from error
 
+    @property
+    def needs_marks(self) -> bool:
+        """Say no: the table refuses what it has."""
+        return False
+
+    def take_over(self, share: Share) -> Mark | None:
+        """Raise the fence of a bucket, and read its mark."""
+        return self._run(lambda cursor: self._marks.take_over(cursor, share))
+
+    def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
+        """Write a batch and its mark, whole."""
+        rows = self._rows(batch)
+
+        def write(cursor: Any) -> None:
+            self._marks.advance(cursor, share, mark)
+            cursor.executemany(self._statement, rows)
+
+        self._run(write)
+
     def export(self, batch: Batch) -> None:
         """Write a batch, whole."""
-        driver = self._driver
+        rows = self._rows(batch)
+        self._run(lambda cursor: cursor.executemany(self._statement, rows))
+
+    def _rows(self, batch: Batch) -> list[tuple[Any, ...]]:
         entries = batch if self._appends else newest(batch)
-        rows = [self._row(*row(entry)) for entry in entries]
+        return [self._row(*row(entry)) for entry in entries]
+
+    def _run(self, work: Callable[[Any], T]) -> T:
+        """Return what `work` returns, called with a cursor in one transaction."""
+        driver = self._driver
+
+        def within(connection: Any) -> T:
+            with connection.transaction(), connection.cursor() as cursor:
+                return work(cursor)
+
         try:
-            self._pool.use(lambda connection: self._write(connection, rows))
+            return self._pool.use(within)
         except (driver.DataError, driver.IntegrityError):
             raise  # of what is in an entry: one that is alone with it is poison
         except (
@@ -132,16 +180,12 @@ class PostgresqlSink(Exporter):
     def _connect(self) -> Any:
         connection = self._driver.connect(self._server, autocommit=True)
         connection.execute(_DURABLE)
+        connection.execute(_AWAKE)
         return connection
 
     def _prepare(self, connection: Any) -> str:
         """Return what the column `value` is."""
-        columns = self._columns(connection)
-        if not columns:
-            # Another process may be making it; the one that comes second is told so.
-            with contextlib.suppress(self._driver.errors.UniqueViolation):
-                connection.execute(self._make)
-            columns = self._columns(connection)
+        columns = self._made(connection, self._table, self._make)
         wrong = [
             f"{name} {columns.get(name, 'missing')}"
             for name, kind in NEEDED.items()
@@ -153,10 +197,41 @@ class PostgresqlSink(Exporter):
             raise ConfigError(f"{self._name} has {', '.join(wrong)}; it needs {self._make}")
         # The server judges the rest: the unique key, and what this user may do.
         connection.execute(f"EXPLAIN {self._statement}", (b"", None, 2**62, b"", 2**62))
+        self._prepare_marks(connection)
         return columns["value"]
 
-    def _columns(self, connection: Any) -> dict[str, str]:
-        return dict(connection.execute(_COLUMNS, [self._table]).fetchall())
+    def _prepare_marks(self, connection: Any) -> None:
+        marks = self._marks
+        try:
+            found = self._made(connection, marks.table, marks.make)
+            for statement, values in (
+                (marks.take, ("", 0, "")),
+                (marks.read, ("",)),
+                (marks.keep, ("", "", 0)),
+            ):
+                connection.execute(f"EXPLAIN {statement}", values)
+        except self._driver.errors.OperationalError:
+            raise
+        except self._driver.Error as error:
+            raise ConfigError(
+                f"{self._name}: {error}; entries come exactly once by a table beside theirs, which "
+                f"this user may SELECT, INSERT and UPDATE: {marks.make}"
+            ) from error
+        if any(found.get(name) != kind for name, kind in OF_MARKS.items()):
+            raise ConfigError(f"{marks.table} has {found}; it needs {marks.make}")
+
+    def _made(self, connection: Any, table: str, make: str) -> dict[str, str]:
+        """Return the columns of a table, made if it was not there, and what they are."""
+        columns = self._columns(connection, table)
+        if not columns:
+            # Another process may be making it; the one that comes second is told so.
+            with contextlib.suppress(self._driver.errors.UniqueViolation):
+                connection.execute(make)
+            columns = self._columns(connection, table)
+        return columns
+
+    def _columns(self, connection: Any, table: str) -> dict[str, str]:
+        return dict(connection.execute(_COLUMNS, [table]).fetchall())
 
     def _row(self, key: bytes, value: Any, *rest: Any) -> tuple[Any, ...]:
         if self._value == BYTES and isinstance(value, str):
@@ -167,10 +242,6 @@ class PostgresqlSink(Exporter):
                 f"{self._value}; let it be bytea"
             )
         return key, value, *rest
-
-    def _write(self, connection: Any, rows: list[tuple[Any, ...]]) -> None:
-        with connection.transaction(), connection.cursor() as cursor:
-            cursor.executemany(self._statement, rows)
 
 
 def _psycopg() -> Any:

@@ -3,7 +3,9 @@
     key BLOB, value, commit_ts INTEGER, ordinal BLOB, start_ts INTEGER
 
 A row is replaced only by what is newer, or by nothing, so that repetitions and a process that was
-paused change nothing (`sql.py`).  A batch is one transaction, synced before it counts as delivered.
+paused change nothing (`sql.py`).  A batch is one transaction, synced before it counts as delivered,
+and keeps a mark as well, in the table `omidpy_marks` (`sql_marks.py`): rows that somebody has taken
+out of the table do not come again.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import os
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from omidpy.base.within import within
-from omidpy.recipes.export_queue.exporter import Exporter, Retry
+from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.sql import (
     checked_name,
     insert,
@@ -24,12 +26,18 @@ from omidpy.recipes.export_queue.sinks.sql import (
     row,
     upsert,
 )
+from omidpy.recipes.export_queue.sinks.sql_marks import Marks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from omidpy.recipes.export_queue.exporter import Batch
+    from omidpy.recipes.export_queue.marks import Mark, Share
+
+T = TypeVar("T")
 
 
-class SqliteSink(Exporter):
+class SqliteSink(ExactExporter):
     """One row for each key: its newest value, and the `seq` of that.  Or one for each entry."""
 
     def __init__(
@@ -49,6 +57,7 @@ class SqliteSink(Exporter):
         self._connection: sqlite3.Connection | None = None
         self._appends = append
         self._statement = insert(table, "?") if append else upsert(table, "?")
+        self._marks = Marks(table, "?")
 
     def open(self) -> None:
         """Open the file, and make the table."""
@@ -57,15 +66,30 @@ class SqliteSink(Exporter):
         connection.execute(
             made_of(self._table, key="BLOB", value="value", number="INTEGER", appends=self._appends)
         )
+        connection.execute(self._marks.make)
         self._connection = connection
+
+    @property
+    def needs_marks(self) -> bool:
+        """Say no: the table refuses what it has."""
+        return False
+
+    def take_over(self, share: Share) -> Mark | None:
+        """Raise the fence of a bucket, and read its mark."""
+        return self._run(lambda connection: self._marks.take_over(connection.cursor(), share))
+
+    def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
+        """Write a batch and its mark, whole."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            self._marks.advance(connection.cursor(), share, mark)
+            self._write(connection, batch)
+
+        self._run(write)
 
     def export(self, batch: Batch) -> None:
         """Write a batch, whole."""
-        try:
-            entries = batch if self._appends else newest(batch)
-            within(self._lock, self._write, [row(entry) for entry in entries])
-        except sqlite3.OperationalError as error:  # locked, full, gone: no entry is at fault
-            raise Retry(f"{self._file}: {error}") from error
+        self._run(lambda connection: self._write(connection, batch))
 
     def close(self) -> None:
         """Close the file."""
@@ -73,14 +97,26 @@ class SqliteSink(Exporter):
         if connection is not None:
             connection.close()
 
-    def _write(self, rows: list[tuple[Any, ...]]) -> None:
+    def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        entries = batch if self._appends else newest(batch)
+        connection.executemany(self._statement, [row(entry) for entry in entries])
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` returns, done in one transaction."""
+        try:
+            return within(self._lock, self._run_alone, work)
+        except sqlite3.OperationalError as error:  # locked, full, gone: no entry is at fault
+            raise Retry(f"{self._file}: {error}") from error
+
+    def _run_alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection
         if connection is None:
             raise Retry(f"{self._file} is not open")
         try:
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(self._statement, rows)
+            found = work(connection)
             connection.execute("COMMIT")
+            return found
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -1,0 +1,186 @@
+"""One bucket's transactions in Kafka: messages and the mark, both or neither.
+
+The transactional id is the name of the bucket, whoever owns it.  So `init_transactions` of an owner
+fences every earlier one, and waits until what that had under way is decided.
+
+The mark (`marks.py`) goes with the transaction as the offset of a consumer group that has the same
+name and no consumer: a number that only counts, with the mark as its metadata.  To read it is to
+ask for that group's offset once everything before is decided.  It is no topic, so that nothing has
+to be read to its end, and no open transaction of another bucket stands before it.
+
+Kafka forgets offsets of a group without consumers, after a week unless it was told otherwise
+(`offsets.retention.minutes`).  So the first transaction of a bucket keeps a mark alone: one that is
+missing where there was one has been forgotten, and `exactly.py` goes no further if that matters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from omidpy.errors import ConfigError, CorruptCell
+from omidpy.recipes.export_queue.exporter import Deposed, Refused, Retry
+from omidpy.recipes.export_queue.marks import Mark, decode_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from omidpy.recipes.export_queue.marks import Share
+
+PREFIX: Final = "omidpy."
+INIT_S: Final = 60.0
+ABORT_S: Final = 10.0
+TIMEOUT: Final = "transaction.timeout.ms"
+TIMEOUT_MS: Final = 60_000
+"""How long a transaction of an owner that was stopped may hold readers up."""
+
+
+class Transactions:
+    """What one owner of a bucket sends.  One thread at a time."""
+
+    def __init__(
+        self, client: Any, settings: Mapping[str, Any], *, name: str, topic: str, share: Share
+    ) -> None:
+        """Fence every earlier owner.
+
+        Args:
+            client: The module of the client.
+            settings: Of librdkafka.
+            name: What errors begin with.
+            topic: Where entries go.
+            share: The bucket.
+
+        Raises:
+            Deposed, Retry, ConfigError: as the server says.
+        """
+        self._client = client
+        self._name = name
+        self._topic = topic
+        self._id = PREFIX + share.name
+        self.fence = share.fence
+        self._timeout_ms = max(TIMEOUT_MS, int(settings["message.timeout.ms"]))
+        given = {TIMEOUT: self._timeout_ms, **settings, "transactional.id": self._id}
+        self._timeout_ms = int(given[TIMEOUT])
+        self._group_settings = {
+            key: value for key, value in settings.items() if key in _OF_CONNECTIONS or _is_of(key)
+        }
+        self._group: Any = None
+        self._count = 0
+        """The offset of the mark."""
+        try:
+            self.producer: Any = client.Producer(given)
+        except client.KafkaException as error:
+            raise ConfigError(f"{name}: {error.args[0].str()}") from error
+        self._ask(lambda: self.producer.init_transactions(INIT_S))
+
+    def read(self) -> Mark | None:
+        """Return the mark; None: there is none.
+
+        Raises:
+            Deposed, Retry, ConfigError: as the server says.
+        """
+        consumer = self._client.Consumer(
+            {
+                **self._group_settings,
+                "group.id": self._id,
+                "enable.auto.commit": False,
+                # Or an offset could be told that the last transaction is about to replace.
+                "isolation.level": "read_committed",
+            }
+        )
+        try:
+            place = self._client.TopicPartition(self._topic, 0)
+            (found,) = self._ask(lambda: consumer.committed([place], INIT_S))
+            self._group = self._ask(consumer.consumer_group_metadata)
+        finally:
+            consumer.close()
+        if found.error is not None:
+            raise self._said(found.error)
+        if found.offset < 0:
+            return None
+        self._count = found.offset
+        try:
+            return decode_mark(found.metadata or "", where=f"the offset of the group {self._id}")
+        except CorruptCell as error:
+            raise Refused(f"{self._name}: {error}") from error
+
+    def commit(self, produce: Callable[[Any], object], mark: Mark) -> None:
+        """Let readers see what `produce(producer)` sends, and the mark, or neither.
+
+        Raises:
+            Deposed, Retry, ConfigError: as the server says; perhaps they see both.
+            Exception: what `produce` has raised.
+        """
+        began_s, is_done = time.monotonic(), False
+        place = self._client.TopicPartition(self._topic, 0, self._count + 1, mark.encode())
+        try:
+            self._ask(self.producer.begin_transaction)
+            self._ask(lambda: produce(self.producer))
+            self._ask(
+                lambda: self.producer.send_offsets_to_transaction([place], self._group, INIT_S)
+            )
+            self._ask(lambda: self.producer.commit_transaction(INIT_S))
+            is_done = True
+        except Deposed as error:
+            if (time.monotonic() - began_s) * 1000 >= self._timeout_ms:
+                raise Retry(
+                    f"{self._name}: a transaction took longer than {TIMEOUT}={self._timeout_ms}, "
+                    f"and the server has aborted it: {error}"
+                ) from error
+            raise
+        finally:
+            if not is_done:
+                # Readers of what is committed wait behind it.  What has become of a commit that
+                # was not answered the next take-over finds out.
+                with contextlib.suppress(self._client.KafkaException):
+                    self.producer.abort_transaction(ABORT_S)
+        self._count += 1
+
+    def close(self) -> None:
+        """Send nothing more."""
+        with contextlib.suppress(self._client.KafkaException):  # of one that was fenced
+            self.producer.purge()
+            self.producer.flush(0)
+
+    def _ask(self, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except self._client.KafkaException as error:
+            raise self._said(error.args[0]) from error
+
+    def _said(self, error: Any) -> Exception:
+        known, what = self._client.KafkaError, f"{self._name}: {error.str()}"
+        if error.code() in fenced(self._client):
+            return Deposed(what)
+        if error.code() in (
+            known.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            known.GROUP_AUTHORIZATION_FAILED,
+            known.CLUSTER_AUTHORIZATION_FAILED,
+            known.TOPIC_AUTHORIZATION_FAILED,
+        ):
+            return ConfigError(
+                f"{what}; exactly once needs WRITE and DESCRIBE for the transactional ids, and "
+                f"READ for the groups, that begin with {PREFIX!r}; or deliver at least once "
+                "(--at-least-once)"
+            )
+        return Retry(what)
+
+
+def fenced(client: Any) -> tuple[int, ...]:
+    """Return the codes by which a producer is told that there is a later one of its id."""
+    known = client.KafkaError
+    return (
+        known._FENCED,  # noqa: SLF001 - librdkafka's own codes are named so
+        known.PRODUCER_FENCED,
+        known.INVALID_PRODUCER_EPOCH,
+        known.INVALID_PRODUCER_ID_MAPPING,
+    )
+
+
+_OF_CONNECTIONS: Final = ("bootstrap.servers", "client.id", "logger", "log_level", "error_cb")
+
+
+def _is_of(setting: str) -> bool:
+    """Say whether a setting is one of connections, and not of producers."""
+    return setting.startswith(("security.", "sasl.", "ssl.", "socket.", "broker.", "metadata."))

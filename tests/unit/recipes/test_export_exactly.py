@@ -1,0 +1,322 @@
+"""Exactly once, into a receiver that keeps a mark with what it is given (X10)."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from omidpy.errors import CorruptCell, ExportError
+from omidpy.recipes.export_queue import (
+    Batch,
+    Deposed,
+    ExportQueue,
+    Mark,
+    Share,
+)
+from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT, decode_mark
+from omidpy.recipes.export_queue.ordering import Position
+from omidpy.recipes.export_queue.sinks import SqliteSink
+from omidpy.storage.base import Store
+from omidpy.storage.memory import MemoryStore
+from tests.machines.export_exact import (
+    MOMENTS,
+    Picky,
+    add,
+    mortal,
+    next_owner,
+    what_is_about_to_be_set_aside_is_not_passed_over,
+    what_was_left_out_may_come_in_smaller_batches,
+    who_dies_brings_nothing_twice,
+    who_sleeps_brings_nothing_twice,
+    who_sleeps_delivers_nothing_that_was_set_aside,
+)
+from tests.machines.export_queues import QUEUE, Killed, Scene
+from tests.machines.export_rebucketing import Rebucketing
+from tests.machines.like_thrift2 import LikeThrift2
+from tests.machines.marking import Log
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait between tries."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("omidpy.recipes.export_queue.exactly.DEPOSED_S", 0.0)
+
+
+@pytest.fixture(params=[MemoryStore, LikeThrift2], ids=["one change for all", "row by row"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Return a store that changes many rows at once, or one by one."""
+    made: Store = request.param()
+    return made
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("sizes", [(1 << 20, 1), (1, 1 << 20), (150, 150)])
+def test_who_dies_at_any_moment_brings_nothing_twice(
+    store: Store, moment: str, sizes: tuple[int, int]
+) -> None:
+    """Whatever the batches of the next one are: all, in order, each counted once."""
+    who_dies_brings_nothing_twice(store, moment, sizes)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("is_over", [True, False])
+def test_who_sleeps_at_any_moment_brings_nothing_twice(
+    store: Store, moment: str, *, is_over: bool
+) -> None:
+    """Another one has the bucket, and has finished, or is in the middle of a batch of its own."""
+    who_sleeps_brings_nothing_twice(store, moment, is_over=is_over)
+
+
+def test_what_was_left_out_may_come_in_smaller_batches(store: Store) -> None:
+    """The mark stays ahead of them."""
+    what_was_left_out_may_come_in_smaller_batches(store)
+
+
+def test_who_sleeps_delivers_nothing_that_was_set_aside(store: Store) -> None:
+    """It looks again whose the bucket is, once it has the mark."""
+    who_sleeps_delivers_nothing_that_was_set_aside(store)
+
+
+def test_an_owner_whose_tools_were_spoilt_makes_new_ones() -> None:
+    """One that was replaced long ago wakes, and fences the one that has the bucket now."""
+    scene, log = Scene(), Log()
+    add(scene, 0)
+    sink, spoilt = log.sink(), []
+
+    def spoil(step: str) -> None:
+        if step == "before-commit" and not spoilt:
+            spoilt.append(step)
+            log.fences.update(dict.fromkeys(log.fences, -1))
+
+    sink.on_step = spoil
+    scene.runner(sink).run_once(wait_s=0)
+    assert spoilt
+    assert log.of_key(b"a") == [0]
+    assert scene.queue.lag().entries == 0
+
+
+@pytest.mark.parametrize("poison", ["park-key", "skip"])
+@pytest.mark.parametrize("moment", ["before-commit", "behind-commit", "exported", "cursor"])
+def test_what_is_about_to_be_set_aside_is_not_passed_over(
+    store: Store, moment: str, poison: str
+) -> None:
+    """It dies when others of the batch were delivered, and before the poison was set aside."""
+    what_is_about_to_be_set_aside_is_not_passed_over(store, moment, poison)
+
+
+@pytest.mark.parametrize("moment", ["behind-commit", "removed"])
+def test_more_poison_than_a_mark_can_leave_out(store: Store, moment: str) -> None:
+    """The batch is taken in parts, each with the mark that it can have."""
+    scene, log = Scene(store), Log()
+    count = 3 * MOST_LEFT_OUT
+    for number in range(count):
+        scene.add(number, key=b"bad")
+        scene.add(number, key=b"good")
+    sink, other = log.sink(), log.sink()
+    sink.on_batch = other.on_batch = Picky(0, key=b"bad")
+    with pytest.raises(Killed):
+        mortal(scene, sink, moment).run_once(wait_s=0)
+    next_owner(scene, other).run_once(wait_s=0)
+    assert log.of_key(b"good") == list(range(count))
+    assert log.of_key(b"bad") == []
+    assert max(len(mark) for mark in log.marks.values()) <= 4096
+    assert scene.queue.dead_letters().retry() == 1
+    next_owner(scene, log.sink()).run_once(wait_s=0)
+    assert log.of_key(b"bad") == list(range(count))
+    assert scene.raw_rows() == []
+
+
+def test_the_largest_mark_is_one_that_kafka_keeps() -> None:
+    """Ordinals of workers have 21 bytes; 4,096 of an offset are kept."""
+    largest = [Position(2**63 - 1 - n, b"\xff" * 21) for n in range(MOST_LEFT_OUT)]
+    mark = Mark(2**31, largest[0], frozenset(largest), frozenset(largest[:5]))
+    assert len(mark.encode()) < 4096
+    assert decode_mark(mark.encode(), where="here") == mark
+    with pytest.raises(CorruptCell, match="here"):
+        decode_mark("{}", where="here")
+
+
+def test_where_the_policy_is_to_stop_the_entry_is_delivered_later(store: Store) -> None:
+    """The bucket stands before it, and so does the mark."""
+    scene, log = Scene(store), Log()
+    add(scene, 0, 1, 2)
+    sink = log.sink()
+    sink.on_batch = Picky(1)
+    with pytest.raises(ExportError, match="has stopped"):
+        scene.runner(sink, poison="stop").run_once(wait_s=0)
+    sink.on_batch = lambda _: None
+    scene.runner(sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == log.of_key(b"b") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("keep_s", [None, 3600.0])
+@pytest.mark.parametrize("moment", ["before-commit", "behind-commit", "exported"])
+def test_dead_letters_come_once(store: Store, moment: str, keep_s: float | None) -> None:
+    """They leave one by one and out of order; whoever dies, another one is tried before."""
+    scene, log = Scene(store, keep_s=keep_s), Log()
+    for key in (b"x", b"y", b"z"):
+        scene.add(key.decode(), key=key)
+    sink = log.sink()
+    sink.on_batch = Picky("x", "y", "z")
+    scene.runner(sink).run_once(wait_s=0)
+    sink.on_batch = lambda _: None
+    for key in (b"z", b"y", b"x"):
+        scene.queue.dead_letters().retry(key)
+        with pytest.raises(Killed):
+            mortal(scene, log.sink(), moment).run_once(wait_s=0)
+    next_owner(scene, log.sink()).run_once(wait_s=0)
+    assert sorted(log.values) == ["x", "y", "z"]
+    assert not list(scene.queue.dead_letters())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_replay_is_delivered_once_more_and_no_oftener(store: Store, moment: str) -> None:
+    """The mark is ahead of it, and is that of an earlier turn."""
+    scene, log = Scene(store, keep_s=3600.0), Log()
+    add(scene, 0, 1)
+    scene.runner(log.sink()).run_once(wait_s=0)
+    scene.queue.replay(0)
+    with pytest.raises(Killed):
+        mortal(scene, log.sink(), moment).run_once(wait_s=0)
+    next_owner(scene, log.sink()).run_once(wait_s=0)
+    assert log.of_key(b"a") == log.of_key(b"b") == [0, 1, 0, 1]
+
+
+def test_other_buckets_have_marks_of_their_own() -> None:
+    """So has a queue of the same id that is made later, and one of another store."""
+    names = set()
+    for buckets in (1, 3):
+        scene, log = Scene(buckets=2), Log()
+        for number in range(6):
+            scene.add(number, key=b"%d" % number)
+        scene.export()
+        Rebucketing(scene, buckets).finish(scene.export)
+        scene.queue = ExportQueue.open(scene.tm, QUEUE)
+        for number in range(6, 9):
+            scene.add(number, key=b"%d" % number)
+        scene.runner(log.sink()).run_once(wait_s=0)
+        assert sorted(log.values) == [6, 7, 8]
+        scene.queue.drop()
+        scene.queue = ExportQueue.create(scene.tm, QUEUE, buckets=buckets)
+        scene.add("new")
+        scene.runner(log.sink()).run_once(wait_s=0)
+        assert "new" in log.values
+        assert len({name.split(".")[1] for name in log.marks}) == 2
+        assert not names & set(log.marks)
+        names |= set(log.marks)
+
+
+def test_a_mark_that_was_forgotten_is_missed_where_it_matters() -> None:
+    """Not where all owners have ended well."""
+    scene, log = Scene(), Log()
+    sink = log.sink()
+    sink.forgets = "kafka:here"
+    add(scene, 0)
+    scene.runner(sink).run_once(wait_s=0)
+    log.marks.clear()
+    add(scene, 1)
+    scene.runner(sink).run_once(wait_s=0)
+    add(scene, 2)
+    dying = log.sink()
+    dying.forgets = "kafka:here"
+    with pytest.raises(Killed):
+        mortal(scene, dying, "behind-commit").run_once(wait_s=0)
+    log.marks.clear()
+    with pytest.raises(ExportError, match="kafka:here has forgotten how far bucket 0 had come"):
+        next_owner(scene, sink).run_once(wait_s=0)
+    sink.forgets = "kafka:elsewhere"
+    next_owner(scene, sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0, 1, 2, 2], "to another receiver nothing was delivered"
+
+
+def test_a_store_that_was_set_back_delivers_nothing_unseen() -> None:
+    """Its timestamps may come again, and a mark would cover entries that are new."""
+    scene, log = Scene(), Log()
+    add(scene, 0)
+    scene.runner(log.sink()).run_once(wait_s=0)
+    (name,) = log.marks
+    log.marks[name] = Mark(until=Position(2**62, b"")).encode()
+    add(scene, 1)
+    with pytest.raises(ExportError, match="was set back"):
+        scene.runner(log.sink()).run_once(wait_s=0)
+    assert scene.queue.lag().entries == 2
+
+
+def test_a_queue_without_an_order_of_time_is_refused() -> None:
+    """Nothing says how far it has come."""
+    scene = Scene(layout="fluo")
+    with pytest.raises(ExportError, match="--at-least-once"):
+        scene.runner(Log().sink())
+
+
+def test_whatever_happens_to_ten_owners(store: Store) -> None:
+    """They die and sleep where chance has it, with poison in between."""
+    for seed in range(20):
+        draw = random.Random(seed)
+        scene, log = Scene(type(store)(), buckets=2), Log()
+        sent = 0
+        for _ in range(10):
+            sent += 1
+            add(scene, sent)
+            sink = log.sink()
+            sink.on_batch = Picky(draw.choice((None, sent)))
+            size = draw.choice((1, 150, 1 << 20))
+            runner = mortal(scene, sink, draw.choice(MOMENTS), buffer_bytes=size)
+            with suppress(Killed):
+                runner.run_once(wait_s=0)
+            if draw.random() < 0.5:
+                scene.queue.dead_letters().retry()
+        for _ in range(3):
+            scene.queue.dead_letters().retry()
+            next_owner(scene, log.sink()).run_once(wait_s=0)
+        for key in (b"a", b"b"):
+            assert log.of_key(key) == list(range(1, sent + 1)), seed
+
+
+# -- tables of SQL ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("append", [True, False])
+def test_rows_that_were_taken_out_of_a_table_do_not_come_again(
+    tmp_path: Path, *, append: bool
+) -> None:
+    """Behind the commit in the table, and before the removal of the entries, its owner dies."""
+    scene, file = Scene(), tmp_path / "out.db"
+    add(scene, 0, 1)
+    scene.sink = SqliteSink(file, append=append)
+    scene.die_at("exported")
+    with closing(sqlite3.connect(file)) as other, other:
+        taken = other.execute("DELETE FROM entries RETURNING value").fetchall()
+    assert sorted(taken) == ([("0",), ("0",), ("1",), ("1",)] if append else [("1",), ("1",)])
+    add(scene, 2)
+    next_owner(scene, SqliteSink(file, append=append)).run_once(wait_s=0)
+    with closing(sqlite3.connect(file)) as other:
+        assert other.execute("SELECT value FROM entries").fetchall() == [("2",), ("2",)]
+    assert scene.queue.lag().entries == 0
+
+
+def test_an_owner_that_was_replaced_writes_no_row(tmp_path: Path) -> None:
+    """Its fence is old; the later owner's mark stays."""
+    sink = SqliteSink(tmp_path / "out.db", append=True)
+    sink.open()
+    old, new = (Share(QUEUE, "i.1", 0, fence) for fence in (1, 2))
+    scene = Scene()
+    add(scene, 0)
+    batch = Batch(scene.queue.peek(), queue=QUEUE, bucket=0, fence=1)
+    assert sink.take_over(old) is None
+    assert sink.take_over(new) is None
+    with pytest.raises(Deposed):
+        sink.export_marked(old, batch, Mark(turn=7))
+    with pytest.raises(Deposed):
+        sink.take_over(old)
+    sink.export_marked(new, batch, Mark(turn=8))
+    assert sink.take_over(new) == Mark(turn=8)
+    with closing(sqlite3.connect(tmp_path / "out.db")) as other:
+        assert other.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+    sink.close()
