@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from omidpy.committers import deciding, lateness, publishing, success
 from omidpy.committers.head import head_key
 from omidpy.committers.places import (
+    LISTS,
     SUCCESS,
     Folder,
     check_path,
@@ -159,7 +160,9 @@ class S3Committer(Committer):
         # Jobs ended here, and nothing of them is left.  The head is read before the last look:
         # what is committed behind it this job must not come after (C10).
         self._epoch = deciding.read(self.store, self.folder).head.epoch
-        return next((one.key for one in self.store.objects(self.folder) if one.key != head), None)
+        lists = self.folder.key(LISTS)
+        keys = (one.key for one in self.store.objects(self.folder))
+        return next((key for key in keys if key != head and not key.startswith(lists)), None)
 
     def setup_task(self, task: TaskId) -> Attempt:
         """Begin an attempt; no request."""
