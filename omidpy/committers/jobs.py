@@ -41,7 +41,7 @@ class Job:
         self._partition_by = partition_by
         self._messages: list[TaskMessage] = []
         self._attempts: dict[int, int] = {}
-        self._running: set[int] = set()
+        self._open: dict[TaskId, Attempt] = {}
         self._lock = threading.Lock()
         self._state: Literal["new", "running", "committed", "aborted"] = "new"
 
@@ -80,7 +80,13 @@ class Job:
                 raise UsageError(f"number={chosen} is negative; tasks count from 0")
             attempt = self._attempts.get(chosen, -1) + 1
             self._attempts[chosen] = attempt
-        task = Task(self, self.committer.setup_task(TaskId(chosen, attempt)), columns)
+        made = self.committer.setup_task(TaskId(chosen, attempt))
+        with self._lock:
+            self._open[made.id] = made
+            is_over = self._state != "running"
+        if is_over:
+            self._end_attempts()
+        task = Task(self, made, columns)
         if outputs:
             with task:
                 for one in outputs:
@@ -93,6 +99,7 @@ class Job:
             self._check_running("be committed")
             # Whatever comes now, no task of this job promotes anything any more.
             self._state = "aborted"
+        self._end_attempts()
         try:
             self.manifest = self.committer.commit_job(self._messages)
         except BaseException as error:
@@ -108,6 +115,7 @@ class Job:
             if self._state in {"committed", "aborted"}:
                 return
             self._state = "aborted"
+        self._end_attempts()
         self.committer.abort_job(self._messages)
         self.committer.cleanup_job()
 
@@ -136,7 +144,9 @@ class Job:
             self._abort_after(error)
 
     def _abort_after(self, error: BaseException) -> None:
-        self._state = "aborted"
+        with self._lock:
+            self._state = "aborted"
+        self._end_attempts()
         if isinstance(error, CommitterError) and self.id in error.plan:
             return  # whoever reads it ends the plan, which must be there then
         try:
@@ -145,6 +155,24 @@ class Job:
         except CommitterError as failure:
             why = _named(error)
             _log.warning("job %s failed (%s), and so did its abort: %s", self.id, why, failure)
+
+    def _end_attempts(self) -> None:
+        """End each attempt that is not committed: a thread that writes on leaves nothing (C6)."""
+        with self._lock:
+            left = list(self._open.values())
+            self._open.clear()
+        for one in left:
+            if one.state != "running":
+                continue
+            try:
+                self.committer.abort_task(one)
+            except CommitterError as failure:
+                _log.warning(
+                    "task %s of job %s was not committed, and is not wholly removed: %s",
+                    one.id.task,
+                    self.id,
+                    failure,
+                )
 
     def _check_running(self, action: str) -> None:
         if self._state != "running":
@@ -161,6 +189,7 @@ class Job:
                     "before this one"
                 )
             self._messages.append(self.committer.commit_task(attempt))
+            self._open.pop(attempt.id, None)
 
 
 class Task:

@@ -83,6 +83,18 @@ class Attempt:
     files: dict[str, DelayedFile] = field(default_factory=dict)
     state: Literal["running", "committed", "aborted"] = "running"
     is_lone: bool = True
+    end: Callable[[], None] | None = None
+    """Lets nothing be sent any more, whoever writes; None where nothing is sent before a commit."""
+
+    def kill(self) -> list[DelayedFile]:
+        """End it as one that was aborted; return its files, none of which is sent any more.
+
+        Also where another thread is about to begin one: that thread is refused when it writes.
+        """
+        self.state = "aborted"
+        if self.end is not None:
+            self.end()
+        return list(self.files.values())
 
     def open(self, path: str) -> TaskFile:
         """Begin a file; `path` is below the destination.

@@ -133,6 +133,8 @@ class S3Committer(Committer):
         self._run = uuid.uuid4().hex
         self._epoch = 0
         self._has_begun = False
+        self.may_have_run_before = job_id is not None
+        """Whether a driver of this id may have died that had uploads: it told nobody of them."""
         self._started_s = time.monotonic()
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ class S3Committer(Committer):
             self._check_free(path)
             return self._file(self.key(path), sender, allowance)
 
-        return Attempt(task, self.job_id, make)
+        return Attempt(task, self.job_id, make, end=sender.end)
 
     def key(self, path: str) -> str:
         """Return the key of a file by its path below the destination."""
@@ -196,9 +198,8 @@ class S3Committer(Committer):
 
     def abort_task(self, attempt: Attempt) -> None:
         """Abort each upload of the attempt; 1 request each."""
-        attempt.state = "aborted"
         failures = []
-        for one in attempt.files.values():
+        for one in attempt.kill():
             try:
                 one.abort()
             except CommitterError as error:
@@ -249,10 +250,11 @@ class S3Committer(Committer):
             manifest = publishing.publish(self.store, plan, effort, seen=seen, standing=standing)
         else:
             manifest = self.operations.carry_out(self.store, plan, effort)
-        if self.sweep == "always" or (
-            self.sweep == "auto" and (_may_have_lost(messages) or self.store.has_lost_upload)
-        ):
-            self._sweep()
+        may_be_left = (
+            self.may_have_run_before or self.store.has_lost_upload or _may_have_lost(messages)
+        )
+        if self.sweep == "always" or (self.sweep == "auto" and may_be_left):
+            self.sweep_uploads()
         return manifest
 
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
@@ -281,7 +283,7 @@ class S3Committer(Committer):
                 )
             lateness.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
             publishing.take_back(self.store, plan, etag)
-        self._sweep()
+        self.sweep_uploads()
 
     def abort_tasks(self, messages: Iterable[TaskMessage]) -> None:
         """Abort the uploads of tasks that are no part of the job after all."""
@@ -308,7 +310,11 @@ class S3Committer(Committer):
         publishing.resume(self.store, plan)
         return True
 
-    def _sweep(self) -> None:
+    def abort_late(self) -> None:
+        """Remove what tasks have left that went on for a while after their job was aborted."""
+        self.sweep_uploads()
+
+    def sweep_uploads(self) -> None:
         """Abort what uploads of this job are left: of attempts that nobody has heard of again."""
         if not self.unique_names:
             return  # nothing tells them from those of others

@@ -22,6 +22,7 @@ by only as an option.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -69,6 +70,11 @@ _PLAIN: Final = {re.sub("_", "", name): name for name in (*_OWN, *OPTION_NAMES)}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
 """What Spark adds for itself."""
 _settler: Final = Settler()
+
+TASKS_END_S: Final = 6.0
+"""So long after a failed job its tasks may run: Spark looks every two seconds whether one is to
+end, gives it `spark.python.task.killTimeout`, two more, and then kills its process."""
+_wait: Final = threading.Event()
 
 
 @dataclass
@@ -249,6 +255,17 @@ def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessa
     return [one.message for one in messages if isinstance(one, _Message)]
 
 
+def _abort_late(made: Committer, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Look once more for what tasks have begun of which the driver had not heard when it aborted.
+
+    Spark aborts a job as soon as one task has failed for good, while others run.
+    """
+    if all(one is not None for one in messages) or not isinstance(made, S3Committer):
+        return
+    _wait.wait(TASKS_END_S)
+    made.abort_late()
+
+
 class _BatchWriter(DataSourceArrowWriter):
     """One save is one job."""
 
@@ -271,6 +288,7 @@ class _BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks have written; Spark calls this also where `commit` failed."""
         self._committer.abort_job(_unwrapped(messages))
+        _abort_late(self._committer, messages)
         self._committer.cleanup_job()
 
 
@@ -302,6 +320,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
             return
         if made.was_committed():
             made.abort_tasks(_unwrapped(messages))
+            made.sweep_uploads()
         else:
             made.commit_job(_unwrapped(messages))
             made.cleanup_job()
@@ -314,6 +333,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
             made.abort_tasks(_unwrapped(messages))
         else:
             made.abort_job(_unwrapped(messages))
+            _abort_late(made, messages)
 
     def _made(self, messages: Sequence[WriterCommitMessage | None]) -> S3Committer | None:
         found = [one.batch for one in messages if isinstance(one, _Message)]

@@ -199,6 +199,7 @@ def _committer(place: Folder, job_id: str, options: Mapping[str, Any]) -> tuple[
         raise UsageError(f"committer={name!r} is none of {', '.join(COMMITTERS)}")
     made = committer(place.url, name, job_id=job_id, **given)
     assert isinstance(made, S3Committer), "those named above are"
+    made.may_have_run_before = False  # the id is new with each call
     return made, tells
 
 

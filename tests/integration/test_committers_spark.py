@@ -342,8 +342,8 @@ def test_who_ends_at_a_request_leaves_a_job_whole_or_nothing(
 def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) -> None:
     """Neither file nor upload, and the error is the frame's.
 
-    It fails once the uploads of the others have begun: what a task begins that Spark has not ended
-    yet, when the job is aborted, is for the CLI to find.
+    It fails once the uploads of the others have begun; what a task begins that Spark has not ended
+    yet, when the job is aborted, is looked for again.
     """
     folder = f"s3://{bucket.name}/out"
 
