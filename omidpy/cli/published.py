@@ -21,11 +21,11 @@ from omidpy.cli.export_common import managed, moment
 from omidpy.cli.objects import with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.committers import reading
-from omidpy.committers.manifests import PublishedFile
 from omidpy.committers.places import parse_folder
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.sweeping import sweep as sweep_folder
 from omidpy.committers.transactional import Publisher
+from omidpy.tx.publishing import PublishedFile
 
 app: Final = typer.Typer(
     help="Which files are part of a folder.  `published PATH` is short for `published show PATH`.",

@@ -159,6 +159,8 @@ def publish(
             if decision.was_there and not _is_to_be_finished(store, plan):
                 return manifest_of(store, plan, effort)
     ended = next((one for one in failures if isinstance(one, Decided)), None)
+    if failures and ended is None:
+        ended = _decided_meanwhile(store, plan)
     if ended is not None:
         return _after_another(store, plan, effort, ended)
     if failures:
@@ -470,6 +472,18 @@ def _after_another(
     if failures:
         raise CommitterError(f"{error}, and is not wholly taken back: {failures[0]}") from error
     raise CommitterError(f"{error}; what this process did since is taken back") from error
+
+
+def _decided_meanwhile(store: ObjectStore, plan: Plan) -> Decided | None:
+    """Say whether files could not be completed because another process has ended the job.
+
+    What this process wrote since would stay, if it were not taken back: the plan is gone.
+    """
+    with suppress(CommitterError):
+        entry = deciding.outcome_of(store, plan)
+        if entry is not None:
+            return Decided(f"job {plan.job_id} was {entry.outcome} by somebody else")
+    return None
 
 
 def _is_to_be_finished(store: ObjectStore, plan: Plan) -> bool:

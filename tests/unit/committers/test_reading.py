@@ -274,7 +274,7 @@ def test_who_reads_while_lists_become_one_looks_again(
     """A list of the head that was read is gone; the newest head names another."""
     monkeypatch.setattr(listing, "INLINE_BYTES", 0)
     run("a")
-    once = [lambda: run("b")]
+    once: list[Callable[[], object]] = [lambda: run("b")]
     after_head(monkeypatch, once)
     assert names() == ["a", "b"]
     assert once == []
