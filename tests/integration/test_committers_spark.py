@@ -21,6 +21,7 @@ from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import TaskId
+from omidpy.errors import UsageError
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
 from tests.machines.s3.spark import spark_beside
@@ -215,6 +216,32 @@ def test_a_session_says_how_files_are_written(spark: SparkSession, bucket: Bucke
     assert sorted(one.metadata.num_rows for one in files) == [5, 10, 10]
     assert {one.metadata.row_group(0).column(0).compression for one in files} == {"ZSTD"}
     assert "timeUnit=milliseconds" in str(files[0].schema.column(1).logical_type)
+
+
+def test_what_users_type_works_or_names_the_option(spark: SparkSession, bucket: Bucket) -> None:
+    """As of any other format; what is published is read whole, beside what is not."""
+    target = f"s3://{bucket.name}/out"
+    frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, "a")], "v long, p string")
+    frame.write.format(NAME).partitionBy("p").save(target)
+    assert {path.partition("/")[0] for path in bucket.visible("out")} == {"p=a", "p=b"}
+    with pytest.raises(Exception, match="is not empty"):
+        frame.write.partitionBy("p").format(NAME).save(target)
+    frame.write.partitionBy("p").save(target, format=NAME, mode="append")
+    bucket.put("out/p=a/part-of-a-job-that-is-not-committed.parquet", b"x")
+    read = spark.read.format(NAME).load(target)
+    assert read.columns == ["v", "p"]
+    assert sorted((row.v, row.p) for row in read.collect()) == sorted(
+        [(1, "a"), (2, "b"), (3, "a")] * 2
+    )
+    with pytest.raises(UsageError, match=r"option\('conflict', 'fail'\)"):
+        frame.write.format(NAME).mode("ignore").save(target)
+    with pytest.raises(UsageError, match="knows no tables"):
+        frame.write.format(NAME).option("path", target).mode("append").saveAsTable("t")
+    for text in ("interval '1' day", "interval '1' year", "make_interval(1, 2)"):
+        intervals = spark.sql(f"select {text} as lasted")
+        with pytest.raises(UsageError, match="the column 'lasted' is of type interval"):
+            intervals.write.format(NAME).mode("append").save(target)
+    assert bucket.uploads() == []
 
 
 def test_an_empty_frame_keeps_its_columns(spark: SparkSession, bucket: Bucket) -> None:
