@@ -126,6 +126,7 @@ class FileOutputCommitter(Committer):
     """Renames files to where they belong."""
 
     name = "file"
+    commits_tasks_at_once = False  # one looks what is there, and then renames
 
     def __init__(
         self,

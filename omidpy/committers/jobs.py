@@ -42,7 +42,9 @@ class Job:
         self._messages: list[TaskMessage] = []
         self._attempts: dict[int, int] = {}
         self._open: dict[TaskId, Attempt] = {}
-        self._lock = threading.Lock()
+        self._committing: set[int] = set()
+        """Tasks whose attempts are being committed, each by a thread."""
+        self._lock = threading.Condition()
         self._state: Literal["new", "running", "committed", "aborted"] = "new"
 
     @property
@@ -96,6 +98,8 @@ class Job:
     def commit(self) -> Manifest:
         """Publish what the committed tasks have written."""
         with self._lock:
+            self._check_running("be committed")
+            self._lock.wait_for(lambda: not self._committing)
             self._check_running("be committed")
             # Whatever comes now, no task of this job promotes anything any more.
             self._state = "aborted"
@@ -181,15 +185,36 @@ class Job:
     def _committed(self, attempt: Attempt) -> None:
         """Take what an attempt has written, unless another was quicker."""
         attempt.check_running("be committed")
+        number = attempt.id.task
         with self._lock:
+            # Another attempt that is on its way may yet fail, and then this one counts.
+            self._lock.wait_for(lambda: self._may_commit(number))
             self._check_running("take what its task has written")
-            if any(one.task.task == attempt.id.task for one in self._messages):
+            if any(one.task.task == number for one in self._messages):
                 raise CommitterError(
-                    f"another attempt at task {attempt.id.task} of job {self.id} was committed "
-                    "before this one"
+                    f"another attempt at task {number} of job {self.id} was committed before this "
+                    "one"
                 )
-            self._messages.append(self.committer.commit_task(attempt))
-            self._open.pop(attempt.id, None)
+            self._committing.add(number)
+        message = None
+        try:
+            message = self.committer.commit_task(attempt)
+        finally:
+            with self._lock:
+                self._committing.discard(number)
+                is_over = self._state != "running"
+                if message is not None and not is_over:
+                    self._messages.append(message)
+                    self._open.pop(attempt.id, None)
+                self._lock.notify_all()
+        if is_over:
+            self.committer.abort_task(attempt)  # the job was aborted meanwhile, without this one
+            self._check_running("take what its task has written")
+
+    def _may_commit(self, number: int) -> bool:
+        if self.committer.commits_tasks_at_once:
+            return number not in self._committing
+        return not self._committing
 
 
 class Task:

@@ -182,6 +182,8 @@ class Committer(ABC):
 
     name: str
     capabilities: Capabilities
+    commits_tasks_at_once: bool = True
+    """Whether tasks that threads of one process commit need not wait for each other."""
 
     def __init__(self, *, job_id: str | None, conflict: Conflict) -> None:
         """Make a committer of a new job, or of the job of an id.
