@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from omidpy.committers import delta, listing
 from omidpy.committers import head as heads
-from omidpy.committers import listing
 from omidpy.committers import plan as plans
 from omidpy.committers.head import Entry, Head, Outcome, Replaces, head_key
 from omidpy.committers.places import (
@@ -264,6 +264,8 @@ def old_files(store: ObjectStore, plan: Plan, head: Head) -> list[OldFile]:
     """
     if not plan.replaces:
         return []
+    if plan.table is not None:
+        return delta.old_files(store, plan, plan.replaces)
     return [OldFile(one.key, one.etag) for one in visible(store, plan, plan.replaces, head)]
 
 

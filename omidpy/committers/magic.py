@@ -89,7 +89,7 @@ class MagicCommitter(S3Committer):
             key = self.key(path)
             return _MagicFile(self._upload(key, sender), self, below + self.folder.below(key))
 
-        return Attempt(task, self.job_id, make, end=sender.end)
+        return self._attempt(task, make, sender)
 
     def commit_task(self, attempt: Attempt) -> TaskMessage:
         """Write the task's `.pendingset`, then remove its `.pending`s; 2 requests if it wrote."""

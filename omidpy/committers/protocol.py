@@ -83,6 +83,10 @@ class Attempt:
     files: dict[str, DelayedFile] = field(default_factory=dict)
     state: Literal["running", "committed", "aborted"] = "running"
     is_lone: bool = True
+    keeps_columns: bool = False
+    """Whether the job's table needs to know which columns were written."""
+    columns: bytes = b""
+    """Those, as Arrow serializes them."""
     end: Callable[[], None] | None = None
     """Lets nothing be sent any more, whoever writes; None where nothing is sent before a commit."""
 

@@ -21,12 +21,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.committers import deciding, lateness, publishing, success
+from omidpy.committers import deciding, delta, lateness, publishing, success
 from omidpy.committers.head import head_key
 from omidpy.committers.places import (
     LISTS,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 Scope = Literal["folder", "partitions"]
 Sweep = Literal["auto", "always", "never"]
+TableFormat = Literal["", "delta"]
 
 INLINE_BYTES: Final = 2**20
 """A file up to this size travels with its message."""
@@ -95,6 +96,7 @@ class S3Committer(Committer):
         marks_success: bool = True,
         sweep: Sweep = "auto",
         operations: Operations | None = None,
+        table_format: TableFormat = "",
     ) -> None:
         """Make the committer of a job; nothing is sent.
 
@@ -112,6 +114,7 @@ class S3Committer(Committer):
             marks_success: Write `_SUCCESS`.
             sweep: Look for uploads of lost attempts: always, never, or where there may be any.
             operations: Where the commit is kept as an operation, which outlives the driver.
+            table_format: Of the table whose log the job's last step writes; empty for a folder.
         """
         super().__init__(job_id=job_id, conflict=conflict)
         self.folder = folder
@@ -125,6 +128,7 @@ class S3Committer(Committer):
         self.marks_success = marks_success
         self.sweep: Sweep = sweep
         self.operations = operations
+        self.table_format: TableFormat = table_format
         self.success_path = SUCCESS
         """Where the manifest is, below the destination."""
         self.facts: dict[str, Any] = {}
@@ -174,7 +178,12 @@ class S3Committer(Committer):
             self._check_free(path)
             return self._file(self.key(path), sender, allowance)
 
-        return Attempt(task, self.job_id, make, end=sender.end)
+        return self._attempt(task, make, sender)
+
+    def _attempt(self, task: TaskId, make: Callable[[str], DelayedFile], sender: Sender) -> Attempt:
+        return Attempt(
+            task, self.job_id, make, keeps_columns=bool(self.table_format), end=sender.end
+        )
 
     def key(self, path: str) -> str:
         """Return the key of a file by its path below the destination."""
@@ -194,6 +203,7 @@ class S3Committer(Committer):
             sum(counts.values()),
             counts,
             is_lone=attempt.is_lone and not self.store.has_lost_upload,
+            columns=attempt.columns,
         )
 
     def abort_task(self, attempt: Attempt) -> None:
@@ -236,6 +246,10 @@ class S3Committer(Committer):
             epoch=self._epoch,
             is_sole_in_partitions=self.conflict == "fail" and self.scope == "partitions",
         )
+        if self.table_format:
+            # What the log cannot take is said before anything is visible.
+            said = delta.described(self.store, self.folder, files, list(messages))
+            plan = replace(plan, table=said)
         seen = None
         if plan.replaces:
             seen = deciding.read(self.store, self.folder)

@@ -55,6 +55,7 @@ _NOT_OURS: Final = {
     "unique_names": "names are unique",
     "store": "its commit is the transaction's",
     "scope": "conflict speaks of the whole destination",
+    "table_format": "the transaction says what is visible, and no log",
 }
 _TRIES: Final = 5
 

@@ -8,7 +8,7 @@ import pytest
 
 from omidpy import committers
 from omidpy.base.clock import ManualClock
-from omidpy.committers import deciding, operation, publishing
+from omidpy.committers import client, deciding, operation, publishing
 from omidpy.committers import store as stores
 from omidpy.committers.operation import ENDED_WITHIN_S, Driver, Operations
 from omidpy.committers.places import Folder
@@ -79,9 +79,13 @@ def test_jobs_of_killed_drivers_are_ended_within_the_bound(
     store = MemoryStore()
     for number in range(JOBS):
         leave(store, clock, f"out{number}", ("submitted", "planned", "running")[number % 3])
-    clients = []
-    make = stores.new_client
-    monkeypatch.setattr(stores, "new_client", lambda options: clients.append(1) or make(options))
+    clients: list[Any] = []
+
+    def counted(options: client.StoreOptions) -> Any:
+        clients.append(client.new_client(options))
+        return clients[-1]
+
+    monkeypatch.setattr(stores, "new_client", counted)
     monkeypatch.setattr(stores, "_copies", type(stores._copies)())
     operations = TableFateStore(store)
     executor = Fate(None, operations, clock=clock)

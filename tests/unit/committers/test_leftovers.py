@@ -55,8 +55,13 @@ def test_a_thread_that_writes_behind_the_end_of_its_job_leaves_nothing(
         half.close()
         task.commit()
 
-    acts: list[Callable[[], object]] = [lambda: late.write(b"x"), go_on, job.task]
-    for act in (*acts, lambda: task.open("later")):
+    acts: list[Callable[[], object]] = [
+        lambda: late.write(b"x"),
+        lambda: task.open("later"),
+        go_on,
+        job.task,
+    ]
+    for act in acts:
         with pytest.raises(CommitterError):
             act()
     assert left(store) == []

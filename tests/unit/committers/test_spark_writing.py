@@ -6,6 +6,7 @@ The writer here stands for Spark's, whose Java notes the same; a real one is ask
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,12 +143,13 @@ def test_the_default_mode_is_to_fail_where_files_are(mode: str | None) -> None:
 
 def test_what_cannot_be_done_is_refused_in_a_line_that_says_what_can() -> None:
     """Before anything runs."""
-    for act, message in (
+    refused: list[tuple[Callable[[Any], object], str]] = [
         (lambda one: one.mode("ignore").save("s3://b/f"), r"option\('conflict', 'fail'\)"),
         (lambda one: one.saveAsTable("t"), r"write \.save\('s3://BUCKET/FOLDER'\) instead of save"),
         (lambda one: one.insertInto("t"), "instead of insertInto"),
         (lambda one: one.partitionBy("a,b").save("s3://b/f"), "'a,b' has a comma"),
-    ):
+    ]
+    for act, message in refused:
         one = writer().format(NAME)
         with pytest.raises(UsageError, match=message) as raised:
             act(one)
