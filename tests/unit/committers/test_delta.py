@@ -266,3 +266,18 @@ def test_without_the_extra_its_name_is_said(
     with pytest.raises(ConfigError, match=r"pip install 'omidpy\[delta\]'"):
         job.commit()
     assert deciding.planned_jobs(store, OUT) == []
+
+
+def test_a_version_behind_another_than_was_looked_at_is_not_written(store: ObjectStore) -> None:
+    """Whatever came between, its writer looks again before it says what it replaces (T3)."""
+    run((0, "a"))
+    job = begun((1, "a"))
+    before_put(job, "_SUCCESS", _die)
+    with pytest.raises(Died):
+        job.commit()
+    seen = delta._read(store, OUT)
+    theirs("p=a/theirs.parquet")
+    key = OUT.plan_key(job.id)
+    plan, _ = publishing.load(store, f"s3://lake/{key}", "lake", key)
+    assert not delta._commit(deltalake, store, plan, seen)
+    assert delta._commit(deltalake, store, plan, delta._read(store, OUT))
