@@ -30,6 +30,8 @@ _DEFAULT_VERBS: Final = {
     "fsck": ("check", frozenset({"check", "show", "--help"})),
 }
 """By noun: the verb that one may leave out, and what it is not put before."""
+_OF_PUBLISHED: Final = frozenset({"show", "list", "sweep", "--help"})
+"""The verbs of `committers published`, whose `show` one may leave out."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,6 +55,8 @@ def _with_verb(words: list[str]) -> list[str]:
         verb, known = _DEFAULT_VERBS[words[0]]
         if len(words) == 1 or words[1] not in known:
             return [words[0], verb, *words[1:]]
+    if words[:2] == ["committers", "published"] and words[2:3] and words[2] not in _OF_PUBLISHED:
+        return [*words[:2], "show", *words[2:]]
     if words[:1] == ["fate"]:
         from omidpy.cli.fate_flags import as_verb  # noqa: PLC0415 - only for this noun
 

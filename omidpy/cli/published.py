@@ -1,15 +1,17 @@
-"""`omidpy committers published`: what transactions have published to a folder of S3.
+"""`omidpy committers published`: which files are part of a folder of S3.
 
-    omidpy committers published list PATH [--at TIME]
+    omidpy committers published [show] PATH         what jobs have published, as its head says
+    omidpy committers published list PATH [--at TIME]   what transactions have
     omidpy committers published sweep PATH [--dry-run]
 
-Unlike the other verbs of the noun these ask a store, since it says which files are part of a
-folder.
+Unlike the other verbs of the noun the last two ask a store of cells, which says what transactions
+have published.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,12 +20,52 @@ from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_columns, print
 from omidpy.cli.export_common import managed, moment
 from omidpy.cli.objects import with_objects
 from omidpy.cli.progress import progress_bar
+from omidpy.committers import reading
 from omidpy.committers.places import parse_folder
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.sweeping import sweep as sweep_folder
 from omidpy.committers.transactional import Publisher
+from omidpy.tx.publishing import PublishedFile
 
-app: Final = typer.Typer(help="What transactions have published.", no_args_is_help=True)
+app: Final = typer.Typer(
+    help="Which files are part of a folder.  `published PATH` is short for `published show PATH`.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+@with_objects
+def show(objects: ObjectStore, path: Path, *, as_json: AsJson = False) -> None:
+    """Show the files of the last committed state of a folder, also while a job publishes there.
+
+    Files that other tools have written are no part of it, and are counted; without any job, and
+    with such files, nobody knows what is part of the folder, which is an error.
+    """
+    folder = parse_folder(path)
+    found = reading.state_of(objects, folder)
+    strangers = reading.others(objects, found) if found.epoch else []
+    if as_json:
+        print_json(
+            {
+                "destination": found.destination,
+                "epoch": found.epoch,
+                "bytes": found.size_bytes,
+                "rows": found.rows,
+                "files": [_document(one) for one in found.files],
+                "others": strangers,
+            }
+        )
+        return
+    if not found.files:
+        say(f"nothing is published at {found.destination}, {found.when}")
+    else:
+        _print_files(found.files)
+    if strangers:
+        say(
+            f"{len(strangers)} files are not part of it, {strangers[0]} for one: no job that the "
+            "head knows has written them; --json lists them",
+            err=True,
+        )
 
 
 @app.command("list")
@@ -49,20 +91,14 @@ def list_published(
                 "snapshot_ts": found.snapshot_ts,
                 "bytes": found.size_bytes,
                 "rows": found.rows,
-                "files": [
-                    {"url": one.url, "path": one.path, "bytes": one.length, "rows": one.rows}
-                    for one in found.files
-                ],
+                "files": [_document(one) for one in found.files],
             }
         )
         return
     if not found.files:
         say(f"nothing was published to {found.destination} before {found.snapshot_ts}")
         return
-    print_columns(
-        ("bytes", "rows", "file"),
-        [(one.length, "?" if one.rows is None else one.rows, one.url) for one in found.files],
-    )
+    _print_files(found.files)
 
 
 @app.command()
@@ -108,3 +144,14 @@ def sweep(
     )
     for job_id in found.undecided:
         say(f"kept {job_id}: nobody can say whether its transaction has committed")
+
+
+def _document(one: PublishedFile) -> dict[str, Any]:
+    return {"url": one.url, "path": one.path, "bytes": one.length, "rows": one.rows}
+
+
+def _print_files(files: Sequence[PublishedFile]) -> None:
+    print_columns(
+        ("bytes", "rows", "file"),
+        [(one.length, "?" if one.rows is None else one.rows, one.url) for one in files],
+    )

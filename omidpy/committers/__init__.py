@@ -8,6 +8,10 @@
 Files are uploaded where they will be, and become visible when the job is committed: nothing is
 renamed or copied.  `docs/guide/committers.md` says which committer to choose.
 
+    omidpy.committers.published("s3://bucket/folder").table()
+
+reads what the last committed job has left, whatever is published meanwhile.
+
 Importing this needs no extra; publishing to S3 needs `omidpy[s3]`.
 """
 
@@ -24,6 +28,8 @@ from omidpy.committers.protocol import (
     DelayedFile,
     TaskFile,
 )
+from omidpy.committers.published import PublishedState
+from omidpy.committers.reading import published
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
@@ -42,6 +48,7 @@ __all__ = [
     "Manifest",
     "ObjectStore",
     "PendingFile",
+    "PublishedState",
     "S3Committer",
     "StoreOptions",
     "Task",
@@ -50,4 +57,5 @@ __all__ = [
     "TaskMessage",
     "committer",
     "job",
+    "published",
 ]

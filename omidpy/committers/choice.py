@@ -117,6 +117,7 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "part_bytes": _Option("s3", "first_part_bytes", _size),
     "success": _Option("any", "marks_success", _truth),
     "sweep": _Option("s3", "sweep", _one_of("auto", "always", "never")),
+    "table_format": _Option("s3", "table_format", _one_of("delta")),
     "store": _Option("s3", "operations", _operations),
     "algorithm_version": _Option("file", "algorithm_version", _version),
     "app_attempt": _Option("file", "app_attempt", _whole),

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from omidpy.committers import delta, listing
 from omidpy.committers import head as heads
 from omidpy.committers import plan as plans
 from omidpy.committers.head import Entry, Head, Outcome, Replaces, head_key
@@ -142,14 +143,19 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
         made = seen.head.with_entry(plan.job_id, plan.run, outcome, plan.created_ms, plan.replaces)
         if len(made.entries) > heads.MOST:
             made = made.without_old(set(planned_jobs(store, plan.folder)))
+        unnamed: frozenset[str] = frozenset()
+        if outcome == "committed":
+            made, unnamed = listing.added(store, plan.folder, made, listing.change_of(plan))
         try:
-            _write(store, plan.folder, seen.etag, made)
+            is_next = _write(store, plan.folder, seen.etag, made)
         except (Occupied, Gone):
             # Another has written it, or our own answer was lost: the next head says which.
             seen = None
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             continue
+        if is_next and unnamed:
+            _remove_lists(store, plan.folder, sorted(unnamed))
         return Decision(plan)
     raise CommitterError(
         f"the head of {plan.folder.url} was written by others {TRIES} times while job "
@@ -158,10 +164,12 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
     )
 
 
-def _write(store: ObjectStore, folder: Folder, etag: str, head: Head) -> None:
+def _write(store: ObjectStore, folder: Folder, etag: str, head: Head) -> bool:
+    """Write a head; say whether it is certain that it took the place of the one that was read."""
     key, data = head_key(folder), heads.encode(head)
     try:
         store.put(folder.bucket, key, data, is_new=not etag, expected_etag=etag)
+        return True
     except Unconditional:
         _log.warning(
             "the store of %s has no conditional writes: jobs that end at the same time may be "
@@ -169,6 +177,15 @@ def _write(store: ObjectStore, folder: Folder, etag: str, head: Head) -> None:
             folder.url,
         )
         store.put(folder.bucket, key, data)
+        return False
+
+
+def _remove_lists(store: ObjectStore, folder: Folder, keys: Sequence[str]) -> None:
+    try:
+        store.delete_many(folder.bucket, keys)
+    except CommitterError as error:
+        # The job is committed all the same; who fills the head next finds them (C13).
+        _log.warning("lists of %s that nobody needs are left: %s", folder.url, error)
 
 
 def _otherwise(plan: Plan, found: Entry) -> Decided:
@@ -212,7 +229,7 @@ def _checked(store: ObjectStore, plan: Plan, seen: Seen) -> Plan:
             "conflict mode is `fail`"
         )
     if plan.is_sole_in_partitions and seen.head.commits_after(plan.epoch):
-        taken = _visible(store, plan, "partitions", seen.head)
+        taken = visible(store, plan, "partitions", seen.head)
         if taken:
             raise Foreign(
                 f"the partition {folder_of(plan.folder.below(taken[0].key))} of {plan.folder.url} "
@@ -247,10 +264,12 @@ def old_files(store: ObjectStore, plan: Plan, head: Head) -> list[OldFile]:
     """
     if not plan.replaces:
         return []
-    return [OldFile(one.key, one.etag) for one in _visible(store, plan, plan.replaces, head)]
+    if plan.table is not None:
+        return delta.old_files(store, plan, plan.replaces)
+    return [OldFile(one.key, one.etag) for one in visible(store, plan, plan.replaces, head)]
 
 
-def _visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[Found]:
+def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[Found]:
     """Return the files of others in a job's scope, but for those of jobs that are not decided."""
     written = {one.key for one in plan.files}
     found = [one for one in _below(store, plan.folder, written, scope) if one.key not in written]

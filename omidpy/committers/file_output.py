@@ -126,6 +126,7 @@ class FileOutputCommitter(Committer):
     """Renames files to where they belong."""
 
     name = "file"
+    commits_tasks_at_once = False  # one looks what is there, and then renames
 
     def __init__(
         self,
@@ -244,9 +245,8 @@ class FileOutputCommitter(Committer):
 
     def abort_task(self, attempt: Attempt) -> None:
         """Remove the attempt's folder; what version 2 has moved out of it stays."""
-        attempt.state = "aborted"
         try:
-            for one in attempt.files.values():
+            for one in attempt.kill():
                 one.abort()
         finally:
             self.tree.delete_folder(self._attempt_folder(attempt.id))

@@ -17,6 +17,8 @@ from the head that it saw which those are.
 
 Files about a job that nobody has heard of for long are forgotten, KEPT runs at least are not.
 
+Which files the commits have left is in the head, too (`listing.py`).
+
 Source: conditional heads are how table formats commit; Omid's own commit table, on S3.
 """
 
@@ -25,16 +27,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import msgspec
 
+from omidpy.committers.changes import Change, ListName
 from omidpy.committers.places import PLANS, Folder
 from omidpy.errors import CommitterError
 
 FORMAT: Final = "omidpy-head"
-VERSION: Final = 1
+VERSION: Final = 2
+WITHOUT_FILES: Final = 1
+"""The version of heads that did not say which files the commits have left."""
 KEPT: Final = 100
 """So many outcomes are kept whatever became of their plans."""
 MOST: Final = 200
@@ -66,6 +71,9 @@ class _Document(msgspec.Struct):
     epoch: int
     forgotten_ms: int
     entries: list[Entry]
+    lists: tuple[ListName, ...] = ()
+    recent: Change = Change()
+    unlisted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,12 @@ class Head:
     """The oldest first."""
     forgotten_ms: int = -1
     """The latest `created_ms` of those that were forgotten; -1 if none were."""
+    lists: tuple[ListName, ...] = ()
+    """Where the files of earlier commits are listed, the oldest first."""
+    recent: Change = field(default_factory=Change)
+    """What the commits since have changed."""
+    unlisted: int = 0
+    """The last commit whose files nobody has listed; 0 if all are."""
 
     def of(self, job_id: str, run: str, created_ms: int) -> Entry | None:
         """Return the outcome of a run; None if it has none, or it was forgotten."""
@@ -111,7 +125,8 @@ class Head:
         old, kept = self.entries[:-KEPT], self.entries[-KEPT:]
         stay = tuple(one for one in old if one.job in planned or not one.run)
         gone_ms = [one.created_ms for one in old if one not in stay]
-        return Head(self.epoch, (*stay, *kept), max([self.forgotten_ms, *gone_ms]))
+        forgotten_ms = max([self.forgotten_ms, *gone_ms])
+        return replace(self, entries=(*stay, *kept), forgotten_ms=forgotten_ms)
 
 
 def head_key(folder: Folder) -> str:
@@ -123,7 +138,15 @@ def encode(head: Head) -> bytes:
     """Return a head as JSON; no two are equal, so that a tag is never that of an earlier one."""
     return msgspec.json.encode(
         _Document(
-            FORMAT, VERSION, uuid.uuid4().hex, head.epoch, head.forgotten_ms, list(head.entries)
+            FORMAT,
+            VERSION,
+            uuid.uuid4().hex,
+            head.epoch,
+            head.forgotten_ms,
+            list(head.entries),
+            head.lists,
+            head.recent,
+            head.unlisted,
         )
     )
 
@@ -140,14 +163,23 @@ def decode(data: bytes, address: str) -> Head:
             raise CommitterError(
                 f"{address} is no head of a destination; if nobody writes there now, delete it"
             )
-        if raw.get("version") != VERSION:
+        if raw.get("version") not in {VERSION, WITHOUT_FILES}:
             raise CommitterError(
                 f"{address} is a head of version {raw.get('version')!r}, and this omidpy knows "
-                f"version {VERSION}; write there with a newer omidpy"
+                f"version {VERSION}; write and read there with a newer omidpy"
             )
         document = msgspec.convert(raw, _Document)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise CommitterError(
             f"{address} cannot be read as a head: {error}; if nobody writes there now, delete it"
         ) from error
-    return Head(document.epoch, tuple(document.entries), document.forgotten_ms)
+    if document.version == WITHOUT_FILES:
+        document.unlisted = document.epoch
+    return Head(
+        document.epoch,
+        tuple(document.entries),
+        document.forgotten_ms,
+        document.lists,
+        document.recent,
+        document.unlisted,
+    )

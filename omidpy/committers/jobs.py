@@ -41,8 +41,10 @@ class Job:
         self._partition_by = partition_by
         self._messages: list[TaskMessage] = []
         self._attempts: dict[int, int] = {}
-        self._running: set[int] = set()
-        self._lock = threading.Lock()
+        self._open: dict[TaskId, Attempt] = {}
+        self._committing: set[int] = set()
+        """Tasks whose attempts are being committed, each by a thread."""
+        self._lock = threading.Condition()
         self._state: Literal["new", "running", "committed", "aborted"] = "new"
 
     @property
@@ -80,7 +82,13 @@ class Job:
                 raise UsageError(f"number={chosen} is negative; tasks count from 0")
             attempt = self._attempts.get(chosen, -1) + 1
             self._attempts[chosen] = attempt
-        task = Task(self, self.committer.setup_task(TaskId(chosen, attempt)), columns)
+        made = self.committer.setup_task(TaskId(chosen, attempt))
+        with self._lock:
+            self._open[made.id] = made
+            is_over = self._state != "running"
+        if is_over:
+            self._end_attempts()
+        task = Task(self, made, columns)
         if outputs:
             with task:
                 for one in outputs:
@@ -91,8 +99,11 @@ class Job:
         """Publish what the committed tasks have written."""
         with self._lock:
             self._check_running("be committed")
+            self._lock.wait_for(lambda: not self._committing)
+            self._check_running("be committed")
             # Whatever comes now, no task of this job promotes anything any more.
             self._state = "aborted"
+        self._end_attempts()
         try:
             self.manifest = self.committer.commit_job(self._messages)
         except BaseException as error:
@@ -108,6 +119,7 @@ class Job:
             if self._state in {"committed", "aborted"}:
                 return
             self._state = "aborted"
+        self._end_attempts()
         self.committer.abort_job(self._messages)
         self.committer.cleanup_job()
 
@@ -136,7 +148,9 @@ class Job:
             self._abort_after(error)
 
     def _abort_after(self, error: BaseException) -> None:
-        self._state = "aborted"
+        with self._lock:
+            self._state = "aborted"
+        self._end_attempts()
         if isinstance(error, CommitterError) and self.id in error.plan:
             return  # whoever reads it ends the plan, which must be there then
         try:
@@ -146,6 +160,24 @@ class Job:
             why = _named(error)
             _log.warning("job %s failed (%s), and so did its abort: %s", self.id, why, failure)
 
+    def _end_attempts(self) -> None:
+        """End each attempt that is not committed: a thread that writes on leaves nothing (C6)."""
+        with self._lock:
+            left = list(self._open.values())
+            self._open.clear()
+        for one in left:
+            if one.state != "running":
+                continue
+            try:
+                self.committer.abort_task(one)
+            except CommitterError as failure:
+                _log.warning(
+                    "task %s of job %s was not committed, and is not wholly removed: %s",
+                    one.id.task,
+                    self.id,
+                    failure,
+                )
+
     def _check_running(self, action: str) -> None:
         if self._state != "running":
             raise CommitterError(f"job {self.id} is {self._state}, and cannot {action}")
@@ -153,14 +185,36 @@ class Job:
     def _committed(self, attempt: Attempt) -> None:
         """Take what an attempt has written, unless another was quicker."""
         attempt.check_running("be committed")
+        number = attempt.id.task
         with self._lock:
+            # Another attempt that is on its way may yet fail, and then this one counts.
+            self._lock.wait_for(lambda: self._may_commit(number))
             self._check_running("take what its task has written")
-            if any(one.task.task == attempt.id.task for one in self._messages):
+            if any(one.task.task == number for one in self._messages):
                 raise CommitterError(
-                    f"another attempt at task {attempt.id.task} of job {self.id} was committed "
-                    "before this one"
+                    f"another attempt at task {number} of job {self.id} was committed before this "
+                    "one"
                 )
-            self._messages.append(self.committer.commit_task(attempt))
+            self._committing.add(number)
+        message = None
+        try:
+            message = self.committer.commit_task(attempt)
+        finally:
+            with self._lock:
+                self._committing.discard(number)
+                is_over = self._state != "running"
+                if message is not None and not is_over:
+                    self._messages.append(message)
+                    self._open.pop(attempt.id, None)
+                self._lock.notify_all()
+        if is_over:
+            self.committer.abort_task(attempt)  # the job was aborted meanwhile, without this one
+            self._check_running("take what its task has written")
+
+    def _may_commit(self, number: int) -> bool:
+        if self.committer.commits_tasks_at_once:
+            return number not in self._committing
+        return not self._committing
 
 
 class Task:

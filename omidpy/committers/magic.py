@@ -35,6 +35,7 @@ class _MagicFile:
         self._committer = committer
         self._path = path
         self._is_told = False
+        self._is_dead = False
 
     @property
     def key(self) -> str:
@@ -50,10 +51,14 @@ class _MagicFile:
         said = hadoop.encode_pending(
             folder.bucket, self._path, self._made.pending(), now_ms=int(time.time() * 1000)
         )
-        store.put(folder.bucket, self.key, said)
         self._is_told = True
+        store.put(folder.bucket, self.key, said)
+        if self._is_dead:
+            # Aborted by another thread meanwhile, which may have looked before this was there.
+            store.delete(folder.bucket, self.key)
 
     def abort(self) -> None:
+        self._is_dead = True
         self._made.abort()
         if self._is_told:
             self._committer.store.delete(self._committer.folder.bucket, self.key)
@@ -84,7 +89,7 @@ class MagicCommitter(S3Committer):
             key = self.key(path)
             return _MagicFile(self._upload(key, sender), self, below + self.folder.below(key))
 
-        return Attempt(task, self.job_id, make)
+        return self._attempt(task, make, sender)
 
     def commit_task(self, attempt: Attempt) -> TaskMessage:
         """Write the task's `.pendingset`, then remove its `.pending`s; 2 requests if it wrote."""
@@ -108,5 +113,13 @@ class MagicCommitter(S3Committer):
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
         """Take the job back; then abort what its magic folder still speaks of, and remove that."""
         super().abort_job(messages)
+        self._clear()
+
+    def abort_late(self) -> None:
+        """Remove what tasks have left since: uploads, and files about them."""
+        super().abort_late()
+        self._clear()
+
+    def _clear(self) -> None:
         with suppress(NoBucket):
             remains.clear(self.store, self.folder, self.job_id, keeps=())

@@ -31,13 +31,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.clock import Clock, SystemClock
 from omidpy.committers import deciding, lateness, publishing
 from omidpy.committers.client import StoreOptions, endpoint_of
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.plan import Plan
 from omidpy.committers.publishing import Effort
-from omidpy.committers.store import Gone, ObjectStore
+from omidpy.committers.store import Gone, ObjectStore, shared
 from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError, FateError, OperationFailed, UsageError
 from omidpy.fate.client import Fate, OperationHandle
@@ -56,11 +56,20 @@ LATE_WAIT_MS: Final = 3_600_000
 """Half an hour, for which a store takes a request that was signed, and as much by which the clocks
 of two executors may differ that the store understands."""
 LOOK_EVERY_S: Final = 1.0
+LONGEST_LOOK_S: Final = 5.0
+"""A driver that was there has written its plan soon; each look costs a request."""
+ENDED_WITHIN_S: Final = 75.0
+"""A job whose driver has died is ended so long afterwards, and as long as its own requests take,
+while somebody runs operations with the usual lease: that wait for a plan, the lease of an executor,
+and a look.  But one that cannot be finished, and of which a small file may come, takes an hour."""
 RESULT_WAIT_S: Final = 600.0
 """So long a driver waits for the end; the operation goes on without it."""
 
 COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled back"
+
+clock: Clock = SystemClock()
+"""What tests turn by hand; steps are told no time."""
 
 _WEATHER: Final = Retry(max=1_000_000, first_s=0.5, longest_s=30.0)
 
@@ -91,9 +100,12 @@ class Begin(Step):
         store, plan = _opened(self, env)
         if store.head(plan.folder.bucket, plan.folder.plan_key(self.job_id)) is not None:
             return None
-        if self._is_late():
+        waited_s = self._waited_ms() / 1000
+        left_s = PLAN_WAIT_MS / 1000 - waited_s
+        if left_s <= 0:
             return None
-        return Defer(LOOK_EVERY_S, f"for the plan {plan.address}")
+        pause_s = min(max(LOOK_EVERY_S, waited_s / 10), LONGEST_LOOK_S, left_s)
+        return Defer(pause_s, f"for the plan {plan.address}")
 
     def call(self, tx: StepContext, env: Any) -> Answer:
         """Take the driver's word, or say that there will be none."""
@@ -123,7 +135,10 @@ class Begin(Step):
         return Abandon(self.destination, self.job_id, self.options)
 
     def _is_late(self) -> bool:
-        return SystemClock().wall_ms() - self.submitted_ms >= PLAN_WAIT_MS
+        return self._waited_ms() >= PLAN_WAIT_MS
+
+    def _waited_ms(self) -> int:
+        return clock.wall_ms() - self.submitted_ms
 
 
 @step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
@@ -164,7 +179,9 @@ class Publish(Step):
                     found = deciding.outcome_of(store, plan)
                     if found is None or found.outcome == "committed":
                         raise
-        is_anothers = self.sender not in {"", store.id}
+        # A store that steps share may be sending for a step that this process was deposed from.
+        is_own = isinstance(env, Driver) and self.sender == store.id
+        is_anothers = bool(self.sender) and not is_own
         return Withdraw(
             self.destination,
             self.job_id,
@@ -196,7 +213,7 @@ class Withdraw(Step):
         if not self.is_late:
             return Done(_result(ROLLED_BACK, self.job_id, self.run, self.why))
         # The operation was in our hands before we began: whoever sent something had sent it.
-        now_ms = SystemClock().wall_ms()
+        now_ms = clock.wall_ms()
         return Sweep(self.destination, self.job_id, self.options, self.run, self.why, now_ms)
 
 
@@ -215,7 +232,7 @@ class Sweep(Step):
     def ready(self, tx: StepContext, env: Any) -> Defer | None:
         """Wait for requests that may be on their way."""
         del tx, env
-        left_ms = self.since_ms + LATE_WAIT_MS - SystemClock().wall_ms()
+        left_ms = self.since_ms + LATE_WAIT_MS - clock.wall_ms()
         if left_ms <= 0:
             return None
         return Defer(left_ms / 1000, "for requests of another process that may still arrive")
@@ -258,8 +275,9 @@ def _opened(
     """Return the store of a step, and the plan of a job that has nothing."""
     driver = env.committing if isinstance(env, Driver) else None
     plan = Plan(one.job_id, "omidpy", parse_folder(one.destination), (), success=None)
-    # The driver's own counts its requests, and has a client already.
-    return driver or ObjectStore(one.options), plan
+    # The driver's own counts its requests, and has a client already.  Others' is this process's:
+    # a client costs more time than a look, and its store remembers which requests had no answer.
+    return driver or shared(one.options), plan
 
 
 def _plan(store: ObjectStore, nothing: Plan) -> Plan | None:
@@ -348,9 +366,7 @@ class Operations:
             CommitterError: without `plan`, nothing of the job is visible, and nothing will be;
                 with it, the operation goes on.
         """
-        first = Begin(
-            plan.folder.url, plan.job_id, _reachable(store.options), SystemClock().wall_ms()
-        )
+        first = Begin(plan.folder.url, plan.job_id, _reachable(store.options), clock.wall_ms())
         with self.opened() as operations:
             fate = Fate(Driver(store), operations, {KIND: 1})
             handle = fate.submit(KIND, first, key=(KIND, plan.address))

@@ -17,6 +17,8 @@ SUMMARIES: Final = frozenset({"_metadata", "_common_metadata"})
 """Hidden files that speak of the files beside them, and go with them."""
 PLANS: Final = "_omidpy/"
 """The folder, below a destination, of the plans of jobs that are being committed."""
+LISTS: Final = f"{PLANS}lists/"
+"""The folder of the lists of files that a destination's head names."""
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 """How Hive and Spark name the folder of a missing value."""
 

@@ -84,6 +84,8 @@ class Plan:
     """The last commit that the job knows of which must be the first: mode `fail`."""
     is_sole_in_partitions: bool = False
     """Whether the partitions that it writes were empty and must have been until the end."""
+    table: dict[str, Any] | None = None
+    """What the job's last step tells the log of a table (`delta.py`); None for a folder."""
 
     @property
     def address(self) -> str:
@@ -127,6 +129,7 @@ class _Document(msgspec.Struct, omit_defaults=True):
     head: str = ""
     epoch: int = 0
     sole_in_partitions: bool = False
+    table: dict[str, Any] | None = None
 
 
 def encode(plan: Plan) -> bytes:
@@ -167,6 +170,7 @@ def encode(plan: Plan) -> bytes:
                     plan.head,
                     plan.epoch,
                     plan.is_sole_in_partitions,
+                    plan.table,
                 )
             ),
         }
@@ -220,6 +224,7 @@ def decode(data: bytes, address: str) -> Plan:
         document.head,
         document.epoch,
         document.sole_in_partitions,
+        document.table,
     )
     if plan.address != address:
         raise CommitterError(

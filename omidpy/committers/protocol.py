@@ -83,6 +83,22 @@ class Attempt:
     files: dict[str, DelayedFile] = field(default_factory=dict)
     state: Literal["running", "committed", "aborted"] = "running"
     is_lone: bool = True
+    keeps_columns: bool = False
+    """Whether the job's table needs to know which columns were written."""
+    columns: bytes = b""
+    """Those, as Arrow serializes them."""
+    end: Callable[[], None] | None = None
+    """Lets nothing be sent any more, whoever writes; None where nothing is sent before a commit."""
+
+    def kill(self) -> list[DelayedFile]:
+        """End it as one that was aborted; return its files, none of which is sent any more.
+
+        Also where another thread is about to begin one: that thread is refused when it writes.
+        """
+        self.state = "aborted"
+        if self.end is not None:
+            self.end()
+        return list(self.files.values())
 
     def open(self, path: str) -> TaskFile:
         """Begin a file; `path` is below the destination.
@@ -170,6 +186,8 @@ class Committer(ABC):
 
     name: str
     capabilities: Capabilities
+    commits_tasks_at_once: bool = True
+    """Whether tasks that threads of one process commit need not wait for each other."""
 
     def __init__(self, *, job_id: str | None, conflict: Conflict) -> None:
         """Make a committer of a new job, or of the job of an id.

@@ -1,12 +1,17 @@
-"""What does a snapshot see of a destination, and how is it read?
+"""What is published to a destination, as a snapshot sees it or a job left it, and how is it read?
 
-The list of files is the snapshot's, and never changes.  The files stay for as long as snapshots of
+The list of files of a snapshot never changes.  The files stay for as long as snapshots of
 that age can be read: `tm.hold` keeps both for somebody who reads for long.
+
+That of a destination whose jobs are decided in a head is of its last commit (`reading.py`).  Its
+files stay until a job replaces them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
 PARQUET: Final = ".parquet"
+_MD5: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +40,33 @@ class Publication:
     """The files."""
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What a snapshot sees of a destination."""
+class Files:
+    """A list of files of a destination that does not change, and how they are read."""
 
-    destination: str
-    """The folder of the bucket, as it was given to `tx.published`."""
-    snapshot_ts: int
-    """It is what was committed before, and what the transaction itself has published."""
-    files: tuple[PublishedFile, ...]
-    """All of them, in the order of their addresses."""
-    store: ObjectStore = field(repr=False, compare=False)
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        destination: str
+        files: tuple[PublishedFile, ...]
+        store: ObjectStore
+
+    @property
+    def when(self) -> str:
+        """Say of which moment the list is, behind a verb."""
+        raise NotImplementedError
+
+    @property
+    def _when_gone(self) -> str:
+        """Say why a file may be gone, and what to do."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[PublishedFile]:
+        """Yield the files."""
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        """Return how many files there are."""
+        return len(self.files)
 
     @property
     def urls(self) -> list[str]:
@@ -66,19 +88,21 @@ class Published:
         """Return what a file holds; 1 request.
 
         Raises:
-            CommitterError: it is not what was published.
+            CommitterError: it is not what was published, or is not there any more.
         """
         try:
             data, _ = self.store.get(file.bucket, file.key)
         except Gone as error:
-            raise CommitterError(
-                f"{file.url} is gone: it was replaced, and no snapshot of its time can be read any "
-                "more; read a younger one, or keep one with tm.hold(tx, for_s=...)"
-            ) from error
+            raise CommitterError(f"{file.url} is gone: {self._when_gone}") from error
         if len(data) != file.length:
             raise CommitterError(
                 f"{file.url} has {len(data)} bytes, and {file.length} were published: somebody "
                 "has overwritten it"
+            )
+        # A tag of one part is a hash of the bytes, whatever the store's own tags are.
+        if _MD5.fullmatch(file.etag) and file.etag != _md5(data):
+            raise CommitterError(
+                f"{file.url} has other bytes than were published: somebody has overwritten it"
             )
         return data
 
@@ -97,7 +121,7 @@ class Published:
         paths = [f"{one.bucket}/{one.key}" for one in self.files if one.key.endswith(PARQUET)]
         if not paths:
             raise UsageError(
-                f"no Parquet file of {self.destination} is visible at {self.snapshot_ts}; "
+                f"no Parquet file of {self.destination} is visible {self.when}; "
                 "`files` says which others are"
             )
         return ds.dataset(
@@ -116,6 +140,56 @@ class Published:
         """
         wanted = None if columns is None else list(columns)
         return self.dataset().to_table(columns=wanted, filter=filter)
+
+
+@dataclass(frozen=True, slots=True)
+class Published(Files):
+    """What a snapshot sees of a destination."""
+
+    destination: str
+    """The folder of the bucket, as it was given to `tx.published`."""
+    snapshot_ts: int
+    """It is what was committed before, and what the transaction itself has published."""
+    files: tuple[PublishedFile, ...]
+    """All of them, in the order of their addresses."""
+    store: ObjectStore = field(repr=False, compare=False)
+
+    @property
+    def when(self) -> str:
+        """Say of which moment the list is, behind a verb."""
+        return f"at {self.snapshot_ts}"
+
+    @property
+    def _when_gone(self) -> str:
+        return (
+            "it was replaced, and no snapshot of its time can be read any more; read a younger "
+            "one, or keep one with tm.hold(tx, for_s=...)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedState(Files):
+    """What a destination has, as of the last commit of a job there."""
+
+    destination: str
+    """The folder of the bucket."""
+    epoch: int
+    """How many jobs were committed there; 0 if none was."""
+    files: tuple[PublishedFile, ...]
+    """Those of each committed job that no later one has replaced, in the order of their paths."""
+    store: ObjectStore = field(repr=False, compare=False)
+
+    @property
+    def when(self) -> str:
+        """Say of which moment the list is, behind a verb."""
+        return f"as of commit {self.epoch}"
+
+    @property
+    def _when_gone(self) -> str:
+        return (
+            f"a job has replaced it since commit {self.epoch}, or somebody has removed it; ask for "
+            "what is published anew"
+        )
 
 
 def file_system(store: ObjectStore) -> S3FileSystem:
@@ -137,3 +211,7 @@ def file_system(store: ObjectStore) -> S3FileSystem:
         scheme=endpoint.scheme,
         endpoint_override=endpoint.netloc,
     )
+
+
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()

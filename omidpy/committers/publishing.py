@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from omidpy.committers import deciding, hadoop, lateness, remains, success
+from omidpy.committers import deciding, delta, hadoop, lateness, remains, success
 from omidpy.committers import plan as plans
 from omidpy.committers.client import endpoint_of
 from omidpy.committers.deciding import Decided, Foreign, Seen
@@ -159,6 +159,8 @@ def publish(
             if decision.was_there and not _is_to_be_finished(store, plan):
                 return manifest_of(store, plan, effort)
     ended = next((one for one in failures if isinstance(one, Decided)), None)
+    if failures and ended is None:
+        ended = _decided_meanwhile(store, plan)
     if ended is not None:
         return _after_another(store, plan, effort, ended)
     if failures:
@@ -182,6 +184,15 @@ def publish(
             plan=plan.address,
         ) from error
     try:
+        if plan.table is not None:
+            delta.publish(store, plan)
+    except CommitterError as error:
+        raise CommitterError(
+            f"job {plan.job_id} is committed, but readers of its table do not see it yet: {error}; "
+            f"run `omidpy committers plan resume {plan.address}`",
+            plan=plan.address,
+        ) from error
+    try:
         _remove_old(store, plan)
     except CommitterError as error:
         raise CommitterError(
@@ -198,7 +209,7 @@ def resume(store: ObjectStore, plan: Plan, progress: Progress = unobserved) -> M
     Files of before are removed only where they are as the plan has seen them: since the driver
     died, others may have written.
     """
-    if plan.old:
+    if plan.old and plan.table is None:
         plan = replace(plan, old=tuple(_still_old(store, plan.folder, plan.old)))
     return publish(store, plan, Effort(time.monotonic()), progress, is_resumed=True)
 
@@ -383,7 +394,8 @@ def _write_success(store: ObjectStore, plan: Plan, manifest: Manifest) -> None:
 def _remove_old(store: ObjectStore, plan: Plan) -> None:
     """Remove what the job replaces and leaves, and then the plan: in one request where possible."""
     bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
-    old = {one.key: one.etag for one in plan.old}
+    # Of a table files go from its log, and from the store when its readers need them no more.
+    old = {one.key: one.etag for one in plan.old} if plan.table is None else {}
     if old and endpoint_of(store.options) is not None:
         # Amazon's store looks at the tags itself, others may not: what was written under such a
         # name since the list was made is another's (C3).
@@ -470,6 +482,18 @@ def _after_another(
     if failures:
         raise CommitterError(f"{error}, and is not wholly taken back: {failures[0]}") from error
     raise CommitterError(f"{error}; what this process did since is taken back") from error
+
+
+def _decided_meanwhile(store: ObjectStore, plan: Plan) -> Decided | None:
+    """Say whether files could not be completed because another process has ended the job.
+
+    What this process wrote since would stay, if it were not taken back: the plan is gone.
+    """
+    with suppress(CommitterError):
+        entry = deciding.outcome_of(store, plan)
+        if entry is not None:
+            return Decided(f"job {plan.job_id} was {entry.outcome} by somebody else")
+    return None
 
 
 def _is_to_be_finished(store: ObjectStore, plan: Plan) -> bool:

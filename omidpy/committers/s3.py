@@ -21,14 +21,15 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.committers import deciding, lateness, publishing, success
+from omidpy.committers import deciding, delta, lateness, publishing, success
 from omidpy.committers.head import head_key
 from omidpy.committers.places import (
+    LISTS,
     SUCCESS,
     Folder,
     check_path,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 Scope = Literal["folder", "partitions"]
 Sweep = Literal["auto", "always", "never"]
+TableFormat = Literal["", "delta"]
 
 INLINE_BYTES: Final = 2**20
 """A file up to this size travels with its message."""
@@ -94,6 +96,7 @@ class S3Committer(Committer):
         marks_success: bool = True,
         sweep: Sweep = "auto",
         operations: Operations | None = None,
+        table_format: TableFormat = "",
     ) -> None:
         """Make the committer of a job; nothing is sent.
 
@@ -111,6 +114,7 @@ class S3Committer(Committer):
             marks_success: Write `_SUCCESS`.
             sweep: Look for uploads of lost attempts: always, never, or where there may be any.
             operations: Where the commit is kept as an operation, which outlives the driver.
+            table_format: Of the table whose log the job's last step writes; empty for a folder.
         """
         super().__init__(job_id=job_id, conflict=conflict)
         self.folder = folder
@@ -124,6 +128,7 @@ class S3Committer(Committer):
         self.marks_success = marks_success
         self.sweep: Sweep = sweep
         self.operations = operations
+        self.table_format: TableFormat = table_format
         self.success_path = SUCCESS
         """Where the manifest is, below the destination."""
         self.facts: dict[str, Any] = {}
@@ -132,6 +137,8 @@ class S3Committer(Committer):
         self._run = uuid.uuid4().hex
         self._epoch = 0
         self._has_begun = False
+        self.may_have_run_before = job_id is not None
+        """Whether a driver of this id may have died that had uploads: it told nobody of them."""
         self._started_s = time.monotonic()
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -159,7 +166,9 @@ class S3Committer(Committer):
         # Jobs ended here, and nothing of them is left.  The head is read before the last look:
         # what is committed behind it this job must not come after (C10).
         self._epoch = deciding.read(self.store, self.folder).head.epoch
-        return next((one.key for one in self.store.objects(self.folder) if one.key != head), None)
+        lists = self.folder.key(LISTS)
+        keys = (one.key for one in self.store.objects(self.folder))
+        return next((key for key in keys if key != head and not key.startswith(lists)), None)
 
     def setup_task(self, task: TaskId) -> Attempt:
         """Begin an attempt; no request."""
@@ -169,7 +178,12 @@ class S3Committer(Committer):
             self._check_free(path)
             return self._file(self.key(path), sender, allowance)
 
-        return Attempt(task, self.job_id, make)
+        return self._attempt(task, make, sender)
+
+    def _attempt(self, task: TaskId, make: Callable[[str], DelayedFile], sender: Sender) -> Attempt:
+        return Attempt(
+            task, self.job_id, make, keeps_columns=bool(self.table_format), end=sender.end
+        )
 
     def key(self, path: str) -> str:
         """Return the key of a file by its path below the destination."""
@@ -189,13 +203,13 @@ class S3Committer(Committer):
             sum(counts.values()),
             counts,
             is_lone=attempt.is_lone and not self.store.has_lost_upload,
+            columns=attempt.columns,
         )
 
     def abort_task(self, attempt: Attempt) -> None:
         """Abort each upload of the attempt; 1 request each."""
-        attempt.state = "aborted"
         failures = []
-        for one in attempt.files.values():
+        for one in attempt.kill():
             try:
                 one.abort()
             except CommitterError as error:
@@ -232,6 +246,10 @@ class S3Committer(Committer):
             epoch=self._epoch,
             is_sole_in_partitions=self.conflict == "fail" and self.scope == "partitions",
         )
+        if self.table_format:
+            # What the log cannot take is said before anything is visible.
+            said = delta.described(self.store, self.folder, files, list(messages))
+            plan = replace(plan, table=said)
         seen = None
         if plan.replaces:
             seen = deciding.read(self.store, self.folder)
@@ -246,10 +264,11 @@ class S3Committer(Committer):
             manifest = publishing.publish(self.store, plan, effort, seen=seen, standing=standing)
         else:
             manifest = self.operations.carry_out(self.store, plan, effort)
-        if self.sweep == "always" or (
-            self.sweep == "auto" and (_may_have_lost(messages) or self.store.has_lost_upload)
-        ):
-            self._sweep()
+        may_be_left = (
+            self.may_have_run_before or self.store.has_lost_upload or _may_have_lost(messages)
+        )
+        if self.sweep == "always" or (self.sweep == "auto" and may_be_left):
+            self.sweep_uploads()
         return manifest
 
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
@@ -278,7 +297,7 @@ class S3Committer(Committer):
                 )
             lateness.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
             publishing.take_back(self.store, plan, etag)
-        self._sweep()
+        self.sweep_uploads()
 
     def abort_tasks(self, messages: Iterable[TaskMessage]) -> None:
         """Abort the uploads of tasks that are no part of the job after all."""
@@ -305,7 +324,11 @@ class S3Committer(Committer):
         publishing.resume(self.store, plan)
         return True
 
-    def _sweep(self) -> None:
+    def abort_late(self) -> None:
+        """Remove what tasks have left that went on for a while after their job was aborted."""
+        self.sweep_uploads()
+
+    def sweep_uploads(self) -> None:
         """Abort what uploads of this job are left: of attempts that nobody has heard of again."""
         if not self.unique_names:
             return  # nothing tells them from those of others

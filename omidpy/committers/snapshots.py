@@ -185,6 +185,8 @@ def write_portion(
 class _Below:
     """An attempt whose files have a folder of their table."""
 
+    keeps_columns = False
+
     def __init__(self, attempt: Attempt, folder: str) -> None:
         self.id = attempt.id
         self._attempt = attempt

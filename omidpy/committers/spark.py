@@ -16,20 +16,26 @@ A task that Spark kills, or whose answer it does not want, hears nothing of it. 
 has uploaded nobody sees; it is swept by the job's id where tasks were tried twice.
 
 Spark takes `append` and `overwrite` as modes of a Python data source, and has columns to partition
-by only as an option.
+by only as an option; `register` teaches its writer the rest (`spark_writing.py`).
+
+`spark.read.format("omidpy-parquet")` reads what is published, and nothing of a job that is not.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.committers import session
 from omidpy.committers.choice import OPTION_NAMES, committer
 from omidpy.committers.places import PLANS
 from omidpy.committers.protocol import Committer
+from omidpy.committers.published import PublishedState
+from omidpy.committers.reading import published
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.settling import Settler
 from omidpy.committers.tables import MOST_OPEN, PartitionedWriter
@@ -44,8 +50,11 @@ try:
         DataSourceStreamArrowWriter,
         WriterCommitMessage,
     )
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType
+
+    from omidpy.committers.spark_reading import PublishedReader, columns
+    from omidpy.committers.spark_writing import check_types, teach
 except ImportError as error:
     raise ConfigError(
         "writing with Spark needs pyspark 4.1 or newer; run `pip install 'omidpy[spark,s3]'`"
@@ -70,6 +79,11 @@ _OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
 """What Spark adds for itself."""
 _settler: Final = Settler()
 
+TASKS_END_S: Final = 6.0
+"""So long after a failed job its tasks may run: Spark looks every two seconds whether one is to
+end, gives it `spark.python.task.killTimeout`, two more, and then kills its process."""
+_wait: Final = threading.Event()
+
 
 @dataclass
 class _Message(WriterCommitMessage):
@@ -90,9 +104,23 @@ class ParquetSource(DataSource):
         """Return what `format` is called with."""
         return NAME
 
-    def schema(self) -> str:
-        """Refuse to read: what is written is plain Parquet, which `spark.read.parquet` reads."""
-        raise UsageError(f"{NAME} only writes; read with spark.read.parquet")
+    def schema(self) -> StructType:
+        """Return the columns of what is published, of files and of partitions."""
+        return from_arrow_schema(columns(self._seen))
+
+    def reader(self, schema: StructType) -> PublishedReader:
+        """Read whole jobs alone, as the destination's head has them; it travels to tasks."""
+        return PublishedReader(self._seen, schema)
+
+    @cached_property
+    def _seen(self) -> PublishedState:
+        """What is to be read; it is looked for once, and travels with this."""
+        options: dict[str, str] = {}
+        for key, value in self.options.items():
+            options[_PLAIN.get(key.lower().replace("_", ""), key)] = value
+        if "path" not in options:
+            raise UsageError("there is no path to read; write .load('s3://BUCKET/FOLDER')")
+        return published(options.pop("path"), **options)
 
     def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:  # noqa: FBT001 - Spark calls it so
         """Begin a job."""
@@ -116,8 +144,11 @@ class ParquetSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session write in the format `omidpy-parquet`."""
+    """Let a session write and read in the format `omidpy-parquet`."""
+    from pyspark.sql.readwriter import DataFrameWriter  # noqa: PLC0415 - of sessions in Java alone
+
     spark.dataSource.register(ParquetSource)
+    teach(NAME, DataFrameWriter)
 
 
 @dataclass(frozen=True)
@@ -144,6 +175,7 @@ class _Settings:
 
 
 def _settings(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> _Settings:
+    check_types(NAME, schema)
     options: dict[str, str] = {}
     for key, value in given.items():
         plain = key.lower().replace("_", "")
@@ -163,11 +195,11 @@ def _settings(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     most_open = options.pop("max_open_files", str(MOST_OPEN))
     if not most_open.isdecimal() or int(most_open) < 1:
         raise UsageError(f"max_open_files={most_open!r} must be a whole number from 1 up")
-    columns = options.pop("partition_by", "")
+    names = options.pop("partition_by", "")
     return _Settings(
         options.pop("path"),
         options.pop("committer", "omidpy"),
-        tuple(name.strip() for name in columns.split(",") if name.strip()),
+        tuple(name.strip() for name in names.split(",") if name.strip()),
         _is_dynamic(options),
         compression,
         int(most_open),
@@ -249,6 +281,17 @@ def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessa
     return [one.message for one in messages if isinstance(one, _Message)]
 
 
+def _abort_late(made: Committer, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Look once more for what tasks have begun of which the driver had not heard when it aborted.
+
+    Spark aborts a job as soon as one task has failed for good, while others run.
+    """
+    if all(one is not None for one in messages) or not isinstance(made, S3Committer):
+        return
+    _wait.wait(TASKS_END_S)
+    made.abort_late()
+
+
 class _BatchWriter(DataSourceArrowWriter):
     """One save is one job."""
 
@@ -271,6 +314,7 @@ class _BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks have written; Spark calls this also where `commit` failed."""
         self._committer.abort_job(_unwrapped(messages))
+        _abort_late(self._committer, messages)
         self._committer.cleanup_job()
 
 
@@ -302,6 +346,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
             return
         if made.was_committed():
             made.abort_tasks(_unwrapped(messages))
+            made.sweep_uploads()
         else:
             made.commit_job(_unwrapped(messages))
             made.cleanup_job()
@@ -314,6 +359,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
             made.abort_tasks(_unwrapped(messages))
         else:
             made.abort_job(_unwrapped(messages))
+            _abort_late(made, messages)
 
     def _made(self, messages: Sequence[WriterCommitMessage | None]) -> S3Committer | None:
         found = [one.batch for one in messages if isinstance(one, _Message)]

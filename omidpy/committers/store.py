@@ -436,6 +436,11 @@ def _copy_of(origin: str, options: StoreOptions) -> ObjectStore:
     return within(_copies_lock, _kept_copy, origin, options)
 
 
+def shared(options: StoreOptions) -> ObjectStore:
+    """Return this process's own store of some options, for who comes back to it again and again."""
+    return _copy_of(repr(options), options)
+
+
 def _kept_copy(origin: str, options: StoreOptions) -> ObjectStore:
     # A process that was forked must not use the connections of its parent.
     key = (os.getpid(), origin)

@@ -92,10 +92,11 @@ def sweep(
         start_ts = manifests.start_ts_of(job_id)
         if start_ts is None:
             continue  # no publisher of ours has made this
-        if start_ts > low_watermark:
+        cell = named.get(job_id)
+        if start_ts > low_watermark and not _is_committed(tm, start_ts, cell):
             swept.running.append(job_id)
         else:
-            outcome = _outcome(tm, start_ts, named.get(job_id))
+            outcome = _outcome(tm, start_ts, cell)
             if isinstance(outcome, Committed):
                 swept.named += 1
             elif not isinstance(outcome, Aborted):
@@ -108,8 +109,13 @@ def sweep(
     return swept
 
 
+def _is_committed(tm: TransactionManager, start_ts: int, cell: Cell | None) -> bool:
+    """Say whether a transaction that might commit has: snapshots read what it has published."""
+    return cell is not None and isinstance(_outcome(tm, start_ts, cell), Committed)
+
+
 def _outcome(tm: TransactionManager, start_ts: int, cell: Cell | None) -> Outcome:
-    """Say what became of a transaction that cannot commit any more, by a cell that names a job."""
+    """Say what became of a transaction by a cell that names a job; None if none does, nor will."""
     if cell is None:
         return Aborted()
     table = tm.session.catalog.full_name(PUBLISHED_TABLE)

@@ -76,6 +76,8 @@ class PartitionedWriter:
                 "the path of a file"
             )
         self.rows += table.num_rows
+        if self._attempt.keeps_columns and not self._attempt.columns:
+            self._attempt.columns = table.schema.serialize().to_pybytes()
         for folder, part in self._parts(table):
             self._add(folder, part)
             waiting = sum(one.waiting_bytes for one in self._files.values())

@@ -55,6 +55,7 @@ _NOT_OURS: Final = {
     "unique_names": "names are unique",
     "store": "its commit is the transaction's",
     "scope": "conflict speaks of the whole destination",
+    "table_format": "the transaction says what is visible, and no log",
 }
 _TRIES: Final = 5
 
@@ -199,6 +200,7 @@ def _committer(place: Folder, job_id: str, options: Mapping[str, Any]) -> tuple[
         raise UsageError(f"committer={name!r} is none of {', '.join(COMMITTERS)}")
     made = committer(place.url, name, job_id=job_id, **given)
     assert isinstance(made, S3Committer), "those named above are"
+    made.may_have_run_before = False  # the id is new with each call
     return made, tells
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Final
 
+from omidpy.base.within import within
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
@@ -59,12 +60,37 @@ def part_bytes(number: int, first_bytes: int) -> int:
 
 
 class Sender:
-    """Sends parts of one attempt's files in the background (M3)."""
+    """Sends parts of one attempt's files in the background (M3), until the attempt is given up."""
 
     def __init__(self, store: ObjectStore) -> None:
         """Send to a store."""
         self.store = store
         self._sent: deque[Future[str]] = deque()
+        self._is_ended = False
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Begin no upload any more: a thread that writes on would leave it to nobody (C6)."""
+        within(self._lock, self._end)
+
+    def begin(self, work: Callable[[], str]) -> Future[str]:
+        """Begin an upload; whoever ends the attempt afterwards finds it.
+
+        Raises:
+            CommitterError: The attempt was ended before.
+        """
+        return within(self._lock, self._begun, work)
+
+    def _end(self) -> None:
+        self._is_ended = True
+
+    def _begun(self, work: Callable[[], str]) -> Future[str]:
+        if self._is_ended:
+            raise CommitterError(
+                "the attempt at this task was given up, by itself or with its job, and can write "
+                "nothing more"
+            )
+        return self.store.background.submit(work)
 
     def send(self, work: Callable[[], str]) -> Future[str]:
         """Begin a request that holds a part, once there is room for it."""
@@ -107,6 +133,8 @@ class UploadedFile:
         self._is_inline = False
         self._is_closed = False
         self._is_dead = False
+        self._is_aborted = False
+        self._lock = threading.Lock()
 
     def write(self, data: bytes, /) -> int:
         """Add bytes; sends each part that is full."""
@@ -132,8 +160,8 @@ class UploadedFile:
         self._is_closed = True
 
     def abort(self) -> None:
-        """Give it up, once nothing of it is on its way."""
-        self._is_dead = True
+        """Give it up, once nothing of it is on its way; a thread that writes it goes on in vain."""
+        within(self._lock, self._die)
         self._buffer.clear()
         if self._upload is None:
             return
@@ -141,7 +169,11 @@ class UploadedFile:
             part.cancel()
         wait([self._upload, *self._parts])
         if self._upload.exception() is None:
+            self._is_aborted = True
             self._sender.store.abort_upload(self._bucket, self._key, self._upload.result())
+
+    def _die(self) -> None:
+        self._is_dead = True
 
     def pending(self) -> PendingFile:
         """Return what the driver needs to complete it, once it was sent.
@@ -169,11 +201,15 @@ class UploadedFile:
         return part_bytes(len(self._parts) + 1, self._first_part_bytes)
 
     def _begin(self) -> Future[str]:
-        if self._upload is None:
-            store = self._sender.store
-            self._upload = store.background.submit(
-                store.create_upload, self._bucket, self._key, self._job_id, self._stamp
-            )
+        return self._upload or within(self._lock, self._begun)
+
+    def _begun(self) -> Future[str]:
+        if self._is_dead:
+            raise CommitterError(f"the file s3://{self._bucket}/{self._key} was given up")
+        store = self._sender.store
+        self._upload = self._sender.begin(
+            lambda: store.create_upload(self._bucket, self._key, self._job_id, self._stamp)
+        )
         return self._upload
 
     def _send(self, data: bytes) -> None:
@@ -188,6 +224,11 @@ class UploadedFile:
         def work() -> str:
             # It was begun before this was: with one thread, too, it does not wait for itself.
             upload_id = upload.result()
-            return store.upload_part(self._bucket, self._key, upload_id, number, data)
+            try:
+                return store.upload_part(self._bucket, self._key, upload_id, number, data)
+            finally:
+                if self._is_aborted:
+                    # A part that was on its way when its upload was aborted may be kept for ever.
+                    store.abort_upload(self._bucket, self._key, upload_id)
 
         self._parts.append(self._sender.send(work))

@@ -72,6 +72,8 @@ class TaskMessage:
     """The same by operation, as the sender names them."""
     is_lone: bool = True
     """Whether no other attempt of this job can have been lost, as far as this one knows."""
+    columns: bytes = b""
+    """The columns that it wrote, as Arrow serializes them, where a table needs to know them."""
 
 
 @dataclass(frozen=True, slots=True)

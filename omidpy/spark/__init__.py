@@ -17,11 +17,16 @@ __all__ = ["export_once", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let `spark.readStream.format("omidpy-export")` read export queues.
+    """Let a session know all formats: omidpy-parquet, omidpy-published and omidpy-export.
 
     Raises:
-        ConfigError: this Spark is too old.
+        ConfigError: this Spark is too old for omidpy-export; the others are registered.
     """
+    from omidpy.committers.spark import register as register_parquet  # noqa: PLC0415 - an extra
+    from omidpy.spark.published import PublishedSource  # noqa: PLC0415 - see above
+
+    register_parquet(spark)
+    spark.dataSource.register(PublishedSource)
     try:
         from omidpy.spark.export_stream import ExportSource  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -14,23 +14,19 @@ Parquet; others that were published are left out.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from omidpy.base.moments import moment
 from omidpy.committers.manifests import PublishedFile
-from omidpy.committers.places import NULL_PARTITION
-from omidpy.committers.published import PARQUET, Published
+from omidpy.committers.published import Published
+from omidpy.committers.spark_reading import PublishedReader, columns
 from omidpy.committers.transactional import STORE_OPTIONS, object_store
 from omidpy.connect import connect
 from omidpy.errors import UsageError
@@ -46,7 +42,6 @@ FOUND: Final = "found"
 
 _PLAIN: Final = {name.replace("_", ""): name for name in STORE_OPTIONS}
 """Spark's options know no case."""
-_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 _OWN: Final = ("path", "store", "tso", "at", FOUND)
 
 
@@ -65,7 +60,7 @@ def published(spark: SparkSession, tx: Transaction, destination: str, **options:
     spark.dataSource.register(PublishedSource)
     seen = tx.published(destination, **options)
     assert isinstance(seen, Published), "there is one kind"
-    _columns(seen)  # what is wrong is said here, and not in a process of Spark
+    columns(seen)  # what is wrong is said here, and not in a process of Spark
     found = {"snapshot_ts": seen.snapshot_ts, "files": [asdict(one) for one in seen.files]}
     reader = spark.read.format(NAME).option(FOUND, json.dumps(found))
     for name, value in options.items():
@@ -83,7 +78,7 @@ class PublishedSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns, of files and of partitions."""
-        return from_arrow_schema(_columns(self._seen))
+        return from_arrow_schema(columns(self._seen))
 
     def reader(self, schema: StructType) -> PublishedReader:
         """Return what reads; it travels to tasks."""
@@ -106,71 +101,6 @@ class PublishedSource(DataSource):
             seen = tm.snapshot(None if at is None else moment("at", at)).published(path, **options)
             assert isinstance(seen, Published), "there is one kind"
             return seen
-
-
-class _File(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, file: PublishedFile) -> None:
-        super().__init__(None)
-        self.file = file
-
-
-class PublishedReader(DataSourceReader):
-    """Reads files, one with each task."""
-
-    def __init__(self, seen: Published, schema: StructType) -> None:
-        self._seen = seen
-        self._schema = schema
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the files."""
-        return [_File(one) for one in self._seen.files if one.key.endswith(PARQUET)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the batches of a file; columns that it lacks are null."""
-        assert isinstance(partition, _File), "made by `partitions`"
-        wanted = to_arrow_schema(self._schema)
-        table = pq.read_table(pa.BufferReader(self._seen.read(partition.file)), partitioning=None)
-        values = _partition(partition.file)
-        columns = []
-        for field in wanted:
-            if field.name in table.column_names:
-                columns.append(table.column(field.name).cast(field.type))
-            else:
-                text = pa.array([values.get(field.name)] * table.num_rows, pa.string())
-                columns.append(text.cast(field.type))
-        yield from pa.table(columns, schema=wanted).to_batches()
-
-
-def _columns(seen: Published) -> pa.Schema:
-    """Return the columns of the first file, and those that folders name.
-
-    By the store's own client: pyarrow's would have threads, in a process that Spark forks.
-    """
-    parquet = [one for one in seen.files if one.key.endswith(PARQUET)]
-    if not parquet:
-        raise UsageError(
-            f"no Parquet file of {seen.destination} is visible at {seen.snapshot_ts}, so that "
-            "nobody knows its columns"
-        )
-    schema = pq.read_schema(pa.BufferReader(seen.read(parquet[0])))
-    found = [_partition(one) for one in parquet]
-    for name in dict.fromkeys(name for values in found for name in values):
-        texts = [text for values in found if (text := values.get(name)) is not None]
-        is_number = bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
-        schema = schema.append(pa.field(name, pa.int32() if is_number else pa.string()))
-    return schema
-
-
-def _partition(file: PublishedFile) -> dict[str, str | None]:
-    """Return what the folders of a file say, `month=1`, as Hive and Spark write it."""
-    pairs = (part.partition("=") for part in file.path.split("/")[:-1])
-    return {
-        unquote(name): None if text == NULL_PARTITION else unquote(text)
-        for name, equals, text in pairs
-        if equals
-    }
 
 
 def _settings(

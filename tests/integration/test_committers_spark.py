@@ -21,6 +21,7 @@ from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import TaskId
+from omidpy.errors import UsageError
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
 from tests.machines.s3.spark import spark_beside
@@ -217,6 +218,32 @@ def test_a_session_says_how_files_are_written(spark: SparkSession, bucket: Bucke
     assert "timeUnit=milliseconds" in str(files[0].schema.column(1).logical_type)
 
 
+def test_what_users_type_works_or_names_the_option(spark: SparkSession, bucket: Bucket) -> None:
+    """As of any other format; what is published is read whole, beside what is not."""
+    target = f"s3://{bucket.name}/out"
+    frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, "a")], "v long, p string")
+    frame.write.format(NAME).partitionBy("p").save(target)
+    assert {path.partition("/")[0] for path in bucket.visible("out")} == {"p=a", "p=b"}
+    with pytest.raises(Exception, match="is not empty"):
+        frame.write.partitionBy("p").format(NAME).save(target)
+    frame.write.partitionBy("p").save(target, format=NAME, mode="append")
+    bucket.put("out/p=a/part-of-a-job-that-is-not-committed.parquet", b"x")
+    read = spark.read.format(NAME).load(target)
+    assert read.columns == ["v", "p"]
+    assert sorted((row.v, row.p) for row in read.collect()) == sorted(
+        [(1, "a"), (2, "b"), (3, "a")] * 2
+    )
+    with pytest.raises(UsageError, match=r"option\('conflict', 'fail'\)"):
+        frame.write.format(NAME).mode("ignore").save(target)
+    with pytest.raises(UsageError, match="knows no tables"):
+        frame.write.format(NAME).option("path", target).mode("append").saveAsTable("t")
+    for text in ("interval '1' day", "interval '1' year", "make_interval(1, 2)"):
+        intervals = spark.sql(f"select {text} as lasted")
+        with pytest.raises(UsageError, match="the column 'lasted' is of type interval"):
+            intervals.write.format(NAME).mode("append").save(target)
+    assert bucket.uploads() == []
+
+
 def test_an_empty_frame_keeps_its_columns(spark: SparkSession, bucket: Bucket) -> None:
     """Whoever reads it back finds no rows, and not an error."""
     frame(spark).where("id < 0").write.format(NAME).mode("append").save(f"s3://{bucket.name}/out")
@@ -342,8 +369,8 @@ def test_who_ends_at_a_request_leaves_a_job_whole_or_nothing(
 def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) -> None:
     """Neither file nor upload, and the error is the frame's.
 
-    It fails once the uploads of the others have begun: what a task begins that Spark has not ended
-    yet, when the job is aborted, is for the CLI to find.
+    It fails once the uploads of the others have begun; what a task begins that Spark has not ended
+    yet, when the job is aborted, is looked for again.
     """
     folder = f"s3://{bucket.name}/out"
 

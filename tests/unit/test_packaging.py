@@ -63,7 +63,8 @@ def test_scripts_are_installed(script: str, target: str) -> None:
 def test_extras_and_groups_are_those_that_something_uses() -> None:
     """Documentation and errors name extras; a renamed one would send a user nowhere."""
     extras = PROJECT["project"]["optional-dependencies"]
-    kinds = {"hbase", "spark", "zk", "parquet", "kafka", "postgresql", "s3", "fast", "demo"}
+    sinks = {"parquet", "kafka", "postgresql"}
+    kinds = {"hbase", "spark", "zk", *sinks, "s3", "delta", "fast", "demo"}
     assert set(extras) == kinds
     assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev", "docs"}
 

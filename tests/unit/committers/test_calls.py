@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +16,13 @@ from omidpy import committers
 from omidpy.committers import transactional
 from omidpy.committers.client import StoreOptions
 from omidpy.committers.places import Folder
+from omidpy.committers.protocol import Attempt
 from omidpy.committers.published import file_system
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.transactional import Publisher
 from omidpy.committers.uploads import Allowance, Sender, UploadedFile
+from omidpy.committers.values import TaskMessage
 from omidpy.errors import CommitterError, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
@@ -251,3 +256,90 @@ def test_a_reader_without_credentials_leaves_them_to_arrow(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     found = file_system(ObjectStore(StoreOptions("http://127.0.0.1:1", "us-east-1")))
     assert found.type_name == "s3"
+
+
+@pytest.mark.parametrize("name", ["directory", "omidpy"])
+def test_tasks_of_threads_are_committed_at_the_same_time(
+    moto_bucket: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Eight that upload for 0.2 s each took 2.0 s; the barrier opens once all are on their way."""
+    del moto_bucket
+    job = committers.job(OUT.url, committer=name, inline_bytes=0).__enter__()
+    assert isinstance(job.committer, S3Committer)
+    together = threading.Barrier(8, timeout=60)
+    commit = job.committer.commit_task
+
+    def beside(attempt: Attempt) -> TaskMessage:
+        together.wait()
+        return commit(attempt)
+
+    monkeypatch.setattr(job.committer, "commit_task", beside)
+
+    def one(number: int) -> None:
+        with job.task(number=number) as task, task.open(f"f{number}") as file:
+            file.write(b"x")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, range(8)))
+    job.commit()
+    assert job.manifest is not None
+    assert len(job.manifest.files) == 8
+
+
+def test_an_attempt_waits_for_another_that_may_fail(
+    moto_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two at one task the first that is committed counts, and not the first that began to."""
+    del moto_bucket
+    job = committers.job(OUT.url, inline_bytes=0).__enter__()
+    began, second_waits = threading.Event(), threading.Event()
+    commit, calls = job.committer.commit_task, []
+
+    def fail_first(attempt: Attempt) -> TaskMessage:
+        calls.append(attempt.id.attempt)
+        if attempt.id.attempt == 0:
+            began.set()
+            assert second_waits.wait(60)
+            raise CommitterError("the store has failed")
+        return commit(attempt)
+
+    monkeypatch.setattr(job.committer, "commit_task", fail_first)
+    first, second = job.task(number=0), job.task(number=0)
+    wait_for = job._lock.wait_for
+
+    def and_say(ready: Callable[[], bool]) -> bool:
+        second_waits.set()
+        return wait_for(ready)
+
+    with ThreadPoolExecutor(1) as pool:
+        failing = pool.submit(first.commit)
+        assert began.wait(60)
+        monkeypatch.setattr(job._lock, "wait_for", and_say)
+        second.commit()
+        assert isinstance(failing.exception(), CommitterError)
+    assert calls == [0, 1]
+    assert job.done == {0}
+    job.abort()
+
+
+def test_a_task_that_is_committed_while_its_job_is_aborted_is_no_part(
+    moto_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its uploads go, too."""
+    del moto_bucket
+    job = committers.job(OUT.url, inline_bytes=0).__enter__()
+    assert isinstance(job.committer, S3Committer)
+    commit = job.committer.commit_task
+
+    def and_abort(attempt: Attempt) -> TaskMessage:
+        found = commit(attempt)
+        job.abort()
+        return found
+
+    monkeypatch.setattr(job.committer, "commit_task", and_abort)
+    task = job.task()
+    with task.open("a") as file:
+        file.write(b"x")
+    with pytest.raises(CommitterError, match="is aborted, and cannot take"):
+        task.commit()
+    assert list(job.committer.store.uploads(OUT)) == []

@@ -1,0 +1,210 @@
+"""What is left of a job's uploads, where something went on behind its end: nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from pyspark.sql.types import StructType
+
+from omidpy import committers
+from omidpy.committers import spark as sources
+from omidpy.committers.s3 import S3Committer
+from omidpy.committers.spark import _BatchWriter, _Message, _settings, _StreamWriter
+from omidpy.committers.store import ObjectStore
+from omidpy.committers.uploads import Allowance, Sender, UploadedFile
+from omidpy.committers.values import TaskId, TaskMessage
+from omidpy.errors import CommitterError
+from tests.machines.s3.jobs import OUT, before_put, begun, store_of, visible
+
+QUERY: Final = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+def store(moto_bucket: str) -> ObjectStore:
+    """Give what somebody outside sees."""
+    del moto_bucket
+    return ObjectStore()
+
+
+def left(store: ObjectStore) -> list[str]:
+    """Return what is there of uploads, and of files about them."""
+    found = [one.key for one in store.uploads(OUT)]
+    return found + [one.key for one in store.objects(OUT) if "__magic" in one.key]
+
+
+def _fail(job: committers.Job) -> None:
+    job.__exit__(ValueError, ValueError("what the block says"), None)
+
+
+@pytest.mark.parametrize("name", ["omidpy", "magic"])
+@pytest.mark.parametrize("end", [committers.Job.abort, committers.Job.commit, _fail])
+def test_a_thread_that_writes_behind_the_end_of_its_job_leaves_nothing(
+    store: ObjectStore, name: str, end: Callable[[committers.Job], object]
+) -> None:
+    """Its upload began behind the listing that looked for it."""
+    job = begun("done", committer=name, inline_bytes=0)
+    task = job.task()
+    half, late = task.open("half"), task.open("late")
+    half.write(b"x")
+    end(job)
+
+    def go_on() -> None:
+        half.write(b"x" * 9_000_000)
+        half.close()
+        task.commit()
+
+    acts: list[Callable[[], object]] = [
+        lambda: late.write(b"x"),
+        lambda: task.open("later"),
+        go_on,
+        job.task,
+    ]
+    for act in acts:
+        with pytest.raises(CommitterError):
+            act()
+    assert left(store) == []
+    assert visible(store) == (["done"] if end is committers.Job.commit else [])
+
+
+def test_a_staged_task_that_ends_behind_its_job_sends_nothing(store: ObjectStore) -> None:
+    """It sends when it is committed, which it is not."""
+    job = begun(committer="directory")
+    task = job.task()
+    task.open("a").close()
+    job.abort()
+    with pytest.raises(CommitterError, match="is aborted, and cannot be committed"):
+        task.commit()
+    assert left(store) == []
+
+
+def test_a_task_that_is_begun_while_its_job_ends_writes_nothing(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread was between the look at the job and its task."""
+    job = begun(inline_bytes=0)
+    setup = job.committer.setup_task
+
+    def and_abort(task: TaskId) -> Any:
+        job.abort()
+        return setup(task)
+
+    monkeypatch.setattr(job.committer, "setup_task", and_abort)
+    with pytest.raises(CommitterError):
+        job.task().open("a")
+    assert left(store) == []
+
+
+def test_a_part_on_its_way_when_its_upload_was_aborted_is_not_kept(store: ObjectStore) -> None:
+    """A store may keep it, and the upload with it: the upload is aborted again."""
+    file = UploadedFile(
+        Sender(store),
+        bucket="lake",
+        key="out/a",
+        job_id="job_00001",
+        first_part_bytes=10,
+        inline_bytes=0,
+        allowance=Allowance(0),
+    )
+    file.write(b"x")
+    file.abort()
+    file._send(b"which another thread was about to send")
+    assert file._parts[-1].exception() is not None
+    assert store.requests["AbortMultipartUpload"] == 2
+    assert left(store) == []
+
+
+def test_a_file_about_a_file_that_comes_behind_an_abort_goes(store: ObjectStore) -> None:
+    """The thread that wrote it was about to, when another aborted the job."""
+    job = begun(committer="magic")
+    file = job.task().open("a")
+    file.write(b"x")
+    before_put(job, ".pending", job.abort)
+    file.close()
+    assert store_of(job).requests["AbortMultipartUpload"] == 1
+    assert left(store) == []
+
+
+# -- Spark -----------------------------------------------------------------------------------------
+
+
+class _Waiting:
+    """Stands for the time for which Spark lets tasks run on."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+        self.waited_s = 0.0
+
+    def wait(self, seconds: float) -> None:
+        self.waited_s += seconds
+        self.act()
+
+
+def settings(**options: str) -> Any:
+    """Return what a write's options say."""
+    given = {"path": OUT.url, "inlineBytes": "0", **options}
+    return _settings(given, StructType([]), overwrite=False)
+
+
+def task_of(made: S3Committer, number: int) -> TaskMessage:
+    """Run a task."""
+    attempt = made.setup_task(TaskId(number))
+    with attempt.open(f"f{number}") as file:
+        file.write(b"x")
+    return made.commit_task(attempt)
+
+
+@pytest.mark.parametrize("name", ["omidpy", "magic"])
+def test_what_a_task_begins_behind_the_abort_of_a_spark_job_goes(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Spark aborts a job once one task has failed for good, and kills the others afterwards."""
+    made = settings(committer=name).committer()
+    waiting = _Waiting(lambda: task_of(made, 1))
+    monkeypatch.setattr(sources, "_wait", waiting)
+    writer = _BatchWriter(settings(committer=name), made)
+    writer.abort([_Message(task_of(made, 0)), None, None])
+    assert waiting.waited_s == sources.TASKS_END_S
+    assert left(store) == []
+
+
+def test_a_job_whose_tasks_have_all_ended_is_aborted_at_once(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can come, and nobody waits."""
+    made = settings().committer()
+    monkeypatch.setattr(sources, "_wait", _Waiting(lambda: pytest.fail("nobody waits")))
+    _BatchWriter(settings(), made).abort([_Message(task_of(made, 0))])
+    assert left(store) == []
+
+
+def test_a_batch_that_is_run_again_leaves_nothing_of_its_first_run(store: ObjectStore) -> None:
+    """Its driver died before the batch was committed, and told nobody of its uploads."""
+    writer = _StreamWriter(settings())
+    for number in (1, 2):
+        job_id = f"{QUERY}-b{number:010}"
+        task_of(settings().committer(job_id=job_id), 0)
+        writer.commit([_Message(task_of(settings().committer(job_id=job_id), 0), job_id)], number)
+        assert left(store) == []
+    # It was committed, and its driver died behind that; what others wrote in between is swept, too.
+    task_of(settings().committer(job_id=job_id), 3)
+    writer.commit([_Message(task_of(settings().committer(job_id=job_id), 0), job_id)], 2)
+    assert left(store) == []
+    assert len(visible(store)) == 2
+
+
+def test_a_job_that_is_run_again_under_its_id_leaves_nothing_of_its_first_run(
+    store: ObjectStore,
+) -> None:
+    """A job of a new id had no earlier run, and looks for none."""
+    first = begun("a", job_id="job_00001", inline_bytes=0)
+    assert len(left(store)) == 1
+    del first
+    second = begun("a", job_id="job_00001", inline_bytes=0)
+    second.commit()
+    assert left(store) == []
+    assert store_of(second).requests["ListMultipartUploads"] == 1
+    third = begun("b", inline_bytes=0)
+    third.commit()
+    assert store_of(third).requests["ListMultipartUploads"] == 0

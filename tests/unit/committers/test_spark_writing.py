@@ -1,0 +1,217 @@
+"""What a writer of Spark is taught: which words become options, and which are refused in one line.
+
+The writer here stands for Spark's, whose Java notes the same; a real one is asked in
+`tests/integration/test_committers_spark.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DayTimeIntervalType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    YearMonthIntervalType,
+)
+
+from omidpy.committers.spark import NAME, _settings
+from omidpy.committers.spark_writing import teach
+from omidpy.errors import UsageError
+
+SCHEMA = StructType().add("id", LongType()).add("year", LongType())
+
+
+class Plan:
+    """What Java says of a frame: how many tasks it has, and how much a driver takes."""
+
+    def __init__(self, tasks: int, most: str) -> None:
+        self._tasks, self._most = tasks, most
+
+    def __getattr__(self, name: str) -> Any:
+        """Go on to whatever is asked."""
+        return self
+
+    def __call__(self, *_: Any) -> Plan:
+        """Go on to whatever is asked."""
+        return self
+
+    def get(self, name: str, default: str) -> str:
+        """Return what is set."""
+        assert (name, default) == ("spark.driver.maxResultSize", "1g")
+        return self._most
+
+    def byteStringAsBytes(self, text: str) -> int:  # noqa: N802 - Java's
+        """Return what a text means."""
+        return {"1g": 2**30, "0": 0}[text]
+
+    def numPartitions(self) -> int:  # noqa: N802 - Java's
+        """Return how many tasks there are."""
+        return self._tasks
+
+
+def writer(schema: StructType = SCHEMA, tasks: int = 1, most: str = "1g") -> Any:
+    """Return a taught writer of a frame."""
+    java = Plan(tasks, most)
+
+    class Writer:
+        """Notes what Java would be told."""
+
+        def __init__(self) -> None:
+            self._df = SimpleNamespace(schema=schema, sparkSession=java, _jdf=java)
+            self.told: dict[str, Any] = {}
+            self.done: tuple[Any, ...] = ()
+
+        def format(self, source: str) -> Writer:
+            self.told["format"] = source
+            return self
+
+        def mode(self, saveMode: str | None) -> Writer:  # noqa: N803 - Spark's
+            if saveMode is not None:
+                self.told["mode"] = saveMode
+            return self
+
+        def partitionBy(self, *cols: Any) -> Writer:  # noqa: N802 - see above
+            self.told["columns"] = cols
+            return self
+
+        def option(self, key: str, value: str) -> Writer:
+            self.told[f"option {key}"] = value
+            return self
+
+        def options(self, **options: str) -> Writer:
+            for key, value in options.items():
+                self.option(key, value)
+            return self
+
+        def save(self, path: Any = None, format: Any = None, mode: Any = None, *rest: Any) -> None:  # noqa: A002 - see above
+            if format is not None:
+                self.format(format)
+            self.mode(mode)
+            self.done = ("save", path, *rest)
+
+        def saveAsTable(self, name: str, format: Any = None) -> None:  # noqa: A002, N802 - see above
+            self.done = ("table", name, format)
+
+        def insertInto(self, name: str) -> None:  # noqa: N802 - see above
+            self.done = ("insert", name)
+
+    teach(NAME, Writer)
+    teach(NAME, Writer)
+    return Writer()
+
+
+@pytest.mark.parametrize("given", [("year", "id"), (["year", "id"],)])
+def test_columns_become_the_option(given: tuple[Any, ...]) -> None:
+    """Java compares them with those of a table that has none, and is told of none."""
+    one = writer().partitionBy(*given).mode("append").format(NAME)
+    one.save("s3://b/f", inlineBytes="0")
+    assert one.told == {
+        "columns": (),
+        "mode": "append",
+        "format": NAME,
+        "option partitionBy": "year,id",
+        "option inlineBytes": "0",
+    }
+    assert one.done == ("save", "s3://b/f")
+
+
+def test_columns_and_mode_are_taken_where_save_has_them() -> None:
+    """As pandas' users write it."""
+    one = writer()
+    one.save("s3://b/f", format=NAME, mode="overwrite", partitionBy="year")
+    assert one.told["option partitionBy"] == "year"
+    assert (one.told["mode"], one.told["format"]) == ("overwrite", NAME)
+    assert "option conflict" not in one.told
+
+
+@pytest.mark.parametrize("mode", [None, "error", "errorifexists", "ErrorIfExists", "default"])
+def test_the_default_mode_is_to_fail_where_files_are(mode: str | None) -> None:
+    """As of every other format, whose default Spark refuses for one in Python."""
+    one = writer().format(NAME)
+    if mode is not None:
+        one.mode(mode)
+    one.save("s3://b/f")
+    assert (one.told["mode"], one.told["option conflict"]) == ("append", "fail")
+
+
+def test_what_cannot_be_done_is_refused_in_a_line_that_says_what_can() -> None:
+    """Before anything runs."""
+    refused: list[tuple[Callable[[Any], object], str]] = [
+        (lambda one: one.mode("ignore").save("s3://b/f"), r"option\('conflict', 'fail'\)"),
+        (lambda one: one.saveAsTable("t"), r"write \.save\('s3://BUCKET/FOLDER'\) instead of save"),
+        (lambda one: one.insertInto("t"), "instead of insertInto"),
+        (lambda one: one.partitionBy("a,b").save("s3://b/f"), "'a,b' has a comma"),
+    ]
+    for act, message in refused:
+        one = writer().format(NAME)
+        with pytest.raises(UsageError, match=message) as raised:
+            act(one)
+        assert "\n" not in str(raised.value)
+        assert one.done == ()
+    with pytest.raises(UsageError, match="knows no tables"):
+        writer().saveAsTable("t", format=NAME)
+
+
+def test_other_formats_are_left_as_they_are() -> None:
+    """Whatever their writer is told."""
+    one = writer().format("parquet").partitionBy("year").mode("ignore")
+    one.save("/tmp/f")
+    assert one.told == {"format": "parquet", "columns": ("year",), "mode": "ignore"}
+    one = writer().format(NAME)
+    one.save("/tmp/f", format="parquet")
+    assert one.told["format"] == "parquet"
+    one.saveAsTable("t", format="parquet")
+    assert one.done == ("table", "t", "parquet")
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (DayTimeIntervalType(), "interval day to second"),
+        (YearMonthIntervalType(), "interval year to month"),
+        (ArrayType(DayTimeIntervalType()), "interval day to second"),
+        (MapType(StringType(), YearMonthIntervalType()), "interval year to month"),
+        (StructType().add("in", DayTimeIntervalType()), "interval day to second"),
+    ],
+)
+def test_intervals_are_refused_by_name(kind: Any, named: str) -> None:
+    """A task failed behind a page of Java; pyarrow would write what Spark does not read."""
+    schema = StructType().add("id", LongType()).add("lasted", kind)
+    message = f"the column 'lasted' is of type {named}, which omidpy-parquet does not write; cast"
+    with pytest.raises(UsageError, match=message):
+        writer(schema).format(NAME).save("s3://b/f")
+    with pytest.raises(UsageError, match=message):
+        _settings({"path": "s3://b/f"}, schema, overwrite=False)
+
+
+def test_many_tasks_send_less_than_the_driver_takes(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark failed the job when most of it was done; it is said before the job runs."""
+    one = writer(tasks=1024).format(NAME)
+    one.save("s3://b/f")
+    assert one.told["option inlineTaskBytes"] == str(2**29 // 1024)
+    assert "1024 tasks may send the driver 8 MiB each" in caplog.text
+    assert "raise that setting, or write .option('inlineTaskBytes', ...)" in caplog.text
+
+
+@pytest.mark.parametrize(("tasks", "most"), [(64, "1g"), (10_000, "0")])
+def test_few_tasks_send_what_they_always_do(tasks: int, most: str) -> None:
+    """And so do many where the driver takes anything."""
+    one = writer(tasks=tasks, most=most).format(NAME)
+    one.save("s3://b/f")
+    assert "option inlineTaskBytes" not in one.told
+
+
+@pytest.mark.parametrize("name", ["inlineTaskBytes", "inline_task_bytes"])
+def test_what_a_user_has_said_of_messages_stands(name: str) -> None:
+    """In whichever way it was said."""
+    for said in (writer(tasks=1024).format(NAME).option(name, "7"), None):
+        one = said or writer(tasks=1024).format(NAME)
+        one.save("s3://b/f", **({} if said else {name: "7"}))
+        assert [text for key, text in one.told.items() if "option inline" in key] == ["7"]
