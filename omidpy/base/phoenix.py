@@ -8,12 +8,17 @@ They are told by the coprocessors among a table's attributes, as HBase writes th
 
     coprocessor$N = PATH|CLASS|PRIORITY|ARGUMENTS
 
+A secondary index is a table of its own, which Phoenix's clients write together with the table that
+it is of.  It names that one among its attributes, by the name that SQL has for it; one that the
+views of a table share is told by its own name.  Nothing at the table says that it has an index.
+
 Pure.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONFLICT_LEVEL_ATTRIBUTE
@@ -24,6 +29,9 @@ CONFLICT_LEVEL: Final = "row"
 
 _PREFIX: Final = "org.apache.phoenix."
 _TRANSACTIONAL: Final = "org.apache.phoenix.coprocessor.OmidTransactionalProcessor"
+DATA_TABLE_ATTRIBUTE: Final = "DATA_TABLE_NAME"
+"""Table attribute of an index: the table, or the view, that it is of."""
+_VIEW_INDEX_PREFIX: Final = "_IDX_"
 _COPROCESSOR: Final = re.compile(r"coprocessor\$[0-9]+", re.IGNORECASE)
 
 _CATALOGUE: Final = frozenset(
@@ -86,6 +94,54 @@ def misadoption(schema: TableSchema) -> str | None:
         f"{schema.name} --conflict-level {CONFLICT_LEVEL} --apply`, and connect with "
         f"conflict_level={CONFLICT_LEVEL!r}"
     )
+
+
+def may_have_indexes(schema: TableSchema) -> bool:
+    """Say whether a table is one that Phoenix may keep indexes of, or an index itself."""
+    return is_transactional(schema) or _indexed(schema) is not None
+
+
+def indexes(schemas: Iterable[TableSchema]) -> dict[str, str]:
+    """Return Phoenix's indexes among some tables: what each is of, as SQL names it, by its name."""
+    return {one.name: of for one in schemas if (of := _indexed(one)) is not None}
+
+
+def index_objection(table: str, known: Mapping[str, str]) -> str | None:
+    """Say why nobody but Phoenix may write a table, and the remedy; None: no index forbids it.
+
+    Args:
+        table: Its name in the store.
+        known: The `indexes` among all tables of the store.
+    """
+    if table in known:
+        return (
+            f"table {table} is Phoenix's index of {known[table]}, and what is written to one of "
+            "the two alone makes queries by index wrong; write through Phoenix"
+        )
+    # With namespaces the store says S:T where SQL, and so the attribute, says S.T.
+    name = _in_sql(table)
+    found = sorted(index for index, of in known.items() if _in_sql(of) == name)
+    if not found:
+        return None
+    return (
+        f"table {table} has indexes of Phoenix's ({', '.join(found)}), which nobody but Phoenix "
+        "writes, so that queries by index would not see what is written here; write it through "
+        "Phoenix, or drop the indexes there (DROP INDEX).  Reading goes on"
+    )
+
+
+def _indexed(schema: TableSchema) -> str | None:
+    """Return of what a table is an index; None: it is none of Phoenix's."""
+    if not any(one.startswith(_PREFIX) for one in _classes(schema)):
+        return None
+    namespace, colon, name = schema.name.rpartition(":")
+    if name.startswith(_VIEW_INDEX_PREFIX):
+        return namespace + colon + name.removeprefix(_VIEW_INDEX_PREFIX)
+    return schema.attributes.get(DATA_TABLE_ATTRIBUTE)
+
+
+def _in_sql(name: str) -> str:
+    return name.replace(":", ".")
 
 
 def _classes(schema: TableSchema) -> frozenset[str]:

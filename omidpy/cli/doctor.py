@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.phoenix import misadoption
+from omidpy.base.phoenix import index_objection, indexes, misadoption
 from omidpy.base.tables import (
+    COMMIT_TABLE_ATTRIBUTE,
     CONTROL_TABLE,
     TTL_ATTRIBUTE,
     forgetfulness,
@@ -32,6 +33,7 @@ from omidpy.cli.findings import (
     ForgetfulFinding,
     GatewayFinding,
     Health,
+    IndexedFinding,
     LeaseFinding,
     MisadoptedFinding,
     MissingTablesFinding,
@@ -200,9 +202,14 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Fin
         if (complaint := forgetfulness(schema, families)) is not None:
             forgetful.append(ForgetfulFinding(schema.name, complaint))
     yield from forgetful
+    phoenixs = indexes(schemas.values())
     for schema in schemas.values():
+        if COMMIT_TABLE_ATTRIBUTE not in schema.attributes:
+            continue
         if (complaint := misadoption(schema)) is not None:
             yield MisadoptedFinding(schema.name, complaint)
+        elif (why := index_objection(schema.name, phoenixs)) is not None:
+            yield IndexedFinding(schema.name, why)
     yield from _check_ownership(store, schemas, is_sound=not forgetful)
 
 

@@ -187,6 +187,22 @@ class MisadoptedFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexedFinding:
+    """A table of ours that nobody but Phoenix may write, because of its indexes."""
+
+    table: str
+    why: str
+
+    name = "tables"
+    health = Health.WARNING
+
+    @property
+    def detail(self) -> str:
+        """Why, and what ends it."""
+        return self.why
+
+
+@dataclass(frozen=True, slots=True)
 class BlockingFinding:
     """A table that may hold transactions and is not ours, so that nothing can be pruned."""
 

@@ -16,7 +16,7 @@ from omidpy.base.arguments import check_bytes, check_family_name, check_table_na
 from omidpy.base.cells import table_id
 from omidpy.base.clock import Clock
 from omidpy.base.family_options import family_attributes
-from omidpy.base.phoenix import misadoption
+from omidpy.base.phoenix import index_objection, indexes, may_have_indexes, misadoption
 from omidpy.base.table_settings import setting_attributes
 from omidpy.base.tables import (
     CHANGING,
@@ -60,6 +60,14 @@ class _Known(NamedTuple):
     """It was read after the transaction of this start_ts had begun; 0: nobody knows."""
     layout: TableLayout
 
+    def is_recent(self, now_s: float) -> bool:
+        """Say whether it was read not long ago."""
+        return now_s - self.read_s < LAYOUT_AGE_S
+
+    def speaks_to(self, fenced_ts: Timestamp | None) -> bool:
+        """Say whether it holds for a transaction behind that fence, or behind who knows which."""
+        return fenced_ts is not None and self.after_ts >= fenced_ts
+
 
 class NewTable(NamedTuple):
     """A table that is to be made."""
@@ -89,6 +97,7 @@ class Catalog:
         self._conflict_level = conflict_level
         self._table_prefix = table_prefix
         self._layouts: dict[str, _Known] = {}
+        self._unindexed: dict[str, _Known] = {}
 
     def plan(
         self,
@@ -216,13 +225,41 @@ class Catalog:
         """
         now_s = self._clock.monotonic_s()
         known = self._recent(name, now_s)
-        if known is not None and fenced_ts is not None and known.after_ts >= fenced_ts:
+        if known is not None and known.speaks_to(fenced_ts):
             return known.layout
         return self._read(name, now_s, after_ts=start_ts)
 
+    def check_unindexed(
+        self, layout: TableLayout, *, start_ts: Timestamp, fenced_ts: Timestamp | None
+    ) -> None:
+        """Refuse to write a table of which Phoenix keeps indexes, or that is one.
+
+        Either it still has none, or a fence aborts the transaction: Phoenix sets one behind a new
+        index.  So what was found is believed as long as in `layout_for`.
+
+        Args:
+            layout: The table, which Phoenix writes, too.
+            start_ts: The transaction, which has begun.
+            fenced_ts: As in `layout_for`.
+
+        Raises:
+            ConfigError: it has, or is; nothing was written.
+
+        Cost: 1 list of all tables, once in `LAYOUT_AGE_S` and after each fence; one a transaction
+        where the oracle tells of none.
+        """
+        now_s = self._clock.monotonic_s()
+        known = self._unindexed.get(layout.name)
+        if known is not None and known.is_recent(now_s) and known.speaks_to(fenced_ts):
+            return
+        complaint = index_objection(layout.name, indexes(self._store.tables()))
+        if complaint is not None:
+            raise ConfigError(complaint)
+        self._unindexed[layout.name] = _Known(now_s, start_ts, layout)
+
     def _recent(self, name: str, now_s: float) -> _Known | None:
         known = self._layouts.get(name)
-        return known if known is not None and now_s - known.read_s < LAYOUT_AGE_S else None
+        return known if known is not None and known.is_recent(now_s) else None
 
     def _read(self, name: str, now_s: float, *, after_ts: Timestamp) -> TableLayout:
         check_table_name(name)
@@ -249,7 +286,9 @@ class Catalog:
                 f"{self._conflict_level}; connect with conflict_level={level!r}"
             )
         settings = {family.name: family.attributes for family in schema.families}
-        return TableLayout(schema.name, families, level, settings)
+        return TableLayout(
+            schema.name, families, level, settings, may_have_indexes=may_have_indexes(schema)
+        )
 
 
 def _family_options(

@@ -61,6 +61,10 @@ class Host(Protocol):
         """Raise unless the transaction is running and may write."""
         ...
 
+    def check_unindexed(self, layout: TableLayout) -> None:
+        """Raise if Phoenix keeps indexes of a table."""
+        ...
+
     def wrote(self) -> None:
         """Note a buffered write."""
         ...

@@ -60,6 +60,10 @@ class Host(Protocol):
         """Raise unless the transaction is running and may write."""
         ...
 
+    def check_unindexed(self, layout: TableLayout) -> None:
+        """Raise if Phoenix keeps indexes of a table, which a write here would leave as they are."""
+        ...
+
     def wrote(self) -> None:
         """Note a buffered write; may flush."""
         ...
@@ -83,6 +87,7 @@ class TableWrites:
         self._layout = layout
         self.name = layout.name
         self._is_conflict_free = conflict_free
+        self._is_unindexed = not layout.may_have_indexes
 
     # -- checking ------------------------------------------------------------------------------
 
@@ -91,8 +96,9 @@ class TableWrites:
 
         Raises:
             UsageError, NoSuchFamily, TypeError: something of it cannot be written.
+            ConfigError: Phoenix keeps indexes of the table.
         """
-        self._host.check_writable()
+        self._check_writable()
         check_row(row)
         if type(data) is not dict and not isinstance(data, Mapping):
             raise TypeError(f"data must be a dict of columns and values, not {data!r:.80}")
@@ -114,8 +120,9 @@ class TableWrites:
 
         Raises:
             UsageError, NoSuchFamily, TypeError: something of it cannot be deleted.
+            ConfigError: Phoenix keeps indexes of the table.
         """
-        self._host.check_writable()
+        self._check_writable()
         check_row(row)
         specs = parse_columns(columns)
         if specs is None:
@@ -129,6 +136,13 @@ class TableWrites:
                 single.append((family, qualifier))
         whole = (family for family, qualifier in specs if qualifier is None)
         return CheckedDelete(row, single, tuple(sorted(whole)))
+
+    def _check_writable(self) -> None:
+        self._host.check_writable()
+        if not self._is_unindexed:
+            self._host.check_unindexed(self._layout)
+            # An index that is made from here on comes with a fence, which aborts the transaction.
+            self._is_unindexed = True
 
     # -- applying ------------------------------------------------------------------------------
 

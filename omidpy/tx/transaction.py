@@ -227,6 +227,12 @@ class Transaction:
             self._layouts[name] = layout
         return layout
 
+    def check_unindexed(self, layout: TableLayout) -> None:
+        """Raise if Phoenix keeps indexes of a table; see `Catalog.check_unindexed`."""
+        self._session.catalog.check_unindexed(
+            layout, start_ts=self.start_ts, fenced_ts=self._fenced_ts
+        )
+
     def check_horizon(self) -> None:
         """Raise `SnapshotTooOld` if versions that this snapshot needs may be gone."""
         self._snapshot.check_horizon()

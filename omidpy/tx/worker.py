@@ -42,6 +42,7 @@ class Worker:
         self._catalog = session.catalog
         self._layouts: dict[str, TableLayout] = {}
         self._token = token
+        self._fenced_ts = None if token.fenced is None else Timestamp(token.fenced)
         self._task = task
         begun = Begun(self.start_ts, epoch=Timestamp(token.epoch))
         self._snapshot = session.reader.open(begun, asked_s=None)
@@ -61,14 +62,13 @@ class Worker:
         `conflict_free` is as in `Transaction.table`.
         """
         self.check_open()
-        token, in_store = self._token, self._catalog.full_name(name)
+        in_store = self._catalog.full_name(name)
         layout = self._layouts.get(in_store)
         if layout is None:
             # Refused here, before anything is written; what the cells conflict on is the owner's to
             # say, by a layout of its own (`merge`).
-            fenced_ts = None if token.fenced is None else Timestamp(token.fenced)
             layout = self._layouts[in_store] = self._catalog.layout_for(
-                in_store, start_ts=self.start_ts, fenced_ts=fenced_ts
+                in_store, start_ts=self.start_ts, fenced_ts=self._fenced_ts
             )
         return TransactionalTable(
             self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
@@ -135,6 +135,10 @@ class Worker:
     def check_writable(self) -> None:
         """Raise unless the worker may write."""
         self.check_open()
+
+    def check_unindexed(self, layout: TableLayout) -> None:
+        """Raise if Phoenix keeps indexes of a table; see `Catalog.check_unindexed`."""
+        self._catalog.check_unindexed(layout, start_ts=self.start_ts, fenced_ts=self._fenced_ts)
 
     def wrote(self) -> None:
         """Note a buffered write: flushes past the limit."""

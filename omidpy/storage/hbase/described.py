@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.phoenix import is_coprocessor
+from omidpy.base.phoenix import DATA_TABLE_ATTRIBUTE, is_coprocessor
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.model import FamilySchema, KeyRange, TableSchema
@@ -100,11 +100,11 @@ def _write(store: Store, table: str, description: Description) -> None:
 
 
 def _ours(attributes: Mapping[str, str]) -> dict[str, str]:
-    # Coprocessors tell which tables are Phoenix's.
+    # Coprocessors tell which tables are Phoenix's, and an index names its table.
     return {
         name: value
         for name, value in attributes.items()
-        if name.startswith(_OURS) or is_coprocessor(name)
+        if name.startswith(_OURS) or is_coprocessor(name) or name == DATA_TABLE_ATTRIBUTE
     }
 
 

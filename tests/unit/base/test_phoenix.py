@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.base.phoenix import is_coprocessor, is_transactional, misadoption, objection
+from omidpy.base.phoenix import (
+    index_objection,
+    indexes,
+    is_coprocessor,
+    is_transactional,
+    may_have_indexes,
+    misadoption,
+    objection,
+)
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONFLICT_LEVEL_ATTRIBUTE
 from omidpy.model import FamilySchema, TableSchema
 
@@ -88,3 +96,52 @@ def test_a_table_that_knows_no_transactions_can_be_given_back() -> None:
     complaint = misadoption(table(OTHER, **{COMMIT_TABLE_ATTRIBUTE: "OMID_COMMIT_TABLE"}))
     assert complaint is not None
     assert "table_att_unset" in complaint
+
+
+@pytest.mark.parametrize(
+    ("index", "of"),
+    [
+        (table(OMIDS, name="BY_TOWN", DATA_TABLE_NAME="PEOPLE"), "PEOPLE"),
+        (table(INDEXER, name="BY_TOWN", DATA_TABLE_NAME="PEOPLE"), "PEOPLE"),
+        (table(OMIDS, name="S:BY_TOWN", DATA_TABLE_NAME="S.PEOPLE"), "S:PEOPLE"),
+        (table(OMIDS, name="S.BY_TOWN", DATA_TABLE_NAME="S.PEOPLE"), "S.PEOPLE"),
+        (table(OMIDS, name="_IDX_PEOPLE"), "PEOPLE"),
+        (table(OMIDS, name="_IDX_S.PEOPLE"), "S.PEOPLE"),
+        (table(OMIDS, name="S:_IDX_PEOPLE"), "S:PEOPLE"),
+        # What views share is of their table, whichever view it names.
+        (table(OMIDS, name="_IDX_PEOPLE", DATA_TABLE_NAME="ADULTS"), "PEOPLE"),
+    ],
+)
+def test_an_index_says_what_it_is_of(index: TableSchema, of: str) -> None:
+    """Neither is written by anybody but Phoenix; other tables are."""
+    known = indexes([table(OMIDS, name=of), table(OMIDS, name="OTHER"), index])
+    assert list(known) == [index.name]
+    found = index_objection(of, known)
+    assert found is not None
+    assert f"table {of} has indexes of Phoenix's ({index.name})" in found
+    found = index_objection(index.name, known)
+    assert found is not None
+    assert "what is written to one of the two alone" in found
+    assert index_objection("OTHER", known) is None
+    assert may_have_indexes(index)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        table(OMIDS),
+        table(STRANGE, DATA_TABLE_NAME="PEOPLE"),
+        table(DATA_TABLE_NAME="PEOPLE"),
+        table(name="_IDX_PEOPLE"),
+    ],
+)
+def test_what_phoenix_has_not_made_is_no_index(schema: TableSchema) -> None:
+    """Anybody may name a table, or an attribute, like one of Phoenix's."""
+    assert indexes([schema]) == {}
+
+
+def test_only_phoenixs_tables_may_have_indexes() -> None:
+    """No other table is looked at a second time."""
+    assert may_have_indexes(table(OMIDS))
+    assert not may_have_indexes(table(STRANGE))
+    assert not may_have_indexes(table())

@@ -72,6 +72,17 @@ def test_clients_of_the_other_gateway_are_told_too() -> None:
     assert phoenix.misadoption(schema) is not None
 
 
+def test_they_are_told_of_its_indexes_too() -> None:
+    """Of those that were adopted, as a compaction wants it."""
+    store = MemoryStore()
+    create_system_tables(store)
+    omids = "|org.apache.phoenix.coprocessor.OmidTransactionalProcessor|805306356|"
+    attributes = {"coprocessor$3": omids, "DATA_TABLE_NAME": "T"}
+    described.record(store, TableSchema("I", [], attributes))
+    schema = described.merged("I", [], described.read(store, "I"))
+    assert phoenix.indexes([schema]) == {"I": "T"}
+
+
 def test_dropped_versions_and_cells_that_expire_are_mentioned() -> None:
     """Whoever opens such a table for transactions must see it."""
     (family,) = schemas.table_schema(descriptor(VERSIONS="1", TTL="86400")).families
