@@ -136,6 +136,7 @@ def test_no_public_call_is_left_out() -> None:
         "Transaction.publish",
         "Transaction.published",
         "Transaction.queue",
+        "Transaction.when_undone",
         "Worker.check_unindexed",
         "Worker.queue",
     }

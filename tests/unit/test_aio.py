@@ -81,6 +81,7 @@ async def _with_manager(
                 "is_running",
                 "learn",
                 "snapshot",
+                "when_undone",
                 "witness",
                 "wrote",
             },
