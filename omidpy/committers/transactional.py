@@ -120,6 +120,7 @@ class Publisher:
         if tells and folder.url not in (told := self._told.setdefault(tx, set())):
             told.add(folder.url)
             tx.after_commit(lambda _: self.tell(made.store, folder))
+            tx.when_undone(lambda: told.discard(folder.url))
         return Publication(job_id, folder.url, tuple(files))
 
     def _open(self, tx: Transaction) -> str:

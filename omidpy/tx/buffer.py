@@ -321,6 +321,15 @@ class WriteBuffer:
         """How many savepoints are open."""
         return len(self._layers) - 1
 
+    def scope_depth(self) -> int:
+        """Return in how many of the open savepoints, from the outermost, whoever asks is."""
+        depth = 0
+        for layer in self._layers[1:]:
+            if layer.scope is not None and not layer.scope.is_inside():
+                break
+            depth += 1
+        return depth
+
     def check_scope(self) -> None:
         """Raise `UsageError` if the open savepoint is that of somebody else."""
         scope = self._layers[-1].scope

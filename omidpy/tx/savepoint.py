@@ -8,13 +8,13 @@ only be rolled back: a commit would make what is left visible (docs/decisions/00
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
 from types import TracebackType
 from typing import Protocol
 
 from omidpy.errors import StorageError, TransactionClosed, UsageError
 from omidpy.storage.base import Store
 from omidpy.tx.buffer import Scope, WriteBuffer
+from omidpy.tx.callbacks import Callbacks
 
 
 class Owner(Protocol):
@@ -42,7 +42,7 @@ class Savepoint:
         owner: Owner,
         buffer: WriteBuffer,
         store: Store,
-        preparing: MutableSequence[Callable[[], object]],
+        callbacks: Callbacks,
     ) -> None:
         """Prepare to enter.
 
@@ -50,15 +50,14 @@ class Savepoint:
             owner: The transaction.
             buffer: Its writes.
             store: Where they were flushed to.
-            preparing: What it calls before the commit, which is undone, too.
+            callbacks: What it calls around its end, which is undone, too.
         """
         self._owner = owner
         self._buffer = buffer
         self._store = store
-        self._preparing = preparing
+        self._callbacks = callbacks
         self.scope: Scope | None = None
         """Where its writes come from; None is anywhere."""
-        self._prepared_count = 0
         self._depth = 0
         self._is_entered = False
 
@@ -66,7 +65,6 @@ class Savepoint:
         if self._is_entered:
             raise TransactionClosed("a savepoint was entered twice; call tx.savepoint() again")
         self._owner.check_writable()
-        self._prepared_count = len(self._preparing)
         self._buffer.open_savepoint(self.scope)
         self._depth = self._buffer.savepoint_count
         self._is_entered = True
@@ -90,13 +88,15 @@ class Savepoint:
                 raise UsageError(f"the transaction can only be rolled back now: {reason}")
             return
         if exc_type is None:
+            # Before the layer: who is interrupted between the two leaves it open, and so no commit.
+            self._callbacks.keep(self._depth)
             self._buffer.keep_savepoint()
         else:
             self._undo()
 
     def _undo(self) -> None:
         """Take the layer back; until all of that is done, the buffer forbids the commit."""
-        del self._preparing[self._prepared_count :]
+        self._callbacks.undo(self._depth)
         dropped = self._buffer.drop_savepoint()
         if not dropped.sent:
             return

@@ -47,6 +47,7 @@ from omidpy.model import (
 from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
 from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
+from omidpy.tx.callbacks import Callbacks
 from omidpy.tx.ordinals import Adding, Ordinals
 from omidpy.tx.part_status import RegisteredPart
 from omidpy.tx.parts import Parts
@@ -112,9 +113,7 @@ class Transaction:
         """Of the statement that is about to enter it."""
         self._block: Block | None = None
         self._commit_since_s: float | None = None
-        self._callbacks: list[Callable[[Transaction], object]] = []
-        self._preparing: list[Callable[[], object]] = []
-        self._undoing: list[Callable[[], object]] = []
+        self._callbacks = Callbacks()
         self.ordinals = Ordinals()
         self._counted = (0, 0)
         """How many ids the oracle would check, and behind how many puts that was so."""
@@ -241,9 +240,12 @@ class Transaction:
         self._snapshot.check_horizon()
 
     def after_commit(self, callback: Callable[[Transaction], object]) -> None:
-        """Call `callback(tx)` once, after the commit; its exception is logged."""
+        """Call `callback(tx)` once, after the commit; its exception is logged.
+
+        A savepoint that is undone takes it back.
+        """
         self.check_open()
-        self._callbacks.append(callback)
+        self._callbacks.after_commit(callback, self._buffer.scope_depth())
 
     def before_commit(self, callback: Callable[[], object]) -> None:
         """Call `callback` as the commit begins: it may write, and what it raises rolls back.
@@ -252,7 +254,7 @@ class Transaction:
         `TransactionAborted`.  A savepoint that is undone takes it back.
         """
         self.check_writable()
-        self._preparing.append(callback)
+        self._callbacks.before_commit(callback, self._buffer.savepoint_count)
 
     def after_rollback(self, callback: Callable[[], object]) -> None:
         """Call `callback` once it is certain that this never commits; its exception is logged.
@@ -260,7 +262,15 @@ class Transaction:
         A process that dies calls nobody.
         """
         self.check_writable()
-        self._undoing.append(callback)
+        self._callbacks.after_rollback(callback)
+
+    def when_undone(self, callback: Callable[[], object]) -> None:
+        """Call `callback` if the savepoint is undone that is open now, or one around it.
+
+        For whoever remembers what he has registered or written.  It must not fail.
+        """
+        self.check_writable()
+        self._callbacks.when_undone(callback, self._buffer.savepoint_count)
 
     def changes(self) -> Iterator[tuple[CellName, bytes | None]]:
         """Yield the cells written so far with their values, or tombstones; None: by a worker."""
@@ -286,7 +296,7 @@ class Transaction:
             UsageError: on entering the 50th.
         """
         self.check_open()
-        return Savepoint(self, self._buffer, self._session.store, self._preparing)
+        return Savepoint(self, self._buffer, self._session.store, self._callbacks)
 
     def flush(self) -> None:
         """Write the buffered cells to the store, tentative: only this transaction sees them.
@@ -461,7 +471,7 @@ class Transaction:
 
     def _commit(self) -> None:
         self._check_allowed()
-        if self._preparing:
+        if self._callbacks.has_preparations:
             self._run_preparations()
             # What others did there may be what forbids the commit: no oracle is asked for one that
             # was told to be rolled back (I9).
@@ -472,7 +482,7 @@ class Transaction:
             self.status = TransactionStatus.COMMITTED
             if self._parts is not None:
                 self._complete({})
-            self._run_callbacks()
+            self._callbacks.committed(self, self.start_ts)
             return
         # From here on the outcome is open until the oracle answers: whatever interrupts this
         # thread must not leave a transaction that looks as if it could be rolled back.
@@ -511,9 +521,7 @@ class Transaction:
         """Call what was registered by `before_commit`, up to one that ends the transaction."""
         self._is_preparing = True
         try:
-            for prepare in self._preparing:
-                prepare()
-                self._check_still_running()
+            self._callbacks.prepare(self._check_still_running)
             self._check_no_savepoint()
         except BaseException:
             if self.is_running:
@@ -588,24 +596,16 @@ class Transaction:
         self._session.on_step("decided")
         self._complete(self._buffer.shadow_cells(commit_ts))
         self._session.tally.committed(self._commit_since_s)
-        self._run_callbacks()
+        self._callbacks.committed(self, self.start_ts)
 
     def _complete(self, shadow_cells: WriteBatch) -> None:
         leftovers = {} if self._parts is None else self._parts.leftovers()
         self._session.post_committer.submit(Completion(self.start_ts, shadow_cells, leftovers))
 
-    def _run_callbacks(self) -> None:
-        for callback in self._callbacks:
-            try:
-                callback(self)
-            except Exception:
-                log.exception("after_commit of transaction %d failed", self.start_ts)
-        self._callbacks = []
-
     def _roll_back(self) -> None:
         """Take the cells back.  A failure is logged: readers ignore tentative cells anyway."""
         self.status = TransactionStatus.ROLLED_BACK
-        self._callbacks = []
+        self._callbacks.will_not_commit()
         if self._parts is not None:
             self._parts.end(self._session.oracle)
         removals = self._buffer.removals()
@@ -623,12 +623,7 @@ class Transaction:
                 self.start_ts,
                 error,
             )
-        for callback in self._undoing:
-            try:
-                callback()
-            except Exception:
-                log.exception("after_rollback of transaction %d failed", self.start_ts)
-        self._undoing = []
+        self._callbacks.rolled_back(self.start_ts)
 
     def _cell_ids(self) -> set[CellId]:
         """Return what the oracle checks; never nothing, which would mean that nothing was written.

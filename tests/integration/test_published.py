@@ -452,6 +452,22 @@ def test_success_tells_of_the_newest_snapshot(world: World) -> None:
     assert told(world) == later
 
 
+def test_success_tells_of_what_is_published_behind_an_undone_savepoint(world: World) -> None:
+    """The first, which would have told of both, was taken back; alone it tells of nothing."""
+    with world.tm.begin() as tx:
+        for what, is_undone in ((ONE, True), (TWO, False)):
+            with suppress(ZeroDivisionError), tx.savepoint():
+                tx.publish(what, world.address)
+                if is_undone:
+                    raise ZeroDivisionError
+    assert [one["rows"] for one in told(world)["files"]] == [2]
+    before = told(world)
+    with world.tm.begin() as tx, suppress(ZeroDivisionError), tx.savepoint():
+        tx.publish(ONE, world.address)
+        raise ZeroDivisionError
+    assert told(world) == before
+
+
 def test_a_job_without_a_transaction_may_write_beside(world: World) -> None:
     """Readers by transactions do not see its files, and its modes spare theirs."""
     world.publish(Mortal())

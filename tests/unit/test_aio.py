@@ -73,6 +73,7 @@ async def _with_manager(
                 "changes",
                 "check_horizon",
                 "check_open",
+                "check_unindexed",
                 "check_writable",
                 "forbid_commit",
                 "is_in_block",
@@ -80,6 +81,7 @@ async def _with_manager(
                 "is_running",
                 "learn",
                 "snapshot",
+                "when_undone",
                 "witness",
                 "wrote",
             },
@@ -87,7 +89,11 @@ async def _with_manager(
         (aio.TransactionalTable, table.TransactionalTable, set()),
         (aio.Batch, batch.Batch, set()),
         (aio.Savepoint, savepoint.Savepoint, set()),
-        (aio.Worker, worker.Worker, {"check_open", "check_writable", "is_running", "wrote"}),
+        (
+            aio.Worker,
+            worker.Worker,
+            {"check_open", "check_unindexed", "check_writable", "is_running", "wrote"},
+        ),
         (aio.HeldSnapshot, holds.HeldSnapshot, {"confirm", "write"}),
     ],
 )

@@ -77,6 +77,10 @@ class Committing(Protocol):
         """Call `callback` once, after the commit."""
         ...
 
+    def when_undone(self, callback: Callable[[], object]) -> None:
+        """Call `callback` if the savepoint that is open now is undone."""
+        ...
+
 
 class Limit:
     """Says whether a queue takes more.  Safe to share among threads."""
@@ -219,7 +223,14 @@ class QueueWriter:
         names = {self._writer.table(name).name: name for name in tables}
         queues = _RECORDED.setdefault(recorded, {})
         if (known := queues.get(self._table.name)) is not None:
+            before = dict(known)
+
+            def restore() -> None:
+                known.clear()
+                known.update(before)
+
             known.update(names)
+            recorded.when_undone(restore)
             return
 
         def add() -> None:
@@ -228,10 +239,13 @@ class QueueWriter:
 
         recorded.before_commit(add)
         queues[self._table.name] = names
+        # Who records again behind an undone savepoint must find that nobody does.
+        recorded.when_undone(lambda: queues.pop(self._table.name, None))
 
     def _tell_of(self, bucket: int) -> None:
         if not self._buckets and isinstance(self._writer, Committing):
             self._writer.after_commit(lambda _: BELL.ring(self._heard_as(), self._buckets))
+            self._writer.when_undone(self._buckets.clear)
         self._buckets.add(bucket)
 
     def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:

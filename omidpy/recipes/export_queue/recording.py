@@ -39,6 +39,10 @@ class Recordable(Protocol):
         """Call `callback` at the beginning of the commit."""
         ...
 
+    def when_undone(self, callback: Callable[[], object]) -> None:
+        """Call `callback` if the savepoint that is open now is undone."""
+        ...
+
     def changes(self) -> Iterable[tuple[CellName, bytes | None]]:
         """Return what it has written."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -48,6 +49,23 @@ def test_what_aborts_rings_no_bell() -> None:
     scene.queue.add(tx, b"a", 1)
     tx.rollback()
     assert ear.buckets == []
+
+
+def test_an_undone_savepoint_rings_no_bell_and_mutes_none() -> None:
+    """Its entries are not there; those that one object adds behind it are."""
+    scene, ear = Scene(buckets=8), Ear()
+    BELL.listen(place(scene), ear)
+    with scene.tm.begin() as tx:
+        queue = tx.queue("q")
+        with suppress(ZeroDivisionError), tx.savepoint():
+            queue.add(b"a", 1)
+            raise ZeroDivisionError
+        queue.add(b"b", 2)
+    assert ear.buckets == [{bucket_of(b"b", 8)}]
+    with scene.tm.begin() as tx, suppress(ZeroDivisionError), tx.savepoint():
+        tx.queue("q").add(b"a", 1)
+        raise ZeroDivisionError
+    assert len(ear.buckets) == 1
 
 
 def test_nobody_hears_of_other_queues_or_for_longer_than_he_lives() -> None:

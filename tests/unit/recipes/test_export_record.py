@@ -72,6 +72,31 @@ def test_what_is_undone_is_not_recorded() -> None:
     ]
 
 
+def test_recording_begins_again_behind_an_undone_savepoint() -> None:
+    """The entries of whoever asked behind it would be missing."""
+    scene = recorded()
+    with scene.tm.begin() as tx:
+        with suppress(ZeroDivisionError), tx.savepoint():
+            scene.queue.record(tx, tables=[ORDERS])
+            raise ZeroDivisionError
+        tx.table(ORDERS).put(b"1", {STATE: b"new"})
+        scene.queue.record(tx, tables=[ORDERS])
+    assert found(scene) == [(b"1", ORDERS, {STATE: b"new"})]
+
+
+def test_a_table_that_was_added_in_an_undone_savepoint_is_not_recorded() -> None:
+    """Nor with the others, which were before."""
+    scene = recorded()
+    with scene.tm.begin() as tx:
+        scene.queue.record(tx, tables=[ORDERS])
+        with suppress(ZeroDivisionError), tx.savepoint():
+            scene.queue.record(tx, tables=[OTHER])
+            raise ZeroDivisionError
+        tx.table(ORDERS).put(b"1", {STATE: b"new"})
+        tx.table(OTHER).put(b"2", {STATE: b"x"})
+    assert found(scene) == [(b"1", ORDERS, {STATE: b"new"})]
+
+
 def test_what_was_flushed_and_written_again_is_recorded_as_it_came_to() -> None:
     """The newest version counts, whether it was sent or is buffered."""
     scene = recorded()

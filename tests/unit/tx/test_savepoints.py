@@ -208,7 +208,7 @@ def test_a_savepoint_inherited_across_fork_touches_nothing(client: Client) -> No
 
 def inherited(tx: Transaction) -> Savepoint:
     """Return the open savepoint of a transaction."""
-    savepoint = Savepoint(tx, tx._buffer, tx._session.store, tx._preparing)
+    savepoint = Savepoint(tx, tx._buffer, tx._session.store, tx._callbacks)
     savepoint._is_entered = True
     return savepoint
 

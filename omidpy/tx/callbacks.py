@@ -1,0 +1,124 @@
+"""What is called around the end of a transaction, and which of it goes with an undone savepoint.
+
+A callback belongs to the savepoints that were open where it was registered.  If one of them is
+undone, what it would tell of, or write, has not been: it is taken back, as the writes are.  What is
+to be done behind a rollback stays: it cleans up behind the undone, too.
+
+Pure, but for whoever is called.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+log: Final = logging.getLogger("omidpy.tx.transaction")
+
+C = TypeVar("C", bound=Callable[..., object])
+
+
+class _Registered(NamedTuple, Generic[C]):
+    """A callback."""
+
+    call: C
+    depth: int
+    """In how many of the savepoints that are open it was registered."""
+
+
+class Callbacks:
+    """The callbacks of one transaction, in the order of their registration."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._before_commit: list[_Registered[Callable[[], object]]] = []
+        self._after_commit: list[_Registered[Callable[[Any], object]]] = []
+        self._after_rollback: list[Callable[[], object]] = []
+        self._when_undone: list[_Registered[Callable[[], object]]] = []
+
+    # -- registering ---------------------------------------------------------------------------
+
+    def before_commit(self, callback: Callable[[], object], depth: int) -> None:
+        """Call it as the commit begins."""
+        self._before_commit.append(_Registered(callback, depth))
+
+    def after_commit(self, callback: Callable[[Any], object], depth: int) -> None:
+        """Call it with the transaction, after the commit."""
+        self._after_commit.append(_Registered(callback, depth))
+
+    def after_rollback(self, callback: Callable[[], object]) -> None:
+        """Call it once it is certain that the transaction never commits."""
+        self._after_rollback.append(callback)
+
+    def when_undone(self, callback: Callable[[], object], depth: int) -> None:
+        """Call it if the savepoint is undone, and forget it otherwise."""
+        self._when_undone.append(_Registered(callback, depth))
+
+    # -- savepoints ----------------------------------------------------------------------------
+
+    def keep(self, depth: int) -> None:
+        """Let the innermost savepoint, of that depth, be part of what is around it."""
+        _lower(self._before_commit, depth)
+        _lower(self._after_commit, depth)
+        _lower(self._when_undone, depth)
+
+    def undo(self, depth: int) -> None:
+        """Take back what was registered in the innermost savepoint, of that depth."""
+        undone = [one.call for one in self._when_undone if one.depth >= depth]
+        _remove(self._when_undone, depth)
+        _remove(self._before_commit, depth)
+        _remove(self._after_commit, depth)
+        for call in reversed(undone):
+            call()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    @property
+    def has_preparations(self) -> bool:
+        """Whether something is to be called as the commit begins."""
+        return bool(self._before_commit)
+
+    def prepare(self, check: Callable[[], object]) -> None:
+        """Call what is to be called as the commit begins, and `check` behind each.
+
+        A callback may register others, which are called, too.
+
+        Raises:
+            Exception: what one of them, or `check`, has raised; the others are not called.
+        """
+        for one in self._before_commit:
+            one.call()
+            check()
+
+    def committed(self, tx: object, start_ts: int) -> None:
+        """Call what is to be called after the commit."""
+        for one in self._after_commit:
+            try:
+                one.call(tx)
+            except Exception:
+                log.exception("after_commit of transaction %d failed", start_ts)
+        self._after_commit = []
+
+    def will_not_commit(self) -> None:
+        """Forget what is to be called after a commit."""
+        self._after_commit = []
+
+    def rolled_back(self, start_ts: int) -> None:
+        """Call what is to be called after a rollback."""
+        for call in self._after_rollback:
+            try:
+                call()
+            except Exception:
+                log.exception("after_rollback of transaction %d failed", start_ts)
+        self._after_rollback = []
+
+
+# In place: a commit that begins walks along one of these lists, and may call who has a savepoint.
+
+
+def _lower(some: list[_Registered[C]], depth: int) -> None:
+    some[:] = [_Registered(one.call, min(one.depth, depth - 1)) for one in some]
+
+
+def _remove(some: list[_Registered[C]], depth: int) -> None:
+    some[:] = [one for one in some if one.depth < depth]
