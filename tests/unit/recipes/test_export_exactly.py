@@ -90,7 +90,8 @@ def test_an_owner_whose_tools_were_spoilt_makes_new_ones() -> None:
     """One that was replaced long ago wakes, and fences the one that has the bucket now."""
     scene, log = Scene(), Log()
     add(scene, 0)
-    sink, spoilt = log.sink(), []
+    sink = log.sink()
+    spoilt: list[str] = []
 
     def spoil(step: str) -> None:
         if step == "before-commit" and not spoilt:
@@ -193,7 +194,7 @@ def test_a_replay_is_delivered_once_more_and_no_oftener(store: Store, moment: st
 
 def test_other_buckets_have_marks_of_their_own() -> None:
     """So has a queue of the same id that is made later, and one of another store."""
-    names = set()
+    names: set[str] = set()
     for buckets in (1, 3):
         scene, log = Scene(buckets=2), Log()
         for number in range(6):
@@ -292,7 +293,8 @@ def test_rows_that_were_taken_out_of_a_table_do_not_come_again(
     """Behind the commit in the table, and before the removal of the entries, its owner dies."""
     scene, file = Scene(), tmp_path / "out.db"
     add(scene, 0, 1)
-    scene.sink = SqliteSink(file, append=append)
+    sink: Any = SqliteSink(file, append=append)
+    scene.sink = sink
     scene.die_at("exported")
     with closing(sqlite3.connect(file)) as other, other:
         taken = other.execute("DELETE FROM entries RETURNING value").fetchall()
@@ -328,7 +330,7 @@ def test_an_owner_that_was_replaced_writes_no_row(tmp_path: Path) -> None:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def _taken(folder: Path) -> list[str]:
+def _taken(folder: Path) -> list[int]:
     """Take all files away, as one does who loads them, and return their lines."""
     found = []
     for file in sorted(folder.glob("[!.]*")):

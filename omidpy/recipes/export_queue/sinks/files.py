@@ -92,7 +92,7 @@ class FileSink(ExactExporter):
         name = self._name(batch)
         hidden = self._written(name, batch)
         # From here on the next owner may need it, and nobody removes it: neither where we are
-        # told that we were replaced, nor where an interrupt comes (D24).
+        # told that we were replaced, nor where an interrupt comes.
         self._marks.advance(share, mark, hidden=hidden.name, name=name)
         self._marks.rename(hidden.name, name)
 
