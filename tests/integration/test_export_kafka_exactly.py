@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,7 +131,7 @@ def test_who_dies_at_any_moment_brings_nothing_twice(kafka: Kafka, topic: str, m
     add(scene, 0)
     scene.runner(mortal).run_once(wait_s=0)
     add(scene, 1, 2)
-    seen = []
+    seen: list[str] = []
 
     def die(step: str) -> None:
         if step == moment and not seen:
@@ -162,7 +163,7 @@ def test_who_sleeps_at_any_moment_brings_nothing_twice(
     add(scene, 0)
     scene.runner(sleeper).run_once(wait_s=0)
     add(scene, 1, 2)
-    slept = []
+    slept: list[str] = []
 
     def sleep(step: str) -> None:
         if step == moment and not slept:
@@ -191,7 +192,8 @@ def test_poison_in_between_keeps_the_order_of_its_key(
     for number in range(4):
         scene.add(number, key=b"poisoned")
         scene.add(number, key=b"good")
-    is_bad, seen = [True], []
+    is_bad = [True]
+    seen: list[str] = []
     put = KafkaSink._put
 
     def picky(self: KafkaSink, producer: Any, batch: Any, entry: Any, told: Any) -> None:
@@ -232,7 +234,7 @@ def test_a_replay_is_delivered_though_the_mark_is_ahead(kafka: Kafka, topic: str
     scene.queue.replay(0)
     runner = scene.runner(mortal)
     runner._crew.leave = runner._crew._is_over.set  # type: ignore[method-assign]  # it dies
-    seen = []
+    seen: list[str] = []
 
     def die(step: str) -> None:
         seen.append(step)
@@ -320,6 +322,10 @@ def test_processes_that_are_killed_at_each_step(
     assert values(kafka, topic) == {b"%d" % key: [0, 1, 2, 3] for key in range(5)}
 
 
+def _is_stopped(stat: Path) -> bool:
+    return stat.read_text().split()[2] == "T"
+
+
 def test_a_process_that_is_stopped_and_goes_on(
     kafka: Kafka, topic: str, work: tuple[Work, Any]
 ) -> None:
@@ -328,7 +334,7 @@ def test_a_process_that_is_stopped_and_goes_on(
     for step in (2, 3):
         stopped = start(replace(what, stops_at=step))
         stat = Path(f"/proc/{stopped.pid}/stat")
-        wait_for(lambda stat=stat: stat.read_text().split()[2] == "T", 60.0)
+        wait_for(partial(_is_stopped, stat), 60.0)
         assert not run(what)
         assert queue.lag().entries == 0
         os.kill(stopped.pid, signal.SIGCONT)

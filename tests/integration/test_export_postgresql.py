@@ -152,7 +152,8 @@ def test_rows_that_were_taken_out_of_a_table_do_not_come_again(
 ) -> None:
     """Its owner dies behind the commit in the table, and before the removal of the entries."""
     scene = Scene()
-    scene.sink = PostgresqlSink(postgresql.url, append=append)
+    sink: Any = PostgresqlSink(postgresql.url, append=append)
+    scene.sink = sink
     scene.add(0, 1)
     scene.die_at("exported")
     with postgresql.connect() as connection:

@@ -75,7 +75,8 @@ def who_sleeps_brings_nothing_twice(store: Store, moment: str, *, is_over: bool)
     """Let it wake when another one has finished, or is about to commit."""
     scene, log = Scene(store), Log()
     add(scene, 0, 1, 2)
-    sleeper, other, slept = log.sink(), log.sink(), []
+    sleeper, other = log.sink(), log.sink()
+    slept: list[str] = []
     awake = next_owner(scene, other, buffer_bytes=150)
 
     def take(step: str) -> None:
@@ -151,7 +152,8 @@ def who_sleeps_delivers_nothing_that_was_set_aside(store: Store) -> None:
     """Let it wake when another one has set poison aside, which its own mark still leaves out."""
     scene, log = Scene(store), Log()
     add(scene, 0, 1, 2)
-    sleeper, other, slept = log.sink(), log.sink(), []
+    sleeper, other = log.sink(), log.sink()
+    slept: list[str] = []
     other.on_batch = Picky(1)
 
     def sleep(step: str) -> None:

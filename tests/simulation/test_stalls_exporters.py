@@ -18,7 +18,7 @@ from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.like_thrift2 import LikeThrift2
 from tests.machines.stalls.exporters import RECEIVERS, World
-from tests.machines.stalls.lives import Ending, Moment, moments_of
+from tests.machines.stalls.lives import Moment, moments_of
 
 WORLDS: Final[tuple[tuple[str, ...], ...]] = (
     ("export", "add"),

@@ -8,7 +8,7 @@ count what it delivers, in the change that moves the cursor.  What was committed
 nobody has counted: adders do not, since a count that all of them change would let none commit
 beside another.  So while entries gather the count is too small by what came since it was made; and
 it is too large by what an operator has acknowledged.  An owner that does not come to the end of its
-bucket counts anew now and then, and spends little time on that.
+bucket, or whose receiver takes nothing, counts anew now and then, and spends little time on that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 COUNT_EVERY_S: Final = 10.0
 SHARE_OF_TIME: Final = 20
 """So much longer an owner delivers than it counts."""
-BELIEVED_TS: Final = 600 * 1_000_000_000
+BELIEVED_S: Final = 600
+BELIEVED_TS: Final = BELIEVED_S * 1_000_000_000
 """For how long a count is good enough for whoever asks for one."""
 
 
@@ -58,6 +59,11 @@ def count(view: View, bucket: int, state: BucketState) -> dict[str, Any]:
             waits += 1
             oldest_ts = min(oldest_ts or commit_ts, commit_ts)
     return {"waits": waits, "oldest_ts": oldest_ts, "counted_ts": view.start_ts}
+
+
+def rest_s(took_s: float) -> float:
+    """Return in how many seconds to count again; a count is believed until then."""
+    return min(max(COUNT_EVERY_S, SHARE_OF_TIME * took_s), BELIEVED_S / 2)
 
 
 def is_believed(state: BucketState, now_ts: int) -> bool:

@@ -33,12 +33,7 @@ from omidpy.recipes.export_queue.acknowledgement import (
     remove_deleted,
 )
 from omidpy.recipes.export_queue.codecs import codec_named
-from omidpy.recipes.export_queue.counting import (
-    COUNT_EVERY_S,
-    SHARE_OF_TIME,
-    after_batch,
-    count,
-)
+from omidpy.recipes.export_queue.counting import after_batch, count, rest_s
 from omidpy.recipes.export_queue.dead import (
     POISON,
     WAITS,
@@ -154,7 +149,11 @@ class Delivery:
         ):
             self._on_step("taken")
             self._remove_left(left)
-            self._deliver_batch(lease, memory, graves, batch, view, window)
+            try:
+                self._deliver_batch(lease, memory, graves, batch, view, window)
+            except Paused:
+                self._count(lease, memory, view)  # nobody looks more often than now
+                raise
             has_moved = True
             if self._clock.monotonic_s() >= until_s:
                 self._count(lease, memory, view)
@@ -178,7 +177,7 @@ class Delivery:
             return
         lease.update(**count(view, lease.bucket, lease.state))
         now_s = self._clock.monotonic_s()
-        memory.count_due_s = now_s + max(COUNT_EVERY_S, SHARE_OF_TIME * (now_s - since_s))
+        memory.count_due_s = now_s + rest_s(now_s - since_s)
 
     def _window(self, lease: Lease, view: View, left: list[Found]) -> Window | KeyWindow:
         state = lease.state

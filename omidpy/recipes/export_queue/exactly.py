@@ -8,7 +8,7 @@
     5  move the cursor, and remove rows (X9)
 
 A failure of 4, whatever it is, leaves open whether the receiver has the entries: 1 to 3 come again
-before anything else is sent, and tell (D24).
+before anything else is sent, and tell.
 
     X10 (marked-once)  nothing is sent but by the owner whose take-over was the last one of the
                        bucket, and nothing that the mark covers, which that take-over has read

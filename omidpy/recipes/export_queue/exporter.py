@@ -197,7 +197,7 @@ class ExactExporter(Exporter):
         """Make the tools of every earlier owner of a bucket useless, and see how far they came.
 
         What an earlier owner has under way is decided when this returns, and nothing that it does
-        from then on has any effect (D22).
+        from then on has any effect.
 
         Returns:
             The mark; None: there is none yet.

@@ -192,7 +192,7 @@ class Possession:
                 gone = _noted(gone, found)
             exported = lease.state.exported + count
             # First what says that it was delivered, and that it was ours to remove (X9).
-            lease.update(cursor_ts=end_ts, cursor_ordinal="", exported=exported)
+            lease.update(cursor_ts=end_ts, cursor_ordinal="", exported=exported, counted_ts=0)
             self._remove(in_store, view, lease.bucket, gone, from_ts=from_ts, end_ts=end_ts)
             lease.update(scan_from=max(low_ts, lease.state.scan_from))
 

@@ -153,10 +153,11 @@ class Kafka:
                 while True:
                     message = consumer.poll(LONGEST_S)
                     assert message is not None
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
                         found.append(message)
                         continue
-                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    assert error.code() == KafkaError._PARTITION_EOF, error
                     break
             return found
         finally:

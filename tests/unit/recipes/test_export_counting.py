@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from omidpy.prometheus import register_export
-from omidpy.recipes.export_queue import Poison, counting, lag
+from omidpy.recipes.export_queue import Poison, Retry, counting, lag
 from omidpy.recipes.export_queue import patience as patience_module
 from omidpy.recipes.export_queue.failing import Paused
 from omidpy.recipes.export_queue.view import View
@@ -98,6 +98,36 @@ def test_what_does_not_leave_is_counted_and_taken_from_the_count(
     assert exact.entries == 9
     assert found.oldest_commit_ts == exact.oldest_commit_ts
     owned.leave()
+
+
+def test_what_gathers_before_a_receiver_that_is_away_is_counted(scans: list[int]) -> None:
+    """That is when people look; and not at each try."""
+    scene = Scene()
+    owned = _Owned(scene, lease_s=1000.0)
+    owned.pass_once()
+    scene.add(*range(5))
+
+    def refuse(_: Any) -> None:
+        raise Retry
+
+    scene.sink.on_batch = refuse
+    for waiting in (5, 5, 7):
+        with pytest.raises(Paused):
+            owned.pass_once()
+        scans.clear()
+        assert counts(scene) == [(waiting, 0)]
+        assert scans == []
+        if waiting == 5:
+            scene.add("new")
+            scene.clock.advance(0.6 * counting.COUNT_EVERY_S)
+    owned.leave()
+
+
+def test_counting_takes_a_small_part_of_the_time() -> None:
+    """But a count is made again before it is not believed any more."""
+    assert counting.rest_s(0.0) == counting.COUNT_EVERY_S
+    assert counting.rest_s(2.0) == 40.0
+    assert counting.rest_s(600.0) < counting.BELIEVED_S
 
 
 def test_dead_letters_are_counted() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import random
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +23,7 @@ from omidpy.recipes.export_queue import (
 from omidpy.recipes.export_queue import patience as patience_module
 from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT, decode_mark
 from omidpy.recipes.export_queue.ordering import Position
-from omidpy.recipes.export_queue.sinks import SqliteSink
+from omidpy.recipes.export_queue.sinks import JsonLinesSink, SqliteSink
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_exact import (
@@ -87,7 +90,8 @@ def test_an_owner_whose_tools_were_spoilt_makes_new_ones() -> None:
     """One that was replaced long ago wakes, and fences the one that has the bucket now."""
     scene, log = Scene(), Log()
     add(scene, 0)
-    sink, spoilt = log.sink(), []
+    sink = log.sink()
+    spoilt: list[str] = []
 
     def spoil(step: str) -> None:
         if step == "before-commit" and not spoilt:
@@ -190,7 +194,7 @@ def test_a_replay_is_delivered_once_more_and_no_oftener(store: Store, moment: st
 
 def test_other_buckets_have_marks_of_their_own() -> None:
     """So has a queue of the same id that is made later, and one of another store."""
-    names = set()
+    names: set[str] = set()
     for buckets in (1, 3):
         scene, log = Scene(buckets=2), Log()
         for number in range(6):
@@ -289,7 +293,8 @@ def test_rows_that_were_taken_out_of_a_table_do_not_come_again(
     """Behind the commit in the table, and before the removal of the entries, its owner dies."""
     scene, file = Scene(), tmp_path / "out.db"
     add(scene, 0, 1)
-    scene.sink = SqliteSink(file, append=append)
+    sink: Any = SqliteSink(file, append=append)
+    scene.sink = sink
     scene.die_at("exported")
     with closing(sqlite3.connect(file)) as other, other:
         taken = other.execute("DELETE FROM entries RETURNING value").fetchall()
@@ -320,3 +325,104 @@ def test_an_owner_that_was_replaced_writes_no_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "out.db")) as other:
         assert other.execute("SELECT count(*) FROM entries").fetchone() == (2,)
     sink.close()
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _taken(folder: Path) -> list[int]:
+    """Take all files away, as one does who loads them, and return their lines."""
+    found = []
+    for file in sorted(folder.glob("[!.]*")):
+        found += [json.loads(line)["value"] for line in file.read_text("utf-8").splitlines()]
+        file.unlink()
+    return found
+
+
+class _Dying(JsonLinesSink):
+    """Dies at a call of a file."""
+
+    dies_at: tuple[str, int] = ("", 0)
+
+    def take_over(self, share: Share) -> Mark | None:
+        """Watch what comes next."""
+        found = super().take_over(share)
+        name, number = self.dies_at
+        if name:
+            self._watch(name, number)
+        return found
+
+    def _watch(self, name: str, number: int) -> None:
+        real, calls = getattr(self._marks, name), []
+
+        def call(*given: Any, **named: Any) -> Any:
+            calls.append(name)
+            if len(calls) == number:
+                raise Killed
+            result = real(*given, **named)
+            if len(calls) == number - 1:
+                raise Killed
+            return result
+
+        setattr(self._marks, name, call)
+
+
+@pytest.mark.parametrize("call", ["advance", "rename", "_write", "sync", "_all"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(1 << 20, 1), (1, 1 << 20)])
+def test_a_file_that_was_taken_away_does_not_come_again(
+    tmp_path: Path, call: str, number: int, sizes: tuple[int, int]
+) -> None:
+    """Its owner dies at any call, and whoever loads files has been there before the next one."""
+    scene = Scene()
+    add(scene, 0, 1, 2)
+    dying = _Dying(tmp_path)
+    dying.dies_at = (call, number)
+    runner = next_owner(scene, dying, buffer_bytes=sizes[0])
+    runner._crew.leave = runner._crew._is_over.set  # type: ignore[method-assign]  # it dies
+    with suppress(Killed):
+        runner.run_once(wait_s=0)
+    found = _taken(tmp_path)
+    add(scene, 3)
+    next_owner(scene, JsonLinesSink(tmp_path), buffer_bytes=sizes[1]).run_once(wait_s=0)
+    found += _taken(tmp_path)
+    assert found == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert scene.queue.lag().entries == 0
+
+
+def test_an_owner_that_was_replaced_writes_no_file(tmp_path: Path) -> None:
+    """Also one that slept until its number was tidied up; its file is not taken for one."""
+    old, new = (Share(QUEUE, "i.1", 0, fence) for fence in (1, 2))
+    scene = Scene()
+    add(scene, 0)
+    batch = Batch(scene.queue.peek(), queue=QUEUE, bucket=0, fence=1)
+    sleeper, sink = JsonLinesSink(tmp_path), JsonLinesSink(tmp_path)
+    assert sleeper.take_over(old) is None
+    assert sink.take_over(new) is None
+    with pytest.raises(Deposed):
+        sleeper.export_marked(old, batch, Mark(turn=7))
+    for turn in range(5):
+        sink.export_marked(new, batch, Mark(turn=turn))
+    with pytest.raises(Deposed):
+        sleeper.export_marked(old, batch, Mark(turn=7))
+    with pytest.raises(Deposed):
+        sleeper.take_over(old)
+    assert sink.take_over(new) == Mark(turn=4)
+    assert len(list(tmp_path.glob("[!.]*"))) == 1
+    assert len(list(tmp_path.glob(".*.mark"))) <= 3
+
+
+def test_where_there_are_no_links_files_come_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At least once, and it is told."""
+
+    def refuse(self: Path, target: object) -> None:
+        raise OSError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    scene = Scene()
+    add(scene, 0)
+    scene.runner(JsonLinesSink(tmp_path)).run_once(wait_s=0)
+    assert _taken(tmp_path) == [0, 0]
+    assert "no hard links" in caplog.text

@@ -5,34 +5,49 @@
 where a `seq` is `<commit_ts>.<ordinal, hexadecimal>`.  A file appears whole, under its name, once
 it is durable.  Whoever reads keeps, for each key, what has the largest `seq`.
 
-The name says exactly which entries are in a file, so that a batch that comes again replaces its own
-one.  One that comes again with more behind it makes the file of the first try superfluous, and a
-file is removed only while another one, as durable, holds all of its entries: which two processes
-cannot break between them, though one was paused for long.  So an entry is in one file; in two for a
-moment, or where a process has died between acknowledging the first entries of a batch and the last.
+A mark of the bucket is kept in the folder, with the name of the last file (`file_marks.py`): so an
+entry is in one file, whoever dies or sleeps, also where files are taken away as they come.
+
+Where no marks are kept (`export`, for Spark and queues of the layout `fluo`) the name says exactly
+which entries are in a file, so that a batch that comes again replaces its own one. One that comes
+again with more behind it makes the file of the first try superfluous, and a file is removed only
+while another one, as durable, holds all of its entries: which two processes cannot break between
+them, though one was paused for long. So an entry is in one file; in two for a moment, or where a
+process has died between acknowledging the first entries of a batch and the last.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Final
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final
 
 import mmh3
 
-from omidpy.recipes.export_queue.exporter import Batch, Entry, Exporter
+from omidpy.recipes.export_queue.exporter import Batch, Entry, ExactExporter
 from omidpy.recipes.export_queue.sinks.documents import line
+from omidpy.recipes.export_queue.sinks.file_marks import FolderMarks
+
+if TYPE_CHECKING:
+    from omidpy.recipes.export_queue.marks import Mark, Share
 
 Seqs = frozenset[tuple[int, int]]
 
 _TS_DIGITS: Final = 19
 
+NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What a file system without hard links says."""
 
-class FileSink(Exporter):
+log = logging.getLogger(__name__)
+
+
+class FileSink(ExactExporter):
     """A file for each batch."""
 
     suffix: ClassVar[str]
@@ -40,27 +55,73 @@ class FileSink(Exporter):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Write into a folder, which is made if it is not there."""
         self._folder = Path(folder)
+        self._marks = FolderMarks(self._folder)
+        self._keeps_marks = True
 
     def open(self) -> None:
         """Make the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def needs_marks(self) -> bool:
+        """Say no: readers know an entry that comes twice."""
+        return False
+
+    def take_over(self, share: Share) -> Mark | None:
+        """Raise the fence of a bucket, and give its last file its name."""
+        try:
+            found = self._marks.take_over(share)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            self._keeps_marks = False
+            log.warning(
+                "%s has no hard links, so that no marks can be kept there: after a death an entry "
+                "may be in two files",
+                self._folder,
+            )
+            return None
+        self._keeps_marks = True
+        return found
+
+    def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
+        """Write the file of a batch, and its mark."""
+        if not self._keeps_marks:
+            self.export(batch)
+            return
+        name = self._name(batch)
+        hidden = self._written(name, batch)
+        # From here on the next owner may need it, and nobody removes it: neither where we are
+        # told that we were replaced, nor where an interrupt comes.
+        self._marks.advance(share, mark, hidden=hidden.name, name=name)
+        self._marks.rename(hidden.name, name)
+
     def export(self, batch: Batch) -> None:
         """Write the file of a batch."""
-        name = f"{_beginning(batch)}-{_seq(batch[-1])}-{_digest(batch)}.{self.suffix}"
+        name = self._name(batch)
+        self._written(name, batch).replace(self._folder / name)
+        others = self._others(name, batch)
+        self._marks.sync()  # of our name, and of those that were found
+        self._tidy(name, batch, others)
+
+    def _name(self, batch: Batch) -> str:
+        return f"{_beginning(batch)}-{_seq(batch[-1])}-{_digest(batch)}.{self.suffix}"
+
+    def _written(self, name: str, batch: Batch) -> Path:
+        """Write a batch, durably, under a hidden name, and return that."""
         # No other thread or process has this name, so that none writes into our file.
         hidden = self._folder / f".{name}.{os.getpid()}-{threading.get_ident()}"
+        is_whole = False
         try:
             with hidden.open("wb") as file:
                 self.write(file, batch)
                 file.flush()
                 os.fsync(file.fileno())
-            hidden.replace(self._folder / name)
+            is_whole = True
         finally:
-            hidden.unlink(missing_ok=True)
-        others = self._others(name, batch)
-        self._sync()  # of our name, and of those that were found
-        self._tidy(name, batch, others)
+            if not is_whole:
+                hidden.unlink(missing_ok=True)
+        return hidden
 
     @abstractmethod
     def write(self, file: BinaryIO, batch: Batch) -> None:
@@ -69,13 +130,6 @@ class FileSink(Exporter):
     @abstractmethod
     def seqs(self, path: Path) -> Seqs:
         """Return the `seq` of every entry of a file."""
-
-    def _sync(self) -> None:
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _others(self, name: str, batch: Batch) -> list[Path]:
         """Return the files that begin at the same entry as ours."""
