@@ -6,7 +6,7 @@ successor has made was dropped, or written to.  No look before the call keeps hi
 behind it comes too late to take the table away again: somebody may have written to it.
 
 So each try has a name of its own, its *maker*, which is an attribute of the table, and one row says
-for good whose table the incarnation is (D23):
+for good whose table the incarnation is:
 
     made/<incarnation>    a maker; or `NOBODY`: the operation has ended without
 
