@@ -314,4 +314,4 @@ def test_whoever_is_stopped_before_he_makes_a_table_makes_none_that_was_dropped(
             if any(one.name == MAKES for one in made[moment.number - 1])
         ]
         count += check(beginning, ((moment, others) for moment in at for others in MEETINGS), store)
-    assert count == 4 * len(MEETINGS)
+    assert count == 5 * len(MEETINGS)
