@@ -60,6 +60,8 @@ BAD: Final = "c1 bad"
 
 LEFT: Final = ("a1", "b1")
 """What was delivered, and is kept."""
+EARLIER: Final = (("a1", "b1", True), (BAD, "c2", True), ("a2", "b2", False))
+"""What was added, and whether somebody exported behind it."""
 SETTLED: Final = frozenset({*LEFT, "a2", "b2", BAD, "c2"})
 
 
@@ -255,11 +257,11 @@ class QueueScene:
         self.veteran = ExportQueue.create(tm, QUEUE, buckets=BUCKETS, keep_s=KEEP_S)
         self.ledger = Ledger(World(Queue(BUCKETS, owed=SETTLED), SETTLED))
         self.writers: list[tuple[str, Transaction]] = []
-        for some in (("a1", "b1"), (BAD, "c2"), ("a2", "b2")):
-            for value in some:
+        for *added, is_exported in EARLIER:
+            for value in added:
                 with tm.begin() as tx:
-                    self.veteran.add(tx, value[:1].encode(), value)
-            if some[0] != "a2":
+                    self.veteran.add(tx, str(value)[:1].encode(), value)
+            if is_exported:
                 self.export(Life(), "earlier")
         for number in range(2):
             tx = tm.begin()
@@ -336,7 +338,7 @@ class QueueScene:
             self._queue(Life()).dead_letters().retry()
             self.run(Life(), "judge")
         queue = self._queue(Life())
-        assert queue.lag().entries == 0, self.ledger.text(queue.peek())
+        assert queue.lag().entries == 0, self.ledger.text(tuple(queue.peek()))
         assert list(queue.dead_letters()) == []
 
     def _goes_on(self) -> None:
