@@ -60,6 +60,8 @@ BAD: Final = "c1 bad"
 
 LEFT: Final = ("a1", "b1")
 """What was delivered, and is kept."""
+EARLIER: Final = (("a1", "b1", True), (BAD, "c2", True), ("a2", "b2", False))
+"""What was added, and whether somebody exported behind it."""
 SETTLED: Final = frozenset({*LEFT, "a2", "b2", BAD, "c2"})
 
 
@@ -255,17 +257,17 @@ class QueueScene:
         self.veteran = ExportQueue.create(tm, QUEUE, buckets=BUCKETS, keep_s=KEEP_S)
         self.ledger = Ledger(World(Queue(BUCKETS, owed=SETTLED), SETTLED))
         self.writers: list[tuple[str, Transaction]] = []
-        for number, some in enumerate((("a1", "b1"), (BAD, "c2"), ("a2", "b2"))):
-            for value in some:
+        for *added, is_exported in EARLIER:
+            for value in added:
                 with tm.begin() as tx:
-                    self.veteran.add(tx, value[:1].encode(), value)
-            if number < 2:
+                    self.veteran.add(tx, str(value)[:1].encode(), value)
+            if is_exported:
                 self.export(Life(), "earlier")
-        for writer in ("w0", "w1"):
+        for number in range(2):
             tx = tm.begin()
-            self.veteran.add(tx, b"w", writer)
+            self.veteran.add(tx, b"w", f"w{number}")
             tx.flush()
-            self.writers.append((writer, tx))
+            self.writers.append((f"w{number}", tx))
 
     @classmethod
     def after(cls, beginning: QueueBeginning, *where: Any) -> QueueScene:

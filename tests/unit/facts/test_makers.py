@@ -287,6 +287,29 @@ def test_a_table_that_was_restored_is_what_it_was() -> None:
     assert world.rows() == [b"r"]
 
 
+def test_a_table_restored_in_the_place_of_a_ghost_is_left_alone() -> None:
+    """It has the ghost's incarnation, and comes while somebody is about to remove that."""
+    world = World()
+    was: list[TableSchema] = []
+
+    def make_and_drop() -> None:
+        world.make()
+        was.append(world.store.schema(TABLE))
+        world.tm.drop_table(TABLE)
+
+    world.make_late(make_and_drop)
+    ghost = world.store.schema(TABLE)
+
+    def restore(point: Point) -> None:
+        if point.name == "find_cell.after":
+            world.store.drop_table(TABLE)
+            world.store.create_table(was[0])
+            world.put(b"r")
+
+    Makers(FaultyStore(world.store, restore)).remove_ghost(ghost)
+    assert world.rows() == [b"r"]
+
+
 def test_a_truncated_table_has_a_maker_of_its_own() -> None:
     """Not that of the table whose attributes it takes over."""
     world = World()
