@@ -456,7 +456,7 @@ def test_what_it_may_take_of_memory_is_said_at_the_start(url: str) -> None:
     with tso_server(url) as server:
         line = server.wait_for("^memory ")
     words = dict(word.split("=") for word in line.split()[1:])
-    assert int(words["conflict_map_mib"]) == (21 * 16_000_001 + 4 * 2**24) // 2**20 + 1
+    assert int(words["conflict_map_mib"]) == (21 * 16_000_001 + 4 * 2**22) // 2**20 + 1
     assert int(words["requests_mib"]) == int(words["unread_answers_mib"]) == 64
     assert int(words["begins_mib"]) == int(words["decisions_mib"]) == 26
 

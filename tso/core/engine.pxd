@@ -103,8 +103,9 @@ cdef class Engine:
     cdef object _keep
     cdef bytearray _leaving_bytes
     cdef long long[::1] _leaving
-    cdef Py_ssize_t _leaving_count
+    cdef public Py_ssize_t leaving_count
     cdef long long _leaving_owner
+    cdef list _leaving_runs
     cdef long long _max_fence_count
     cdef dict _fences
 

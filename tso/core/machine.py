@@ -258,7 +258,8 @@ class Machine(Generic[Ticket]):
                 assert_never(event)
         if self._engine.low_watermark != self._forgotten_watermark:
             self._forget_what_is_old()
-        if self._old_begins.is_full:
+        if self._old_begins.is_full(self._engine.leaving_count):
+            self._engine.settle()
             self._old_begins.make_room(self._engine.low_watermark)
         if self._run_begins or self._run_commits or self._run_aborts:
             self._count_runs()
@@ -329,13 +330,18 @@ class Machine(Generic[Ticket]):
         decided_count = run.commit_count + run.refused_count
         self._run_begins += count - decided_count
         if rates is not None:
-            rates.spend(
-                client >> NUMBER_BITS,
-                self._now_s,
-                cells=run.written_count,
-                begins=count - decided_count,
-                commits=decided_count,
-            )
+            share = client >> NUMBER_BITS
+            if share == rates.unpaid:
+                rates.unpaid_cells += run.written_count
+                rates.unpaid_s = self._now_s
+            else:
+                rates.spend(
+                    share,
+                    self._now_s,
+                    cells=run.written_count,
+                    begins=count - decided_count,
+                    commits=decided_count,
+                )
         return taken, count
 
     def _hear(self, client: int) -> None:

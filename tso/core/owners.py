@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final
 
 from tso.core.clients import share_of
@@ -36,14 +36,24 @@ class Owners:
         self._begun: dict[int, array[int]] = {}
         self._weight = 0
 
-    def keep(self, client: int, start_timestamps: array[int]) -> None:
-        """Note that a client began these, in ascending order, all of them after what is known."""
-        if client in self._begun:
-            self._begun[client].extend(start_timestamps)
-        else:
-            self._begun[client] = start_timestamps
-            self._weight += CLIENT_WEIGHT
-        self._weight += len(start_timestamps)
+    def keep(self, runs: Sequence[tuple[int, int]], start_timestamps: bytes) -> None:
+        """Note who began what, all of it after what is known.
+
+        Args:
+            runs: Clients, and where the timestamps of each begin.
+            start_timestamps: Numbers of eight bytes, in ascending order.
+        """
+        view = memoryview(start_timestamps)
+        size = array("q").itemsize
+        count = len(view) // size
+        ends = [first for _, first in runs[1:]]
+        for (client, first), end in zip(runs, [*ends, count], strict=True):
+            begun = self._begun.get(client)
+            if begun is None:
+                begun = self._begun[client] = array("q")
+                self._weight += CLIENT_WEIGHT
+            begun.frombytes(view[size * first : size * end])
+        self._weight += count
 
     def has(self, client: int, start_ts: int) -> bool:
         """Say whether a client is known to have begun a transaction."""
@@ -53,10 +63,9 @@ class Owners:
         place = bisect_left(begun, start_ts)
         return place < len(begun) and begun[place] == start_ts
 
-    @property
-    def is_full(self) -> bool:
-        """Say whether it is time to `make_room`."""
-        return self._weight > self._capacity
+    def is_full(self, more: int = 0) -> bool:
+        """Say whether it is time to `make_room`, where so many more are about to be told."""
+        return self._weight + more > self._capacity
 
     def make_room(self, low_watermark: int) -> None:
         """Forget what is at or below the low watermark, then what is too much of one client.

@@ -88,19 +88,19 @@ class Rates:
         self._buckets: dict[int, _Bucket] = {}
         self._lone = _NOBODY
         """The only share that is there, where that one may spend what it likes."""
-        self._unpaid = _NOBODY
-        """The same, if nothing else of it is counted, so that it has no need of its bucket."""
-        self._unpaid_cells = 0
-        self._unpaid_s = 0.0
-        """When it last asked."""
+        self.unpaid = _NOBODY
+        """The same, if nothing else of it is counted.  Then whoever asks for it may add up what it
+        writes, and when it asked, in place of `spend`, which is the whole cost where one share is
+        alone."""
+        self.unpaid_cells = 0
+        self.unpaid_s = 0.0
         self._swept_s = 0.0
 
     def spend(self, share: int, now_s: float, *, cells: int, begins: int, commits: int) -> None:
         """Note what a share was given."""
-        if share == self._unpaid:
-            # The whole cost of this module where there is one share alone.
-            self._unpaid_cells += cells
-            self._unpaid_s = now_s
+        if share == self.unpaid:
+            self.unpaid_cells += cells
+            self.unpaid_s = now_s
             return
         bucket = self._buckets.get(share)
         if bucket is None:
@@ -151,11 +151,11 @@ class Rates:
         if len(self._buckets) == 1:
             self._see_who_is_alone(now_s)
         else:  # until the next sweep, if the others left long ago
-            self._lone = self._unpaid = _NOBODY
+            self._lone = self.unpaid = _NOBODY
         return bucket
 
     def _see_who_is_alone(self, now_s: float) -> None:
-        self._lone = self._unpaid = _NOBODY
+        self._lone = self.unpaid = _NOBODY
         if not self._present_s:
             return
         there = [
@@ -168,18 +168,18 @@ class Rates:
             bucket = self._buckets[self._lone]
             bucket.cells_s = min(bucket.cells_s, now_s + self._burst_s)
             if self._counts_cells_alone:
-                self._unpaid = self._lone
+                self.unpaid = self._lone
 
     def _settle(self, now_s: float) -> None:
         """Let the share that is alone have as little in its bucket as it has left there."""
-        bucket = self._buckets.get(self._unpaid)
+        bucket = self._buckets.get(self.unpaid)
         if bucket is None:
             return
-        bucket.asked_s = max(bucket.asked_s, self._unpaid_s)
-        if self._unpaid_cells:
-            owed_s = max(bucket.cells_s, now_s) + self._unpaid_cells * self._cell_s
+        bucket.asked_s = max(bucket.asked_s, self.unpaid_s)
+        if self.unpaid_cells:
+            owed_s = max(bucket.cells_s, now_s) + self.unpaid_cells * self._cell_s
             bucket.cells_s = min(owed_s, now_s + self._burst_s)
-            self._unpaid_cells = 0
+            self.unpaid_cells = 0
 
     def _debt_s(self, bucket: _Bucket, now_s: float) -> float:
         return (

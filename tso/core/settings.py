@@ -25,7 +25,7 @@ OLD_BEGIN_MEMORY: Final = 2**22
 """The same of older ones that may still commit, shared by whoever began them; see `owners.py`."""
 
 DEFAULT_MAP_SIZE: Final = 16_000_000
-"""Writes of cells that are remembered: 385 MiB when all of them are there."""
+"""Writes of cells that are remembered: 337 MiB when all of them are there."""
 
 MIN_COMMIT_CELLS: Final = 1000
 """Cells that one commit may have however small the conflict map is."""

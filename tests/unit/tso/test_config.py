@@ -42,7 +42,7 @@ def test_the_conflict_map_is_given_in_writes_or_in_memory() -> None:
     """Whoever sizes a machine knows its memory; by default it holds what a large job writes."""
     default = load_config(STORE, {}).conflict_map_size
     assert default == 16_000_000
-    assert map_bytes(default) >> 20 == 384
+    assert map_bytes(default) >> 20 == 336
     size = load_config([*STORE, "--conflict-map-size", "1 GiB"], {}).conflict_map_size
     assert map_bytes(size) <= 2**30 < map_bytes(size + 1)
     assert size > 2 * default

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from types import ModuleType
 
 import pytest
@@ -266,12 +267,15 @@ def test_what_is_no_timestamp_belongs_to_nobody_however_old_it_is(engine: Module
 def test_who_began_what_is_told_before_it_is_forgotten(engine: ModuleType) -> None:
     """But not of what can commit no more; and what never had an owner is anybody's for ever."""
     kept: list[tuple[int, list[int]]] = []
-    decider = engine.Engine(
-        last_issued=0,
-        conflict_map_size=4,
-        begin_memory=2,
-        keep=lambda client, begun: kept.append((client, list(begun))),
-    )
+
+    def keep(runs: list[tuple[int, int]], begun: bytes) -> None:
+        stamps = array("q", begun).tolist()
+        ends = [*(first for _, first in runs[1:]), len(stamps)]
+        kept.extend(
+            (client, stamps[first:end]) for (client, first), end in zip(runs, ends, strict=True)
+        )
+
+    decider = engine.Engine(last_issued=0, conflict_map_size=4, begin_memory=2, keep=keep)
     for client in (0, 7, 7, 8, 7, 9, 9):
         decider.begin(client)
     assert decider.owner(50) == engine.FORGOTTEN

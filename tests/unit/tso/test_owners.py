@@ -17,12 +17,17 @@ def begun(*start_timestamps: int) -> array[int]:
     return array("q", start_timestamps)
 
 
+def keep(owners: Owners, client: int, stamps: array[int]) -> None:
+    """Note what one client began."""
+    owners.keep([(client, 0)], stamps.tobytes())
+
+
 def test_each_client_has_what_it_began_and_nothing_else() -> None:
     """Also what another one began between two of its own."""
     owners = Owners(1000)
-    owners.keep(7, begun(50, 150))
-    owners.keep(8, begun(200))
-    owners.keep(7, begun(250))
+    keep(owners, 7, begun(50, 150))
+    keep(owners, 8, begun(200))
+    keep(owners, 7, begun(250))
     assert [ts for ts in range(0, 350, 50) if owners.has(7, ts)] == [50, 150, 250]
     assert [ts for ts in range(0, 350, 50) if owners.has(8, ts)] == [200]
     assert not owners.has(9, 50)
@@ -31,11 +36,11 @@ def test_each_client_has_what_it_began_and_nothing_else() -> None:
 def test_whoever_keeps_most_pays() -> None:
     """Its oldest go; of others nothing does."""
     owners = Owners(1000)
-    owners.keep(7, begun(50))
-    owners.keep(8, begun(*range(100, 100 + 50 * 1000, 50)))
-    assert owners.is_full
+    keep(owners, 7, begun(50))
+    keep(owners, 8, begun(*range(100, 100 + 50 * 1000, 50)))
+    assert owners.is_full()
     owners.make_room(0)
-    assert not owners.is_full
+    assert not owners.is_full()
     assert owners.has(7, 50)
     assert not owners.has(8, 100)
     kept = sum(owners.has(8, ts) for ts in range(100, 100 + 50 * 1000, 50))
@@ -47,10 +52,10 @@ def test_many_numbers_are_one_share() -> None:
     """Whoever draws a number for each begin pushes out its own alone, the oldest first."""
     owners = Owners(1000)
     victim = numbered(1, 7, is_connection=False)
-    owners.keep(victim, begun(50))
+    keep(owners, victim, begun(50))
     flood = [numbered(2, number, is_connection=False) for number in range(100)]
     for number, client in enumerate(flood):
-        owners.keep(client, begun(100 + 50 * number))
+        keep(owners, client, begun(100 + 50 * number))
     owners.make_room(0)
     assert owners.has(victim, 50)
     kept = [number for number, client in enumerate(flood) if owners.has(client, 100 + 50 * number)]
@@ -62,8 +67,8 @@ def test_within_a_share_the_largest_pays_first() -> None:
     """A name's own quiet clients do not suffer from its loud one."""
     owners = Owners(1000)
     quiet, loud = (numbered(1, number, is_connection=False) for number in (1, 2))
-    owners.keep(quiet, begun(50, 100))
-    owners.keep(loud, begun(*range(150, 150 + 50 * 2000, 50)))
+    keep(owners, quiet, begun(50, 100))
+    keep(owners, loud, begun(*range(150, 150 + 50 * 2000, 50)))
     owners.make_room(0)
     assert owners.has(quiet, 50)
     assert not owners.has(loud, 150)
@@ -72,11 +77,11 @@ def test_within_a_share_the_largest_pays_first() -> None:
 def test_what_is_old_takes_no_room() -> None:
     """It is refused whosever it is; then nothing else need go."""
     owners = Owners(100)
-    owners.keep(7, begun(50, 100, 150))
-    owners.keep(8, begun(*range(200, 200 + 50 * 60, 50)))
-    assert owners.is_full
+    keep(owners, 7, begun(50, 100, 150))
+    keep(owners, 8, begun(*range(200, 200 + 50 * 60, 50)))
+    assert owners.is_full()
     owners.make_room(200 + 50 * 58)
-    assert not owners.is_full
+    assert not owners.is_full()
     assert not owners.has(7, 150)
     assert owners.has(8, 200 + 50 * 59)
     owners.make_room(10**9)
@@ -108,9 +113,9 @@ def test_what_is_kept_is_the_newest_and_fits(steps: list[tuple[int, int, int, in
         stamps = [newest + 50 * place for place in range(1, count + 1)]
         newest = stamps[-1]
         truth.setdefault(client, []).extend(stamps)
-        owners.keep(client, begun(*stamps))
+        keep(owners, client, begun(*stamps))
         watermark = max(watermark, newest - 50 * age)
-        if owners.is_full:
+        if owners.is_full():
             owners.make_room(watermark)
             assert owners._weight <= 225
     for client, stamps in truth.items():
