@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from omidpy.base.within import within
 from omidpy.committers.protocol import Attempt, Committer, TaskFile
 from omidpy.committers.tables import PartitionedWriter
 from omidpy.committers.values import Manifest, TaskId, TaskMessage
@@ -42,9 +43,9 @@ class Job:
         self._messages: list[TaskMessage] = []
         self._attempts: dict[int, int] = {}
         self._open: dict[TaskId, Attempt] = {}
-        self._committing: set[int] = set()
-        """Tasks whose attempts are being committed, each by a thread."""
-        self._lock = threading.Condition()
+        self._turns: dict[int, threading.Lock] = {}
+        """Of each task, held while an attempt at it is committed."""
+        self._lock = threading.Lock()
         self._state: Literal["new", "running", "committed", "aborted"] = "new"
 
     @property
@@ -99,7 +100,10 @@ class Job:
         """Publish what the committed tasks have written."""
         with self._lock:
             self._check_running("be committed")
-            self._lock.wait_for(lambda: not self._committing)
+            turns = list(self._turns.values())
+        for turn in turns:
+            within(turn, bool)  # what is on its way is part of the job
+        with self._lock:
             self._check_running("be committed")
             # Whatever comes now, no task of this job promotes anything any more.
             self._state = "aborted"
@@ -185,36 +189,33 @@ class Job:
     def _committed(self, attempt: Attempt) -> None:
         """Take what an attempt has written, unless another was quicker."""
         attempt.check_running("be committed")
+        # Another attempt at the task that is on its way may yet fail, and then this one counts.
+        within(self._turn(attempt.id.task), self._commit_attempt, attempt)
+
+    def _turn(self, number: int) -> threading.Lock:
+        """Return what an attempt at a task holds while it is committed."""
+        key = number if self.committer.commits_tasks_at_once else -1
+        with self._lock:
+            return self._turns.setdefault(key, threading.Lock())
+
+    def _commit_attempt(self, attempt: Attempt) -> None:
         number = attempt.id.task
         with self._lock:
-            # Another attempt that is on its way may yet fail, and then this one counts.
-            self._lock.wait_for(lambda: self._may_commit(number))
             self._check_running("take what its task has written")
             if any(one.task.task == number for one in self._messages):
                 raise CommitterError(
                     f"another attempt at task {number} of job {self.id} was committed before this "
                     "one"
                 )
-            self._committing.add(number)
-        message = None
-        try:
-            message = self.committer.commit_task(attempt)
-        finally:
-            with self._lock:
-                self._committing.discard(number)
-                is_over = self._state != "running"
-                if message is not None and not is_over:
-                    self._messages.append(message)
-                    self._open.pop(attempt.id, None)
-                self._lock.notify_all()
+        message = self.committer.commit_task(attempt)
+        with self._lock:
+            is_over = self._state != "running"
+            if not is_over:
+                self._messages.append(message)
+                self._open.pop(attempt.id, None)
         if is_over:
-            self.committer.abort_task(attempt)  # the job was aborted meanwhile, without this one
+            self.committer.abort_task(attempt)  # the job has ended meanwhile, without this one
             self._check_running("take what its task has written")
-
-    def _may_commit(self, number: int) -> bool:
-        if self.committer.commits_tasks_at_once:
-            return number not in self._committing
-        return not self._committing
 
 
 class Task:

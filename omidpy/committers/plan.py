@@ -42,6 +42,8 @@ from omidpy.errors import CommitterError, UsageError
 
 FORMAT: Final = "omidpy-plan"
 VERSION: Final = 1
+WITH_TABLE: Final = 2
+"""The version of plans that end in the log of a table: who knows no such step must not end it."""
 
 
 class OldFile(msgspec.Struct, frozen=True):
@@ -152,7 +154,7 @@ def encode(plan: Plan) -> bytes:
             **msgspec.to_builtins(
                 _Document(
                     FORMAT,
-                    VERSION,
+                    VERSION if plan.table is None else WITH_TABLE,
                     plan.job_id,
                     plan.committer,
                     plan.folder.url,
@@ -187,10 +189,10 @@ def decode(data: bytes, address: str) -> Plan:
         raw = json.loads(data)
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
             raise CommitterError(f"{address} is no plan of a job")
-        if raw.get("version") != VERSION:
+        if raw.get("version") not in {VERSION, WITH_TABLE}:
             raise CommitterError(
                 f"{address} is a plan of version {raw.get('version')!r}, and this omidpy knows "
-                f"version {VERSION}; finish it with the omidpy that began it, or a newer one"
+                f"version {WITH_TABLE}; finish it with the omidpy that began it, or a newer one"
             )
         document = msgspec.convert(raw, _Document)
         folder = parse_folder(document.destination)

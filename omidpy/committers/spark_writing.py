@@ -130,8 +130,9 @@ def _most_task_bytes(frame: Any) -> int | None:
     fails the job when most of it is done.
     """
     try:
-        jvm = frame.sparkSession.sparkContext._jvm  # noqa: SLF001 - it is nowhere else
-        text = frame.sparkSession.conf.get("spark.driver.maxResultSize", "1g")
+        context = frame.sparkSession.sparkContext
+        jvm = context._jvm  # noqa: SLF001 - it is nowhere else
+        text = context.getConf().get("spark.driver.maxResultSize", "1g")
         most_bytes = jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(text)
         # The plan alone is made: nothing of it runs.
         plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - see above

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -305,16 +304,16 @@ def test_an_attempt_waits_for_another_that_may_fail(
 
     monkeypatch.setattr(job.committer, "commit_task", fail_first)
     first, second = job.task(number=0), job.task(number=0)
-    wait_for = job._lock.wait_for
+    turn = job._turn
 
-    def and_say(ready: Callable[[], bool]) -> bool:
+    def and_say(number: int) -> threading.Lock:
         second_waits.set()
-        return wait_for(ready)
+        return turn(number)
 
     with ThreadPoolExecutor(1) as pool:
         failing = pool.submit(first.commit)
         assert began.wait(60)
-        monkeypatch.setattr(job._lock, "wait_for", and_say)
+        monkeypatch.setattr(job, "_turn", and_say)
         second.commit()
         assert isinstance(failing.exception(), CommitterError)
     assert calls == [0, 1]

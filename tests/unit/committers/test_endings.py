@@ -437,6 +437,6 @@ def test_an_operation_that_is_run_elsewhere_reaches_the_same_store(
 
 def test_the_plan_of_another_version_is_no_word(store: ObjectStore) -> None:
     """Nobody knows what it says, and so nobody goes on."""
-    store.put("lake", KEY, json.dumps({"format": plans.FORMAT, "version": 2}).encode())
+    store.put("lake", KEY, json.dumps({"format": plans.FORMAT, "version": 3}).encode())
     with pytest.raises(CommitterError, match="finish it with the omidpy that began it"):
         begun(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_a_plan_survives_being_written() -> None:
         (b"{", "cannot be read"),
         (b"[]", "is no plan"),
         (b'{"version": 1}', "is no plan"),
-        (changed(version=2), "version 2.*knows version 1"),
+        (changed(version=3), "version 3.*knows version 2"),
         (changed(files=None), "cannot be read"),
         (changed(state="done"), "cannot be read"),
         (changed(job="x"), "cannot be read"),
@@ -98,3 +99,11 @@ def test_the_tag_of_an_object_is_known_before_it_is_there() -> None:
     assert PendingFile("k", 2, upload_id="u", etags=(part, part)).etag == f"{both}-2"
     assert PendingFile("k", 1, data=b"x").etag == part
     assert not PendingFile("k", 1, upload_id="u", etags=("opaque",)).etag
+
+
+def test_a_plan_that_ends_in_a_log_is_no_plan_to_who_knows_none() -> None:
+    """An earlier omidpy would end it without its last step."""
+    plan = replace(PLAN, table={"format": "delta", "schema": "{}", "partition_by": []})
+    assert json.loads(plans.encode(plan))["version"] == 2
+    assert json.loads(plans.encode(PLAN))["version"] == 1
+    assert plans.decode(plans.encode(plan), ADDRESS) == plan
