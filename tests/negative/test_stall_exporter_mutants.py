@@ -30,7 +30,7 @@ def reads_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
 def never_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X10: who has made a successor's tools useless goes on with its own."""
 
-    def take_over(self: ExactDelivery, lease: Any, standing: Any, share: Any, _: int) -> None:
+    def take_over(self: ExactDelivery, lease: Any, standing: Any, share: Any, _: Any) -> None:
         lease.confirm()
         standing.share = share
         standing.mark = self._exporter.take_over(share) or Mark()

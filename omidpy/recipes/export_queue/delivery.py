@@ -136,7 +136,6 @@ class Delivery:
             ExportError: the policy is `stop`, and there is poison.
         """
         until_s = self._clock.monotonic_s() + self._options.pass_s
-        memory.now_ts = view.start_ts
         graves = graves_of(view, lease.bucket)
         if len(graves) != lease.state.dead:
             lease.update(dead=len(graves))
@@ -433,12 +432,15 @@ class Delivery:
             lease.update(**changes)
             keep(self._tm, self._table, grave)
 
+    def _fresh_ts(self) -> int:
+        return self._tm.begin(read_only=True).start_ts
+
     def _export(
         self, lease: Lease, good: Sequence[tuple[Found, Entry]], memory: Memory, step: Step
     ) -> int:
         """Hand entries to the exporter; return how many nobody has delivered before."""
         if self._exact is not None:
-            self._exact.deliver(lease, memory.standing, good, step, now_ts=memory.now_ts)
+            self._exact.deliver(lease, memory.standing, good, step, fresh_ts=self._fresh_ts)
             return len(good)  # an earlier owner has not counted what it delivered of them
         bucket, fence = lease.bucket, lease.fence
         if not isinstance(self._exporter, TransactionalExporter):

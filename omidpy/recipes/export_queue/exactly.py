@@ -17,7 +17,8 @@ before anything else is sent, and tell.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from omidpy.errors import ExportError
@@ -43,7 +44,7 @@ DEPOSED_S: Final = 0.2
 
 
 class MarkRefused(ExportError):
-    """What a receiver says of how far it has come cannot be, or is forgotten: nobody goes on."""
+    """A receiver has forgotten how far it has come, where that matters: nobody goes on."""
 
 
 class Held(Protocol):
@@ -68,6 +69,10 @@ class Held(Protocol):
 
     def confirm(self) -> None:
         """Raise `BucketLost` where somebody else has the bucket."""
+        ...
+
+    def update(self, **changes: Any) -> None:
+        """Change its state; raise `BucketLost` where somebody else has the bucket."""
         ...
 
 
@@ -102,7 +107,7 @@ class ExactDelivery:
         good: Sequence[tuple[Found, Entry]],
         step: Step,
         *,
-        now_ts: int,
+        fresh_ts: Callable[[], int],
     ) -> None:
         """Let the receiver have entries, unless it has them.
 
@@ -111,18 +116,18 @@ class ExactDelivery:
             standing: What is known of the mark.
             good: The entries.
             step: What else the mark speaks of.
-            now_ts: A timestamp of the oracle, begun since the bucket is ours.
+            fresh_ts: Returns a timestamp that the oracle gives now.
 
         Raises:
             BucketLost: somebody else has it.
             Paused: the receiver has heard of another owner, though it is ours.
-            MarkRefused: the mark cannot be believed.
+            MarkRefused: the receiver has forgotten its mark.
             Exception: the exporter's; the entries come again.
         """
         share = Share(self._queue_id, self._incarnation, lease.bucket, lease.fence)
         try:
             if standing.share != share:
-                self._take_over(lease, standing, share, now_ts)
+                self._take_over(lease, standing, share, fresh_ts)
             known = standing.mark.in_turn(lease.state.turn)
             left = [entry for found, entry in good if not _has(known, found.position, step)]
             if not left:
@@ -133,6 +138,7 @@ class ExactDelivery:
                 if step.graves is None
                 else known.after_dead(position, step.graves)
             )
+            after = replace(after, since=lease.state.cursor)
             standing.share = None  # until the receiver has said what has become of it
             lease.is_in_doubt = True
             batch = Batch(left, queue=share.queue, bucket=share.bucket, fence=share.fence)
@@ -146,7 +152,9 @@ class ExactDelivery:
             raise Paused(DEPOSED_S) from error
         standing.share, standing.mark = share, after
 
-    def _take_over(self, lease: Held, standing: Standing, share: Share, now_ts: int) -> None:
+    def _take_over(
+        self, lease: Held, standing: Standing, share: Share, fresh_ts: Callable[[], int]
+    ) -> None:
         lease.confirm()
         found = self._exporter.take_over(share)
         # Who slept before that has made a successor's tools useless, and must not use its own.
@@ -156,13 +164,16 @@ class ExactDelivery:
         if found is None and state.is_unsure and has_left_one:
             raise MarkRefused(self._forgotten(share))
         mark = found or Mark()
-        if mark.until.commit_ts > now_ts:
-            raise MarkRefused(
-                f"the receiver of bucket {share.bucket} of the queue {share.queue!r} has come to "
-                f"{mark.until.commit_ts}, and this store to {now_ts}: it was set back, and nothing "
-                "would be delivered until it has come as far; deliver at least once until then "
-                "(--at-least-once), or make the queue anew"
-            )
+        # Asked for behind the take-over: an earlier owner may have been ahead of what we have seen.
+        is_of_now = mark.since <= state.cursor and mark.until.commit_ts <= fresh_ts()
+        if mark.turn == state.turn and not is_of_now:
+            # Its timestamps may come again, and then the mark would cover what is new.
+            log.warning(
+                "queue %s: bucket %d is behind what its receiver has had, as in a store that was "
+                "restored: entries that were delivered since come again",
+                share.queue, share.bucket,
+            )  # fmt: skip
+            lease.update(turn=state.turn + 1)
         standing.share, standing.mark = share, mark
 
     def _forgotten(self, share: Share) -> str:

@@ -38,8 +38,6 @@ class Memory:
     """Entries that turned out to be poison, and why."""
     standing: Standing = field(default_factory=Standing)
     """What its receiver has, where that keeps marks."""
-    now_ts: int = 0
-    """When the last look at it began."""
     count_due_s: float = 0.0
     """When what waits is to be counted again, if it does not leave."""
 

@@ -62,12 +62,15 @@ class Mark:
         until: The position of the last entry; no other one of the log is behind it.
         but: What before it was not delivered.
         dead: The positions of dead letters that were delivered, and may still be there.
+        since: Where the cursor of the bucket was at that time: it is never behind that again,
+            unless the store was set back.
     """
 
     turn: int = 0
     until: Position = BEGINNING
     but: frozenset[Position] = frozenset()
     dead: frozenset[Position] = frozenset()
+    since: Position = BEGINNING
 
     def in_turn(self, turn: int) -> Mark:
         """Return what the mark says of a turn: nothing, if it is of another one."""
@@ -102,6 +105,7 @@ class Mark:
                 "until": _text(self.until),
                 "but": [_text(one) for one in sorted(self.but)],
                 "dead": [_text(one) for one in sorted(self.dead)],
+                "since": _text(self.since),
             }
         ).decode()
 
@@ -128,6 +132,7 @@ def decode_mark(text: str, *, where: str) -> Mark:
             until=_position(found["until"]),
             but=frozenset(map(_position, found["but"])),
             dead=frozenset(map(_position, found["dead"])),
+            since=_position(found["since"]),
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise CorruptCell(

@@ -239,17 +239,31 @@ def test_a_mark_that_was_forgotten_is_missed_where_it_matters() -> None:
     assert log.of_key(b"a") == [0, 1, 2, 2], "to another receiver nothing was delivered"
 
 
-def test_a_store_that_was_set_back_delivers_nothing_unseen() -> None:
-    """Its timestamps may come again, and a mark would cover entries that are new."""
+@pytest.mark.parametrize(
+    "mark",
+    [
+        Mark(until=Position(2**62, b"")),
+        Mark(until=Position(2**40, b""), since=Position(2**39, b"")),
+    ],
+)
+def test_a_store_that_was_set_back_delivers_what_is_new(
+    caplog: pytest.LogCaptureFixture, mark: Mark
+) -> None:
+    """Its timestamps may come again, and a mark would cover entries that it has never seen."""
     scene, log = Scene(), Log()
     add(scene, 0)
     scene.runner(log.sink()).run_once(wait_s=0)
     (name,) = log.marks
-    log.marks[name] = Mark(until=Position(2**62, b"")).encode()
+    log.marks[name] = mark.encode()
+    scene.client.naive._last = 2**41 // 50 * 50
     add(scene, 1)
-    with pytest.raises(ExportError, match="was set back"):
-        scene.runner(log.sink()).run_once(wait_s=0)
-    assert scene.queue.lag().entries == 2
+    scene.runner(log.sink()).run_once(wait_s=0)
+    assert "was restored" in caplog.text
+    add(scene, 2)
+    with pytest.raises(Killed):
+        mortal(scene, log.sink(), "behind-commit").run_once(wait_s=0)
+    next_owner(scene, log.sink()).run_once(wait_s=0)
+    assert log.of_key(b"a") == log.of_key(b"b") == [0, 1, 2]
 
 
 def test_a_queue_without_an_order_of_time_is_refused() -> None:
