@@ -32,7 +32,12 @@ from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import CommitGranted
 from omidpy.oracle.tcp import TcpOracle
-from omidpy.wire.frames import frame_request
+from omidpy.wire.frames import (
+    MAX_RESPONSE_FRAME_BYTES,
+    FrameReader,
+    decode_response,
+    frame_request,
+)
 from omidpy.wire.messages import (
     ALL_FEATURES,
     CommitRequest,
@@ -41,7 +46,9 @@ from omidpy.wire.messages import (
     InvalidateRequest,
     PeerCapabilities,
     Request,
+    Response,
     TimestampRequest,
+    TimestampResponse,
 )
 
 PER_S: Final = 200.0
@@ -155,9 +162,13 @@ def _attack(name: str, address: str) -> None:
 # -- attacks ---------------------------------------------------------------------------------------
 
 
-def _connected(address: str, *, client: int | None = None) -> socket.socket:
-    """Return a connection past its handshake."""
-    connection = socket.create_connection(parse_address(address), timeout=5)
+def _connected(
+    address: str, *, client: int | None = None, source: str = "127.0.0.1"
+) -> socket.socket:
+    """Return a connection past its handshake, from an address of its own if it is to have one."""
+    connection = socket.create_connection(
+        parse_address(address), timeout=5, source_address=(source, 0)
+    )
     capabilities = PeerCapabilities(int(ALL_FEATURES), client=client)
     connection.sendall(frame_request(HandshakeRequest(capabilities)))
     connection.recv(4096)
@@ -258,6 +269,35 @@ def _commits_of_others(address: str) -> None:
                 connection.sendall(frame_request(theirs))
 
 
+def _small_commits(address: str) -> None:
+    """Turn the conflict map over, from another address: 300 kB/s, 100,000 cells a second."""
+    count, cells = 100, 30
+    first = 0
+    with _connected(address, source="127.0.0.2") as connection:
+        reader = FrameReader(max_frame_bytes=MAX_RESPONSE_FRAME_BYTES)
+
+        def answers() -> list[Response]:
+            found: list[Response] = []
+            while len(found) < count:
+                data = connection.recv(1 << 16)
+                if not data:
+                    raise ConnectionError("the server hung up")
+                found += map(decode_response, reader.feed(data))
+            return found
+
+        while True:
+            time.sleep(0.03)
+            connection.sendall(_repeated(TimestampRequest(), count))
+            frames = bytearray()
+            for answer in answers():
+                if isinstance(answer, TimestampResponse):
+                    written = tuple(map(CellId, range(first, first + cells)))
+                    frames += frame_request(CommitRequest(answer.start_ts, written))
+                    first = (first + cells) % 2_000_000
+            connection.sendall(frames)
+            answers()
+
+
 NO_ATTACK: Final = "nothing"
 
 ATTACKS: Final[Mapping[str, Attack]] = {
@@ -271,4 +311,5 @@ ATTACKS: Final[Mapping[str, Attack]] = {
     "holds of a day": _holds,
     "connections that speak HTTP": _bad_connections,
     "commits of others' transactions": _commits_of_others,
+    "small commits without end": _small_commits,
 }
