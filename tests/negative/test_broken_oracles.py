@@ -107,13 +107,15 @@ class ForgetsSilently(Machine[str]):
 class AcceptsTheWatermark(Machine[str]):
     """Breaks I4: lets a transaction commit whose start is the watermark itself."""
 
-    def _decide(self, ticket: str, request: CommitRequest, *, is_certain: bool = True) -> None:
+    def _decide(
+        self, ticket: str, request: CommitRequest, client: int, *, is_certain: bool = True
+    ) -> None:
         if request.start_ts == self._engine.low_watermark:
             self._engine.low_watermark -= 50
-            super()._decide(ticket, request, is_certain=is_certain)
+            super()._decide(ticket, request, client, is_certain=is_certain)
             self._engine.low_watermark += 50
         else:
-            super()._decide(ticket, request, is_certain=is_certain)
+            super()._decide(ticket, request, client, is_certain=is_certain)
 
 
 class DecidesRetriesAfresh(Machine[str]):

@@ -31,11 +31,11 @@ class CountingStore(MemoryStore):
         super().__init__()
         self.written_count = 0
 
-    def write(self, batches: Mapping[str, Sequence[RowMutation]]) -> None:
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
         """Count, and write."""
-        rows = batches.get(TABLE, ())
+        rows = batch.get(TABLE, ())
         self.written_count += sum(len(row.puts) for row in rows)
-        super().write(batches)
+        super().write(batch, durable=durable)
 
 
 class CountingOracle(EmbeddedOracle):

@@ -44,8 +44,10 @@ class _Machine(Machine[Any]):
 class NoConflictCheck(_Machine):
     """Lets everybody commit whatever was written meanwhile."""
 
-    def _decide(self, ticket: Any, request: CommitRequest, *, is_certain: bool = True) -> None:
-        super()._decide(ticket, replace(request, cell_ids=()), is_certain=is_certain)
+    def _decide(
+        self, ticket: Any, request: CommitRequest, client: int, *, is_certain: bool = True
+    ) -> None:
+        super()._decide(ticket, replace(request, cell_ids=()), client, is_certain=is_certain)
 
 
 class RepliesEarly(_Machine):
@@ -92,7 +94,7 @@ class DecidesTwice(_Machine):
     """Decides a commit that it is asked for again as if it were new."""
 
     def _commit(self, ticket: Any, request: CommitRequest, effects: list[Any]) -> None:
-        self._decide(ticket, request)
+        self._decide(ticket, request, self._client)
 
 
 class RetriesAreAborted(_Machine):
@@ -119,9 +121,11 @@ class IgnoresInvalidations(_Machine):
 class ForgetsSilently(_Machine):
     """Forgets commits, and does not raise the low watermark to them."""
 
-    def _decide(self, ticket: Any, request: CommitRequest, *, is_certain: bool = True) -> None:
+    def _decide(
+        self, ticket: Any, request: CommitRequest, client: int, *, is_certain: bool = True
+    ) -> None:
         before = self._engine.low_watermark
-        super()._decide(ticket, request, is_certain=is_certain)
+        super()._decide(ticket, request, client, is_certain=is_certain)
         self._engine.low_watermark = before
 
 

@@ -143,7 +143,8 @@ def test_one_cause_of_a_peer_hides_no_other_and_many_causes_no_other_peer() -> N
     handler = log.PatientHandler(written, clock=clock.monotonic_s)
     said(handler, about="noisy", count=1000, reason="the same {}")
     said(handler, about="noisy", count=1, reason="something else")
-    assert "something else" in (handler.flush(), written.getvalue())[1]
+    handler.flush()
+    assert "something else" in written.getvalue()
     for word in range(1000):
         said(handler, about="noisy", count=1, reason=chr(0x4E00 + word))
     said(handler, about="other", count=1)
