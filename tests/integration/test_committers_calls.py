@@ -49,7 +49,7 @@ def test_a_plan_that_nobody_understands_is_left_as_it_is(
     made = committer_of(s3, bucket, inline_bytes=0)
     message = written(made, "f")
     key = made.folder.plan_key(made.job_id)
-    bucket.put(key, b'{"format": "omidpy-plan", "version": 2}')
+    bucket.put(key, b'{"format": "omidpy-plan", "version": 3}')
     with pytest.raises(CommitterError, match="finish it with the omidpy that began it"):
         made.abort_job([message]) if is_aborted else made.was_committed()
     assert bucket.keys() == [key]
