@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import omidpy
 from omidpy.base import phoenix
-from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
+from omidpy.base.tables import (
+    COMMIT_TABLE_ATTRIBUTE,
+    CONFLICT_LEVEL_ATTRIBUTE,
+    INCARNATION_ATTRIBUTE,
+    OMID_ENABLED,
+)
 from omidpy.cli import main
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import Cell, FamilySchema, TableSchema
@@ -97,6 +103,24 @@ def everything(hbase: HBase) -> tuple[list[TableSchema], dict[str, list[Cell]]]:
         store.close()
 
 
+def unnamed(
+    found: tuple[list[TableSchema], dict[str, list[Cell]]],
+) -> tuple[list[TableSchema], dict[str, list[Cell]]]:
+    """Return the same without the incarnations, which an adoption gives before it reads."""
+    schemas, cells = found
+    return [
+        replace(
+            schema,
+            attributes={
+                name: value
+                for name, value in schema.attributes.items()
+                if name != INCARNATION_ATTRIBUTE
+            },
+        )
+        for schema in schemas
+    ], cells
+
+
 def expected() -> list[tuple[bytes, dict[bytes, Any]]]:
     """Return what everybody must see of the table."""
     rest = [(row, {b"info:name": row, b"log:": b"seen"}) for row in ROWS[1:]]
@@ -165,7 +189,7 @@ def test_an_ordinary_table_with_empty_values_is_refused(hbase: HBase, plain: str
     assert code == 2
     assert "1 cells" in err
     assert "flagged" in err
-    assert everything(hbase) == before
+    assert unnamed(everything(hbase)) == unnamed(before)
 
 
 @pytest.fixture

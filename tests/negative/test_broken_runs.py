@@ -13,7 +13,7 @@ from tests.machines.engines import SOURCE, interpreted_engine
 from tests.machines.oracle_streams import compare, machine_with
 from tso.core import machine as true_machine
 
-GAMES: Final = 300
+GAMES: Final = 600
 
 ENGINE_GUARDS: Final = {
     "a transaction never issued": (

@@ -78,7 +78,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     UNDOING: ("omidpy/recipes/export_queue/rebucketing.py Prepare._undo replace",),
     SINKS: (
-        "omidpy/recipes/export_queue/sinks/files.py FileSink.export write",
+        "omidpy/recipes/export_queue/sinks/file_marks.py FolderMarks._write write",
+        "omidpy/recipes/export_queue/sinks/files.py FileSink._written write",
         "omidpy/recipes/export_queue/sinks/files.py FileSink.export replace",
         f"{TABLES} TableSink.export_within delete",
         f"{TABLES} PlainTableSink.export write",
