@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.exporter import (
@@ -33,9 +33,10 @@ from omidpy.recipes.export_queue.failing import Paused
 from omidpy.recipes.export_queue.layout import BY_KEY, BY_TIME
 from omidpy.recipes.export_queue.marks import Mark, Share, Standing
 from omidpy.recipes.export_queue.ordering import Found, Position
+from omidpy.recipes.export_queue.terms import Lease
 
 if TYPE_CHECKING:
-    from omidpy.recipes.export_queue.state import BucketState, Definition
+    from omidpy.recipes.export_queue.state import Definition
 
 log = logging.getLogger(__name__)
 
@@ -45,35 +46,6 @@ DEPOSED_S: Final = 0.2
 
 class MarkRefused(ExportError):
     """A receiver has forgotten how far it has come, where that matters: nobody goes on."""
-
-
-class Held(Protocol):
-    """A bucket of ours."""
-
-    is_in_doubt: bool
-
-    @property
-    def bucket(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def state(self) -> BucketState:
-        """How far it has come."""
-        ...
-
-    @property
-    def fence(self) -> int:
-        """What is greater than that of every earlier owner."""
-        ...
-
-    def confirm(self) -> None:
-        """Raise `BucketLost` where somebody else has the bucket."""
-        ...
-
-    def update(self, **changes: Any) -> None:
-        """Change its state; raise `BucketLost` where somebody else has the bucket."""
-        ...
 
 
 class Step(NamedTuple):
@@ -102,7 +74,7 @@ class ExactDelivery:
 
     def deliver(
         self,
-        lease: Held,
+        lease: Lease,
         standing: Standing,
         good: Sequence[tuple[Found, Entry]],
         step: Step,
@@ -153,7 +125,7 @@ class ExactDelivery:
         standing.share, standing.mark = share, after
 
     def _take_over(
-        self, lease: Held, standing: Standing, share: Share, fresh_ts: Callable[[], int]
+        self, lease: Lease, standing: Standing, share: Share, fresh_ts: Callable[[], int]
     ) -> None:
         lease.confirm()
         found = self._exporter.take_over(share)
