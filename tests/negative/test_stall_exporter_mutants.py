@@ -10,44 +10,14 @@ from typing import Any
 
 import pytest
 
-from omidpy.recipes.export_queue import acknowledgement
 from omidpy.recipes.export_queue import patience as patience_module
-from omidpy.recipes.export_queue.delivery import Delivery
-from omidpy.recipes.export_queue.exactly import ExactDelivery
-from omidpy.recipes.export_queue.marks import Mark
 from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw
 from tests.machines.stalls.exporters import FENCE, MARKS, World
 from tests.machines.stalls.lives import Ending, moments_of
+from tests.negative.test_export_exact_mutants import never_looks_again, reads_no_mark
+from tests.negative.test_export_mutants import removes_without_asking
 
 Variant = Callable[[pytest.MonkeyPatch], None]
-
-
-def reads_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Break X10: the next owner begins at the cursor."""
-    monkeypatch.setattr(Mark, "covers", lambda *_: False)
-
-
-def never_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Break X10: who has made a successor's tools useless goes on with its own."""
-
-    def take_over(self: ExactDelivery, lease: Any, standing: Any, share: Any, _: Any) -> None:
-        lease.confirm()
-        standing.share = share
-        standing.mark = self._exporter.take_over(share) or Mark()
-
-    monkeypatch.setattr(ExactDelivery, "_take_over", take_over)
-
-
-def removes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Break X9: removes what the receiver has taken, and then looks whether it is the owner."""
-    send = Delivery._send
-
-    def and_remove(self: Delivery, lease: Any, patience: Any, good: Any, *more: Any) -> int:
-        count = send(self, lease, patience, good, *more)
-        acknowledgement.remove(self._tm.store, self._in_store, [found for found, _ in good])
-        return count
-
-    monkeypatch.setattr(Delivery, "_send", and_remove)
 
 
 def moves_a_cursor_that_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
