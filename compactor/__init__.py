@@ -1,4 +1,12 @@
 """Compaction: heal what dead clients left, drop what nobody can read, keep the commit table small.
 
-`plan.py` holds the order of steps, `local.py` runs it in this process and `job.py` on Spark.
+One folder for each question:
+
+    rows/       what becomes of a row
+    tables/     whose is a table?
+    ranges/     one pass over one range of rows, and its claim
+    pruning/    what may be forgotten?
+    check/      what is wrong with a store, and what may be mended
+    run/        one run: `run/plan.py` holds the order of steps
+    shell/      how a run is started and shown, on Spark (`shell/job.py`) and by the CLI
 """

@@ -15,6 +15,6 @@ if __name__ == "__main__":
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _FOLDER]
     sys.path.insert(0, str(_FOLDER.parent))
 
-    from compactor.job import main
+    from compactor.shell.job import main
 
     sys.exit(main())

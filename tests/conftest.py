@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from compactor import range_pass
+from compactor.ranges import range_pass
 
 pytest_plugins = [
     "tests.machines.hbase_fixtures",

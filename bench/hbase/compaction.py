@@ -20,9 +20,9 @@ from bench.hbase import work
 from bench.measure import Result
 from bench.processes import tso_server
 from bench.workloads.compaction import CHANGED_EVERY, again
-from compactor.local import compact
 from compactor.options import Options
 from compactor.report import Report
+from compactor.run.local import compact
 from omidpy.connect import open_store
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 

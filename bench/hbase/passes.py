@@ -32,10 +32,10 @@ from bench.hbase import work
 from bench.measure import Document, Result, commit_id, describe_machine, today
 from bench.processes import tso_server
 from bench.run import print_results
-from compactor.clean import FoundRow, sifted
-from compactor.heal import RowPlan, Scope, examine, plan_row, unresolved
-from compactor.range_pass import RangePass
-from compactor.range_task import RangeTask
+from compactor.ranges.range_pass import RangePass
+from compactor.ranges.range_task import RangeTask
+from compactor.rows.clean import FoundRow, sifted
+from compactor.rows.heal import RowPlan, Scope, examine, plan_row, unresolved
 from omidpy.base.clock import SystemClock
 from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark

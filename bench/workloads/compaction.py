@@ -13,9 +13,9 @@ from typing import Final
 
 import omidpy
 from bench.measure import Result
-from compactor.local import compact
 from compactor.options import Options
 from compactor.report import Report
+from compactor.run.local import compact
 from omidpy.connect import open_store
 
 COLUMNS: Final = 5

@@ -18,9 +18,9 @@ from statistics import median
 from typing import Final
 
 from bench.measure import Result
-from compactor.prune import PAGE_ENTRIES, PruneLimits, PruneTask, SlicesHere
-from compactor.slices import begun, find_ends, prune_round
-from compactor.unvisited import stretches
+from compactor.pruning.prune import PAGE_ENTRIES, PruneLimits, PruneTask, SlicesHere
+from compactor.pruning.slices import begun, find_ends, prune_round
+from compactor.pruning.unvisited import stretches
 from omidpy.base.cells import commit_row, encode_commit
 from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, CommitTable, create_system_tables

@@ -77,7 +77,7 @@ def _option_help(option: Any) -> str:
 
 def spark_job() -> str:
     """Describe the arguments of the Spark job."""
-    from compactor.job import parser  # noqa: PLC0415 - only where the page is built
+    from compactor.shell.job import parser  # noqa: PLC0415 - only where the page is built
 
     return _arguments(parser())
 

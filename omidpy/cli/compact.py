@@ -155,13 +155,13 @@ def run(
     An exit code of 3 says that it was done, and that commits are kept because of the laggards that
     the report names; 4 that one of them is older than --max-lag.
     """
-    from compactor.command import (  # noqa: PLC0415 - application
+    from compactor.options import options_from_words  # noqa: PLC0415 - application
+    from compactor.run.local import executors_here  # noqa: PLC0415 - application
+    from compactor.shell.command import (  # noqa: PLC0415 - application
         check_targets,
         compact_address,
         show,
     )
-    from compactor.local import executors_here  # noqa: PLC0415 - application
-    from compactor.options import options_from_words  # noqa: PLC0415 - application
 
     options = options_from_words(
         tables=tables,
@@ -242,7 +242,7 @@ def show(
     if as_json:
         print_json(msgspec.to_builtins(one))
         return
-    from compactor.display import details, summary  # noqa: PLC0415 - application
+    from compactor.shell.display import details, summary  # noqa: PLC0415 - application
 
     facts = {
         "run": one.run_id,
@@ -277,7 +277,7 @@ def plot(
 ) -> None:
     """Draw the recorded runs."""
     del tso
-    from compactor.plot import plot_runs  # noqa: PLC0415 - application
+    from compactor.shell.plot import plot_runs  # noqa: PLC0415 - application
 
     plot_runs(recorded(store), output)
     if as_json:

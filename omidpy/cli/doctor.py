@@ -230,7 +230,7 @@ def _check_ownership(
     store: Store, schemas: dict[str, TableSchema], *, is_sound: bool
 ) -> Iterator[Finding]:
     """Count tables by their marks alone; their cells are read by `omidpy table list`."""
-    from compactor.ownership import Standing, judge, read_ignored, said_of  # noqa: PLC0415 - application
+    from compactor.tables.ownership import Standing, judge, read_ignored, said_of  # noqa: PLC0415 - application
 
     try:
         words = read_ignored(ControlTable(store)) if CONTROL_TABLE in schemas else {}

@@ -105,9 +105,9 @@ def check(
     An exit code of 3 says that there are findings that were not repaired.
     """
     del tso
-    from compactor.findings import MEANING, SEVERITY, Severity  # noqa: PLC0415 - application
-    from compactor.fsck import Check, CheckOptions  # noqa: PLC0415 - application
-    from compactor.malformed import Assumption  # noqa: PLC0415 - application
+    from compactor.check.findings import MEANING, SEVERITY, Severity  # noqa: PLC0415 - application
+    from compactor.check.fsck import Check, CheckOptions  # noqa: PLC0415 - application
+    from compactor.check.malformed import Assumption  # noqa: PLC0415 - application
     from compactor.options import parse_duration, parse_names  # noqa: PLC0415 - application
 
     if assume is not None and not repair:
@@ -165,7 +165,7 @@ def show(
 ) -> None:
     """List the cells of which repairs have kept copies, or show one with what it held."""
     del tso
-    from compactor.quarantine import Quarantine  # noqa: PLC0415 - application
+    from compactor.check.quarantine import Quarantine  # noqa: PLC0415 - application
 
     with opened(store, only_looks=True) as open_store:
         quarantine = Quarantine(open_store)

@@ -52,8 +52,8 @@ def ask_oracle(store: Store, tso: str) -> dict[str, Any]:
 
 def collect(store: Store) -> dict[str, Any]:
     """Return the state of a store as JSON values."""
-    from compactor.ownership import survey  # noqa: PLC0415 - application
-    from compactor.unvisited import holding_back  # noqa: PLC0415 - application
+    from compactor.pruning.unvisited import holding_back  # noqa: PLC0415 - application
+    from compactor.tables.ownership import survey  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
     low_watermark = read_leading_low_watermark(store)

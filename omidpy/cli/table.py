@@ -35,8 +35,8 @@ from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
-    from compactor.adoption import AdoptionPlan
-    from compactor.census import FamilyCensus
+    from compactor.tables.adoption import AdoptionPlan
+    from compactor.tables.census import FamilyCensus
 
 app: Final = typer.Typer(help="Tables and whose they are.", no_args_is_help=True)
 
@@ -52,8 +52,8 @@ def table() -> None:
 def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """List every table and what a compaction may do with it."""
     del tso
-    from compactor.ownership import Standing, survey  # noqa: PLC0415 - application
-    from compactor.unvisited import holding_back  # noqa: PLC0415 - application
+    from compactor.pruning.unvisited import holding_back  # noqa: PLC0415 - application
+    from compactor.tables.ownership import Standing, survey  # noqa: PLC0415 - application
 
     with opened(store, only_looks=True) as open_store:
         standings = survey(open_store, COMMIT_TABLE)
@@ -154,8 +154,8 @@ def adopt(
 
     The oracle is asked only where the conflict level of a table of ours changes.
     """
-    from compactor.adoption import adopt as adopt_table  # noqa: PLC0415 - application
-    from compactor.adoption import plan_adoption  # noqa: PLC0415 - application
+    from compactor.tables.adoption import adopt as adopt_table  # noqa: PLC0415 - application
+    from compactor.tables.adoption import plan_adoption  # noqa: PLC0415 - application
 
     with opened(store, only_looks=not apply) as open_store:
         plan = plan_adoption(
@@ -244,7 +244,7 @@ def ignore(
     did write there, its committed values may be lost.
     """
     del tso
-    from compactor.adoption import ignore as ignore_table  # noqa: PLC0415 - application
+    from compactor.tables.adoption import ignore as ignore_table  # noqa: PLC0415 - application
 
     named = parse_families(families)
     with opened(store, only_looks=not apply) as open_store:
@@ -275,8 +275,8 @@ def accept(
     data.  Once accepted, the next compaction drops them.
     """
     del tso
-    from compactor.acceptance import accept as accept_table  # noqa: PLC0415 - application
-    from compactor.acceptance import find_doubt  # noqa: PLC0415 - application
+    from compactor.check.acceptance import accept as accept_table  # noqa: PLC0415 - application
+    from compactor.check.acceptance import find_doubt  # noqa: PLC0415 - application
 
     left = 0
     with opened(store, only_looks=not apply) as open_store:

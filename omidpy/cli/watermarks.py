@@ -57,8 +57,8 @@ def watermarks(
     if as_json:
         print_json(found)
         return
-    from compactor.display import age_text, held_text  # noqa: PLC0415 - application
     from compactor.report import Held  # noqa: PLC0415 - application
+    from compactor.shell.display import age_text, held_text  # noqa: PLC0415 - application
 
     numbers = ("low_watermark", "prune_horizon", "collection_horizon")
     print_facts({name.replace("_", " "): found[name] for name in numbers})
@@ -102,11 +102,11 @@ def collect(store: Store) -> dict[str, Any]:
     """Return everything that is known about claims and horizons, as JSON values."""
     from compactor.horizon import HOLE, claims_by_table, minimum, relevant, uncovered  # noqa: PLC0415 - application
     from compactor.lag import TimestampAges, holds_of  # noqa: PLC0415 - application
-    from compactor.laggards import NOT_SCANNED, known_reasons  # noqa: PLC0415 - application
-    from compactor.ownership import Standing, owned, survey  # noqa: PLC0415 - application
+    from compactor.pruning.laggards import NOT_SCANNED, known_reasons  # noqa: PLC0415 - application
+    from compactor.pruning.snapshot_holds import recorded_holds  # noqa: PLC0415 - application
+    from compactor.pruning.unvisited import holding_back  # noqa: PLC0415 - application
     from compactor.report import Laggard, RunLog  # noqa: PLC0415 - application
-    from compactor.snapshot_holds import recorded_holds  # noqa: PLC0415 - application
-    from compactor.unvisited import holding_back  # noqa: PLC0415 - application
+    from compactor.tables.ownership import Standing, owned, survey  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
     claims = facts.claims()

@@ -1,9 +1,9 @@
 """What has been asked of tables that are not ours, and what was the answer?
 
 Before commits are forgotten, each place that no pass goes over is asked for cells of theirs
-(`compactor/unvisited.py`).  What its last answer was is remembered, for people: what a horizon
-rested on, and what it cost to know.  An old answer is never taken for a fresh one, since nobody
-says when such a table is written.
+(`compactor/pruning/unvisited.py`).  What its last answer was is remembered, for people: what a
+horizon rested on, and what it cost to know.  An old answer is never taken for a fresh one, since
+nobody says when such a table is written.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ that there was no table of ours at all.
 *The collection horizon*: versions older than the newest committed below it may have been dropped;
 it is published first and acted upon a grace later, so that a reader who looks after its batch
 arrived is warned in time (I10).  Before it is published it is announced as an *intent*, for the
-sake of whoever holds a snapshot at that moment (`compactor/collection.py`).
+sake of whoever holds a snapshot at that moment (`compactor/pruning/collection.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 PRUNE_HORIZON: Final = b"prune-horizon"
 PRUNE_LEASE: Final = Column(CONTROL_FAMILY, b"lease")
-"""In the row of the horizon: which run may raise it (`compactor/lease.py`)."""
+"""In the row of the horizon: which run may raise it (`compactor/run/lease.py`)."""
 INTENDED_HORIZON: Final = b"collection-intent"
 COLLECTION_HORIZON: Final = b"collection-horizon"
 COLLECTION_LOG: Final = b"collection-log"

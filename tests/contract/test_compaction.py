@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from compactor.local import compact
 from compactor.options import Options
-from compactor.ownership import set_ignored
-from compactor.plan import STEPS
 from compactor.report import RUNS_KEPT, Report, RunLog, new_run
+from compactor.run.local import compact
+from compactor.run.plan import STEPS
+from compactor.tables.ownership import set_ignored
 from omidpy.base.ages import Sample
 from omidpy.base.cells import LOW_WATERMARK_ROW, encode_long
 from omidpy.base.clock import ManualClock

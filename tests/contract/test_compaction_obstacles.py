@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-from compactor.local import compact
-from compactor.ownership import IGNORED_PREFIX, Standing, survey
-from compactor.prune import MOST_NAMED
+from compactor.pruning.prune import MOST_NAMED
 from compactor.report import RUN_PREFIX, Laggard, Report, RunLog
+from compactor.run.local import compact
+from compactor.tables.ownership import IGNORED_PREFIX, Standing, survey
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED

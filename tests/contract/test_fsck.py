@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactor import fsck
-from compactor.findings import CheckReport, Kind
-from compactor.fsck import Check, CheckOptions
+from compactor.check import fsck
+from compactor.check.findings import CheckReport, Kind
+from compactor.check.fsck import Check, CheckOptions
 from omidpy.base.cells import commit_row, encode_commit, encode_long, shadow_qualifier
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import StorageUnavailable

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from compactor.ownership import set_ignored
 from compactor.report import RunLog
+from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli.status import collect as collect_status
 from omidpy.cli.watermarks import collect

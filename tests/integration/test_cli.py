@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 import omidpy.cli.compact
-from compactor.job import parser
 from compactor.report import RunLog, RunRecord
+from compactor.shell.job import parser
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.base.clock import SystemClock
 from omidpy.cli import main

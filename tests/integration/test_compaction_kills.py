@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 import omidpy
-from compactor.local import compact
-from compactor.plan import STEPS
+from compactor.run.local import compact
+from compactor.run.plan import STEPS
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import CommitTable

@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 
-from compactor.local import compact
 from compactor.options import Options
-from compactor.plan import STEPS
 from compactor.report import RunLog
+from compactor.run.local import compact
+from compactor.run.plan import STEPS
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
@@ -43,9 +43,9 @@ World(SqliteStore(path)).compact(replace(ALL_AT_ONCE, should_wait=True), on_step
 
 STANDING_AT: Final = """
 import sys, time
-from compactor.environment import Environment, NoProgress
-from compactor.local import ranges_here
-from compactor.plan import run
+from compactor.run.environment import Environment, NoProgress
+from compactor.run.local import ranges_here
+from compactor.run.plan import run
 from omidpy.base.clock import SystemClock
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE
@@ -71,7 +71,7 @@ except Exception as error:
 AT_FULL_SPEED: Final = """
 import sys
 from dataclasses import replace
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 from thriftpy2.thrift import TApplicationException
 
-from compactor.ownership import set_ignored
+from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
 from omidpy.cli.doctor import clock_finding

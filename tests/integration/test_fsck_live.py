@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 import omidpy
-from compactor.fsck import Check, CheckOptions
+from compactor.check.fsck import Check, CheckOptions
 from omidpy.connect import open_store
 from omidpy.errors import TransactionAborted
 from omidpy.facts.commit_table import read_low_watermark

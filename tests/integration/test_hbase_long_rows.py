@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from compactor import range_pass
-from compactor.range_task import RangeResult
+from compactor.ranges import range_pass
+from compactor.ranges.range_task import RangeResult
 from omidpy.base.tables import dated_incarnation
 from omidpy.model import KeyRange
 from omidpy.storage.base import LongRow, Portion, Put, RowMutation, Wanted

@@ -19,10 +19,10 @@ from typing import Final
 import pytest
 
 import omidpy
-from compactor import range_pass
 from compactor.horizon import minimum
-from compactor.plan import STEPS
+from compactor.ranges import range_pass
 from compactor.report import Report
+from compactor.run.plan import STEPS
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables

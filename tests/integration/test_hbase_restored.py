@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import pytest
 
-from compactor.ownership import survey
-from compactor.snapshots import Folder, TableSnapshot, list_snapshots, local_folder
+from compactor.pruning.snapshots import Folder, TableSnapshot, list_snapshots, local_folder
+from compactor.tables.ownership import survey
 from omidpy.base.cells import commit_row
 from omidpy.cli import main
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE

@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 
 import omidpy
-from compactor.local import compact
 from compactor.options import Options
 from compactor.report import Report
+from compactor.run.local import compact
 from omidpy.errors import TransactionAborted
 from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from compactor.command import ask_oracle
+from compactor.shell.command import ask_oracle
 from omidpy.errors import ConfigError, OracleError
 from omidpy.model import CellId
 from omidpy.oracle.tcp import TcpOracle

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 
 import omidpy
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.base.commit_facts import INVALID
 from omidpy.errors import OracleUnavailable, TransactionAborted
 from omidpy.facts.commit_table import CommitTable, read_leading_low_watermark

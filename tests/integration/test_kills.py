@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from compactor.plan import STEPS as COMPACTION_STEPS
+from compactor.run.plan import STEPS as COMPACTION_STEPS
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.contract import in_threads
 from tests.machines.processes import ServerProcess
@@ -42,7 +42,7 @@ KILLED = -9
 
 COMPACT_AND_DIE = """
 import os, signal, sys
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.workload import NO_GRACES
 

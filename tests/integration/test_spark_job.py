@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from compactor.job import cause, check_master, is_local, parser, worker_url
+from compactor.shell.job import cause, check_master, is_local, parser, worker_url
 from omidpy.base.cells import shadow_qualifier
 from omidpy.errors import ConfigError
 from omidpy.facts.watermarks import Watermarks

@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from compactor.plan import STEPS
-from compactor.prune import PRUNE_STEPS
-from compactor.range_pass import PASS_STEPS
+from compactor.pruning.prune import PRUNE_STEPS
+from compactor.ranges.range_pass import PASS_STEPS
+from compactor.run.plan import STEPS
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.integration.test_spark_job import needs_spark

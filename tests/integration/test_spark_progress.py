@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from compactor import job
-from compactor.advances import PROGRESS_PREFIX
-from compactor.environment import Environment, Executors, Passed
-from compactor.plan import run
+from compactor.ranges.advances import PROGRESS_PREFIX
+from compactor.run.environment import Environment, Executors, Passed
+from compactor.run.plan import run
+from compactor.shell import job
 from omidpy.base.clock import SystemClock
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore

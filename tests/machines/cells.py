@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from compactor.local import compact
 from compactor.options import Options
-from compactor.range_pass import OnStep, ignore_step
+from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.report import Report
+from compactor.run.local import compact
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
 from omidpy.base.clock import ManualClock
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, INCARNATION_ATTRIBUTE, OMID_ENABLED

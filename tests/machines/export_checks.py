@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
-from compactor.local import compact
 from compactor.options import Options
+from compactor.run.local import compact
 from omidpy.errors import NoSuchQueue, QueueFull, TransactionAborted
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import TransactionStatus

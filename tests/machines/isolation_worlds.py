@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.base.clock import ManualClock
 from omidpy.errors import OracleUnavailable
 from omidpy.manager import TransactionManager

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.connect import open_store
 from tests.machines.workload import DEADLINE_S, NO_GRACES, ROOT
 

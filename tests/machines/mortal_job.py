@@ -19,13 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compactor import job
-from compactor.environment import Environment, NoProgress
-from compactor.plan import run
-from compactor.prune import PruneResult, PruneTask, SlicePruner
-from compactor.range_pass import OnStep, RangePass, ignore_step
-from compactor.range_task import RangeResult, RangeTask
+from compactor.pruning.prune import PruneResult, PruneTask, SlicePruner
+from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
+from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import Report
+from compactor.run.environment import Environment, NoProgress
+from compactor.run.plan import run
+from compactor.shell import job
 from omidpy.base.clock import SystemClock
 from omidpy.connect import open_store
 from omidpy.storage.sqlite import SqliteStore

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.registration import PARTS_PREFIX

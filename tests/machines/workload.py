@@ -35,8 +35,8 @@ from typing import Final, Self
 import msgspec
 
 import omidpy
-from compactor.local import compact
 from compactor.options import Options
+from compactor.run.local import compact
 from omidpy.errors import CommitOutcomeUnknown, OracleUnavailable, TransactionAborted
 from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager

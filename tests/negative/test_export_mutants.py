@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compactor import ownership
+from compactor.tables import ownership
 from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.manager import TransactionManager

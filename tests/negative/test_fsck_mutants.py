@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from compactor.findings import CheckReport
-from compactor.fsck import Check, CheckOptions
-from compactor.fsck_repair import Suspicion
-from compactor.heal import Scope
-from compactor.ownership import TableStanding
-from compactor.pieces import Piece
+from compactor.check.findings import CheckReport
+from compactor.check.fsck import Check, CheckOptions
+from compactor.check.repair import Suspicion
+from compactor.rows.heal import Scope
+from compactor.rows.pieces import Piece
+from compactor.tables.ownership import TableStanding
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
 from omidpy.model import Timestamp
 from omidpy.storage.base import Store

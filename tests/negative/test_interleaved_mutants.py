@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from compactor.collection import Collection
-from compactor.old_versions import Column, Committed
+from compactor.pruning.collection import Collection
+from compactor.rows.old_versions import Column, Committed
 from omidpy.base.cells import cell_id
 from omidpy.errors import SnapshotTooOld, TransactionAborted
 from omidpy.facts.layout import TableLayout

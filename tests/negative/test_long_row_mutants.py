@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from compactor import range_pass
-from compactor.long_rows import LongRowWork
-from compactor.old_versions import Later, Markers
-from compactor.range_pass import RangePass
-from compactor.spool import Spool
+from compactor.ranges import range_pass
+from compactor.ranges.range_pass import RangePass
+from compactor.rows.long_rows import LongRowWork
+from compactor.rows.old_versions import Later, Markers
+from compactor.rows.spool import Spool
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, shadow_qualifier
 from omidpy.model import MAX_VERSION
 from tests.unit.compactor.test_long_rows import ROW, SMALL, TASK, a_world, kills, passed

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from compactor.collection import Collection
-from compactor.heal import ExaminedRow, unresolved
-from compactor.plan import Compaction
-from compactor.range_pass import RangePass
+from compactor.pruning.collection import Collection
+from compactor.ranges.range_pass import RangePass
+from compactor.rows.heal import ExaminedRow, unresolved
+from compactor.run.plan import Compaction
 from omidpy.base.cells import commit_row, encode_commit, is_tombstone
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import Completer, Completion

@@ -13,21 +13,21 @@ from typing import Any, Final
 
 import pytest
 
-from compactor.clean import FoundRow
-from compactor.environment import Environment, NoProgress
-from compactor.heal import ExaminedRow, RowPlan, Scope, unresolved
 from compactor.horizon import claims_by_table
-from compactor.invalidations import InvalidationCounter, RehearsedCommitTable
-from compactor.local import ranges_here
 from compactor.options import Options
-from compactor.ownership import TableStanding
-from compactor.plan import Compaction
-from compactor.prune import PruneLimits, SlicePruner, SlicesHere
-from compactor.range_pass import OnStep, RangePass, ignore_step
-from compactor.range_task import RangeTask
+from compactor.pruning.prune import PruneLimits, SlicePruner, SlicesHere
+from compactor.pruning.slices import Ends
+from compactor.pruning.unvisited import ask
+from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
+from compactor.ranges.range_task import RangeTask
 from compactor.report import Laggard, Report
-from compactor.slices import Ends
-from compactor.unvisited import ask
+from compactor.rows.clean import FoundRow
+from compactor.rows.heal import ExaminedRow, RowPlan, Scope, unresolved
+from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTable
+from compactor.run.environment import Environment, NoProgress
+from compactor.run.local import ranges_here
+from compactor.run.plan import Compaction
+from compactor.tables.ownership import TableStanding
 from omidpy.base.cells import commit_row, encode_commit, encode_long
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-from compactor.environment import Environment, NoProgress
-from compactor.local import ranges_here
 from compactor.options import Options
-from compactor.ownership import TableStanding
-from compactor.plan import Compaction
-from compactor.range_pass import OnStep, RangePass, ignore_step
-from compactor.range_task import RangeTask
+from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
+from compactor.ranges.range_task import RangeTask
+from compactor.run.environment import Environment, NoProgress
+from compactor.run.local import ranges_here
+from compactor.run.plan import Compaction
+from compactor.tables.ownership import TableStanding
 from omidpy.base.tables import undated_incarnation
 from omidpy.facts.sightings import NO_DOUBT
 from omidpy.model import base

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import pytest
 
-from compactor import spans
 from compactor.horizon import relevant
 from compactor.options import Options
-from compactor.ownership import TableStanding, owned
-from compactor.plan import Compaction
-from compactor.range_pass import RangePass
-from compactor.spans import PastPasses
+from compactor.ranges import spans
+from compactor.ranges.range_pass import RangePass
+from compactor.ranges.spans import PastPasses
+from compactor.run.plan import Compaction
+from compactor.tables.ownership import TableStanding, owned
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, OMID_ENABLED
 from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Claim, Watermarks
 from omidpy.model import TIMESTAMP_STEP, KeyRange, base

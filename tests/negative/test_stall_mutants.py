@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from compactor.range_pass import RangePass
-from compactor.range_task import RangeResult
+from compactor.ranges.range_pass import RangePass
+from compactor.ranges.range_task import RangeResult
 from omidpy import admin
 from omidpy.fate.operation import Operation
 from omidpy.fate.table_store import TableFateStore

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from compactor import range_pass
-from compactor.clean import Sifted, sifted
-from compactor.heal import Scope, examine, plan_row, unresolved
 from compactor.pacing import page_bytes
-from compactor.range_pass import RangePass
-from compactor.range_task import RangeResult, RangeTask
-from compactor.spans import WHOLE, Span
+from compactor.ranges import range_pass
+from compactor.ranges.range_pass import RangePass
+from compactor.ranges.range_task import RangeResult, RangeTask
+from compactor.ranges.spans import WHOLE, Span
+from compactor.rows.clean import Sifted, sifted
+from compactor.rows.heal import Scope, examine, plan_row, unresolved
 from omidpy.base.cells import LEGACY_TOMBSTONE, SHADOW_SUFFIX, encode_long, shadow_qualifier
 from omidpy.base.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables

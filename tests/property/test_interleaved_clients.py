@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.base.clock import ManualClock
 from omidpy.commit.post_commit import Completion
 from omidpy.errors import SnapshotTooOld, TransactionAborted, TransactionClosed, WriteConflict

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.base.clock import ManualClock
 from omidpy.errors import TransactionAborted, TransactionClosed

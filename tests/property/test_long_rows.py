@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactor import range_pass
-from compactor.range_pass import RangePass
-from compactor.range_task import RangeResult, RangeTask
-from compactor.spans import WHOLE, Span
+from compactor.ranges import range_pass
+from compactor.ranges.range_pass import RangePass
+from compactor.ranges.range_task import RangeResult, RangeTask
+from compactor.ranges.spans import WHOLE, Span
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit
 from omidpy.base.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, create_system_tables

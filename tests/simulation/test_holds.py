@@ -16,11 +16,11 @@ from typing import Final
 
 import pytest
 
-from compactor.collection import Collection
-from compactor.environment import Environment, NoProgress
-from compactor.local import ranges_here
-from compactor.plan import Compaction
-from compactor.range_pass import OnStep, ignore_step
+from compactor.pruning.collection import Collection
+from compactor.ranges.range_pass import OnStep, ignore_step
+from compactor.run.environment import Environment, NoProgress
+from compactor.run.local import ranges_here
+from compactor.run.plan import Compaction
 from omidpy.base.clock import Clock, ManualClock
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import SnapshotTooOld

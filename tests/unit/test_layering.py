@@ -211,8 +211,8 @@ def test_a_circle_is_noticed(graph: dict[str, set[str]], expected: str | None) -
         ("omidpy.connect", "import tso.embedded", "inside the function"),
         ("tso.server", "from omidpy.manager import TransactionManager", "levels up to 2"),
         ("tso.cli", "from omidpy.connect import open_store", "inside the function"),
-        ("compactor.job", "import tso.lease", "do not know each other"),
-        ("compactor.heal", "from omidpy.cli import main", "levels up to 3"),
+        ("compactor.shell.job", "import tso.lease", "do not know each other"),
+        ("compactor.rows.heal", "from omidpy.cli import main", "levels up to 3"),
     ],
 )
 def test_a_wrong_import_is_noticed(module: str, source: str, expected: str) -> None:
@@ -227,7 +227,7 @@ def test_a_wrong_import_is_noticed(module: str, source: str, expected: str) -> N
         ("omidpy.connect", "def f():\n    from tso.embedded import EmbeddedOracle"),
         ("tso.cli", "def f():\n    from omidpy.connect import open_store"),
         ("omidpy.facts.leadership", "from omidpy.facts.control import ControlTable"),
-        ("compactor.plan", "from omidpy.facts.watermarks import Claim"),
+        ("compactor.run.plan", "from omidpy.facts.watermarks import Claim"),
     ],
 )
 def test_a_right_import_is_allowed(module: str, source: str) -> None:

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from compactor.adoption import adopt, plan_adoption
-from compactor.local import compact
 from compactor.options import Options
 from compactor.report import RUNS_KEPT, RunLog, new_run
+from compactor.run.local import compact
+from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import admin
 from omidpy.base.cells import encode_long
 from omidpy.base.clock import ManualClock

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from compactor.adoption import ignore, plan_adoption
-from compactor.job import worker_url
+from compactor.shell.job import worker_url
+from compactor.tables.adoption import ignore, plan_adoption
 from omidpy import errors
 from omidpy.base.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
 from omidpy.base.tables import OMID_ENABLED

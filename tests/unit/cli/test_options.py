@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import typer.main
 
-from compactor.job import parser
+from compactor.shell.job import parser
 from omidpy.cli.app import app
 from omidpy.cli.verify import duration_s
 from omidpy.errors import UsageError

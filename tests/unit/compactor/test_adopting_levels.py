@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 import omidpy
-from compactor.adoption import adopt, plan_adoption
-from compactor.notes import notes_on
-from compactor.ownership import Standing, judge, survey
+from compactor.run.notes import notes_on
+from compactor.tables.adoption import adopt, plan_adoption
+from compactor.tables.ownership import Standing, judge, survey
 from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
 from omidpy.cli.doctor import check_store

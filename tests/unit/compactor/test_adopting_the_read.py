@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from compactor.adoption import AdoptionPlan, adopt, ignore, plan_adoption
-from compactor.ownership import is_owned, read_ignored
+from compactor.tables.adoption import AdoptionPlan, adopt, ignore, plan_adoption
+from compactor.tables.ownership import is_owned, read_ignored
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, OMID_ENABLED, incarnation
 from omidpy.cli import main
 from omidpy.connect import open_store
@@ -228,7 +228,7 @@ def test_the_verb_names_what_it_is_about_to_adopt(
 
         return kept
 
-    monkeypatch.setattr("compactor.adoption.plan_adoption", keep(plan_adoption))
+    monkeypatch.setattr("compactor.tables.adoption.plan_adoption", keep(plan_adoption))
     for words in (("--apply",), ()):
         with pytest.raises(SystemExit) as ended:
             main(("table", "adopt", "t", "--store", url, *words))

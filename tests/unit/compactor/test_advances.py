@@ -9,11 +9,11 @@ from typing import ClassVar, Final
 
 import pytest
 
-from compactor import job
-from compactor.advances import PROGRESS_PREFIX, Advances, ByTask, Teller
-from compactor.environment import Passed
-from compactor.job import pass_on_worker
-from compactor.range_task import RangeResult, RangeTask
+from compactor.ranges.advances import PROGRESS_PREFIX, Advances, ByTask, Teller
+from compactor.ranges.range_task import RangeResult, RangeTask
+from compactor.run.environment import Passed
+from compactor.shell import job
+from compactor.shell.job import pass_on_worker
 from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from compactor.ahead import read_ahead
+from compactor.ranges.ahead import read_ahead
 from omidpy.errors import StorageUnavailable
 
 PATIENCE_S: Final = 30.0

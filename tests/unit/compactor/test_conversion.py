@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from compactor import census, conversion
-from compactor.adoption import adopt, plan_adoption
-from compactor.local import compact
-from compactor.ownership import read_ignored, set_ignored
 from compactor.report import RunLog
+from compactor.run.local import compact
+from compactor.tables import census, conversion
+from compactor.tables.adoption import adopt, plan_adoption
+from compactor.tables.ownership import read_ignored, set_ignored
 from omidpy.base.cells import (
     LEGACY_TOMBSTONE,
     LOW_WATERMARK_ROW,

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactor.cutting import (
+from compactor.options import options_from_words
+from compactor.ranges.cutting import (
     MOST_PIECES,
     ROWS_A_PIECE,
     Cutting,
@@ -20,7 +21,6 @@ from compactor.cutting import (
     pieces,
     rows_read_lately,
 )
-from compactor.options import options_from_words
 from compactor.report import Report, RunRecord, TableReport
 from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.facts.watermarks import Watermarks

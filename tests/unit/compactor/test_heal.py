@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from compactor.heal import RowPlan, Scope, examine, plan_row, unresolved
+from compactor.rows.heal import RowPlan, Scope, examine, plan_row, unresolved
 from omidpy.base.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
 from omidpy.facts.plain_versions import PlainVersions
 from omidpy.model import Cell, Timestamp

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, cast
 import pytest
 
 import compactor
-from compactor import driver, heart, lease
+from compactor.run import driver, heart, lease
 from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.store import FateStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compactor.laggards import NOT_SCANNED, known_reasons
+from compactor.pruning.laggards import NOT_SCANNED, known_reasons
 from compactor.report import Laggard, Report, RunRecord
 from omidpy.model import KeyRange
 

@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
-from compactor import range_pass
 from compactor.pacing import Pacing
-from compactor.range_pass import RangePass
-from compactor.range_task import RangeResult, RangeTask
-from compactor.spool import Spool
+from compactor.ranges import range_pass
+from compactor.ranges.range_pass import RangePass
+from compactor.ranges.range_task import RangeResult, RangeTask
+from compactor.rows.spool import Spool
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.base.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT_TABLE

@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from compactor import findings
-from compactor.findings import SEVERITY, CheckReport, Finding, Kind, Severity
-from compactor.fsck import Check, CheckOptions
-from compactor.malformed import Assumption
-from compactor.quarantine import Quarantine
+from compactor.check import findings
+from compactor.check.findings import SEVERITY, CheckReport, Finding, Kind, Severity
+from compactor.check.fsck import Check, CheckOptions
+from compactor.check.malformed import Assumption
+from compactor.check.quarantine import Quarantine
 from omidpy.base.cells import commit_row, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE

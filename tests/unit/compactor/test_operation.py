@@ -11,19 +11,19 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from compactor import prune as prune_module
 from compactor import report as report_module
-from compactor.driver import RESUMABLE_S
-from compactor.environment import Environment, NoProgress, OnProgress
-from compactor.lease import Lease, LeaseRecord
-from compactor.local import ranges_here
-from compactor.operation import KIND
 from compactor.options import Options
-from compactor.plan import STEPS, Compaction
-from compactor.prune import PruneLimits, PruneTask, SlicePruner
-from compactor.range_pass import OnStep, ignore_step
-from compactor.range_task import RangeResult, RangeTask
+from compactor.pruning import prune as prune_module
+from compactor.pruning.prune import PruneLimits, PruneTask, SlicePruner
+from compactor.ranges.range_pass import OnStep, ignore_step
+from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import Report, RunLog, RunRecord
+from compactor.run.driver import RESUMABLE_S
+from compactor.run.environment import Environment, NoProgress, OnProgress
+from compactor.run.lease import Lease, LeaseRecord
+from compactor.run.local import ranges_here
+from compactor.run.operation import KIND
+from compactor.run.plan import STEPS, Compaction
 from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import OracleError, ReservationLost, StorageUnavailable, UsageError

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from compactor.adoption import ignore
-from compactor.ownership import (
+from compactor.tables.adoption import ignore
+from compactor.tables.ownership import (
     Standing,
     ignored_tables,
     judge,

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from compactor import pieces
-from compactor.adoption import adopt, plan_adoption
-from compactor.fsck import Check, CheckOptions
-from compactor.pieces import Piece, get_pieces, scan_pieces
+from compactor.check.fsck import Check, CheckOptions
+from compactor.rows import pieces
+from compactor.rows.pieces import Piece, get_pieces, scan_pieces
+from compactor.tables.adoption import adopt, plan_adoption
 from omidpy.base.cells import shadow_qualifier
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import Cell, Timestamp

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from compactor.prune import PruneLimits
+from compactor.pruning.prune import PruneLimits
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.facts.commit_table import EntryRow
 from omidpy.model import Timestamp

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from compactor import acceptance
-from compactor.acceptance import Doubt
-from compactor.adoption import adopt, plan_adoption
-from compactor.fsck import Check, CheckOptions
+from compactor.check import acceptance
+from compactor.check.acceptance import Doubt
+from compactor.check.fsck import Check, CheckOptions
 from compactor.options import Options
-from compactor.ownership import survey
+from compactor.tables.adoption import adopt, plan_adoption
+from compactor.tables.ownership import survey
 from omidpy.admin.table_steps import ForgetClaims, Make, Renewal, TableTools
 from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.tables import (

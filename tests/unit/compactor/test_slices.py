@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactor.prune import (
+from compactor.pruning.prune import (
     PAGE_ENTRIES,
     PruneLimits,
     PruneResult,
@@ -20,7 +20,7 @@ from compactor.prune import (
     SlicePruner,
     SlicesHere,
 )
-from compactor.slices import Ends, Pruned, begun, cut, find_ends, prune_round, slices
+from compactor.pruning.slices import Ends, Pruned, begun, cut, find_ends, prune_round, slices
 from omidpy.base.cells import commit_row
 from omidpy.base.commit_facts import INVALID
 from omidpy.errors import StorageUnavailable

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from compactor.display import summary
-from compactor.metrics import values_of
 from compactor.options import NO_SNAPSHOTS, Options
-from compactor.range_pass import OnStep, ignore_step
+from compactor.pruning.snapshot_holds import ROOT_FACT, SNAPSHOT_PREFIX, recorded_holds
+from compactor.pruning.snapshots import LocalFolder, TableSnapshot, list_snapshots, local_folder
+from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.report import RunLog
-from compactor.snapshot_holds import ROOT_FACT, SNAPSHOT_PREFIX, recorded_holds
-from compactor.snapshots import LocalFolder, TableSnapshot, list_snapshots, local_folder
+from compactor.shell.display import summary
+from compactor.shell.metrics import values_of
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
 from omidpy.cli.watermarks import collect
 from omidpy.errors import ConfigError, StorageError

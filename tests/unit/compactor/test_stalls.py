@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from compactor.options import Options
-from compactor.range_pass import RangePass
-from compactor.range_task import RangeTask
+from compactor.ranges.range_pass import RangePass
+from compactor.ranges.range_task import RangeTask
 from compactor.report import RunRecord
 from omidpy.errors import ReservationLost
 from omidpy.facts.commit_table import COMMIT_TABLE

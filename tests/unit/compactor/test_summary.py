@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from compactor import range_pass, slices
-from compactor.command import compact_address, show
-from compactor.display import LineProgress, age_text, details, size_text, summary
-from compactor.environment import Executors, NoProgress, Passed
-from compactor.local import compact, executors_here
 from compactor.options import Options
 from compactor.pacing import page_bytes
-from compactor.range_task import RangeResult, RangeTask
+from compactor.pruning import slices
+from compactor.ranges import range_pass
+from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import RangeReport, Report, TableReport
+from compactor.run.environment import Executors, NoProgress, Passed
+from compactor.run.local import compact, executors_here
+from compactor.shell.command import compact_address, show
+from compactor.shell.display import LineProgress, age_text, details, size_text, summary
 from omidpy.base.clock import Clock, ManualClock
 from omidpy.model import KeyRange
 from omidpy.storage.base import Portion, Store

@@ -8,12 +8,12 @@ from typing import Final
 import pytest
 
 import omidpy
-from compactor.command import ask_oracle
-from compactor.environment import Environment, NoProgress
-from compactor.local import ranges_here
-from compactor.plan import run
+from compactor.pruning.timestamps import NOBODY, Asked
 from compactor.report import Report
-from compactor.timestamps import NOBODY, Asked
+from compactor.run.environment import Environment, NoProgress
+from compactor.run.local import ranges_here
+from compactor.run.plan import run
+from compactor.shell.command import ask_oracle
 from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, encode_commit, encode_long
 from omidpy.base.clock import ManualClock
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from compactor.adoption import adopt, plan_adoption
+from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import admin
 from omidpy.admin.table_steps import Fence, Make, PlanCreation, PlanRemoval, Renewal
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, maker

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactor.adoption import plan_adoption
+from compactor.tables.adoption import plan_adoption
 from omidpy.base.tables import OMID_ENABLED
 from omidpy.errors import NotTransactional, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE

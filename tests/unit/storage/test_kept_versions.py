@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import omidpy
-from compactor.adoption import plan_adoption
+from compactor.tables.adoption import plan_adoption
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.connect import open_store
 from omidpy.errors import ConfigError, NotTransactional, UsageError

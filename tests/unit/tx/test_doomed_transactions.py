@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactor.local import compact
+from compactor.run.local import compact
 from omidpy.base.clock import ManualClock
 from omidpy.errors import SnapshotTooOld
 from omidpy.manager import TransactionManager

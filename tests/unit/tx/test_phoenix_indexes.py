@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 import omidpy
-from compactor.adoption import adopt, plan_adoption
+from compactor.tables.adoption import adopt, plan_adoption
 from omidpy.base.clock import ManualClock
 from omidpy.base.tables import OMID_ENABLED
 from omidpy.cli.doctor import check_store

@@ -1,0 +1,1 @@
+"""What may be forgotten, and what holds it back?"""

@@ -1,0 +1,1 @@
+"""One run: its steps in order, what is kept between them, and its lease."""

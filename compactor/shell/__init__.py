@@ -1,0 +1,1 @@
+"""How a run is started and shown: the Spark job, progress, metrics, a picture of past runs."""

@@ -1,0 +1,149 @@
+"""From addresses and options to a run and its report: what the Spark job and the CLI share."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from compactor.lag import is_late
+from compactor.options import Options
+from compactor.pruning.timestamps import NOBODY, Asked
+from compactor.report import Report
+from compactor.run.environment import Environment, Executors
+from compactor.run.plan import run
+from compactor.shell.display import details, shown_progress, summary
+from compactor.shell.metrics import check_target, export
+from omidpy.base.clock import Clock, SystemClock
+from omidpy.errors import ConfigError, OmidError, UsageError
+from omidpy.storage.base import Store
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_HELD_BACK: Final = 3
+"""Done, but something holds the horizon back, so that commits are kept; the report names it."""
+EXIT_LATE: Final = 4
+"""The same, and something is behind for longer than `--max-lag`."""
+
+LONG_RUN_S: Final = 10.0
+"""Of a run that took so long everybody wants to know where the time went."""
+
+MakeExecutors: TypeAlias = Callable[[Store, Clock], Executors]
+
+
+def compact_address(
+    store_url: str, tso: str | None, options: Options, make_executors: MakeExecutors
+) -> Report:
+    """Open a store, make sure that `tso` serves it, and compact it once.
+
+    Args:
+        store_url: Address of the store; an embedded one must exist.
+        tso: Address of its oracle, which must answer and serve the same store; None asks nobody:
+            the low watermark is read from the store in any case.
+        options: What to do.
+        make_executors: Makes what carries out the tasks.
+    """
+    from omidpy.connect import open_store  # noqa: PLC0415 - assembly
+
+    clock = SystemClock()
+    store = open_store(store_url, must_exist=True)
+    try:
+        if not (store.capabilities.exact_delete and store.capabilities.multi_version_scan):
+            raise ConfigError(
+                f"{store.url} cannot delete single versions or scan all of them, which compaction "
+                "needs; open the store through Thrift2"
+            )
+        asked = NOBODY if tso is None else ask_oracle(store, tso)
+        executors = make_executors(store, clock)
+        with shown_progress(clock) as progress:
+            environment = Environment(
+                clock=clock,
+                execute_ranges=executors.ranges,
+                execute_slices=executors.slices,
+                sleep=time.sleep,
+                progress=progress,
+                asked=asked,
+                open_folder=executors.open_folder,
+            )
+            return run(store, options, environment)
+    except KeyboardInterrupt:
+        print(interrupted(store_url, options), file=sys.stderr, flush=True)
+        raise
+    finally:
+        store.close()
+
+
+def interrupted(store_url: str, options: Options) -> str:
+    """Return what is said to somebody who has interrupted a run."""
+    if options.is_dry_run:
+        return "compaction: interrupted; nothing was written"
+    return (
+        "compaction: interrupted; what it has done is done, and ranges that it has claimed need "
+        f"not be read again: `omidpy compact --store {store_url} --resume` goes on with it within "
+        "a day, and without --resume a new run begins (the Spark job takes the same option)"
+    )
+
+
+def ask_oracle(store: Store, tso: str) -> Asked:
+    """Make sure that an oracle answers and serves a store; return what it says of timestamps."""
+    from omidpy.connect import open_oracle  # noqa: PLC0415 - assembly
+    from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
+
+    with contextlib.closing(open_oracle(store, tso)) as oracle:
+        drawn_ts = oracle.begin().start_ts
+    if not tso.startswith("zk:"):
+        return Asked(drawn_ts)
+    address = zookeeper.parse_zookeeper(tso)
+    with zookeeper.connected(address) as session:
+        return Asked(drawn_ts, zookeeper.read_omid_ceiling(session, address) or 0)
+
+
+def show(
+    report: Report,
+    options: Options,
+    *,
+    report_path: str | None,
+    as_json: bool,
+    is_detailed: bool = False,
+) -> int:
+    """Write the report to its file, and to stdout as JSON or for a person; return the exit code.
+
+    What was done to each table goes to stderr, if it is asked for or the run was long.
+    """
+    code = exit_code_of(report, options)
+    if options.metrics is not None and not report.dry_run:
+        export(options.metrics, report, exit_code=code, now_s=time.time())
+    if report_path is not None:
+        Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
+    if is_detailed or report.seconds >= LONG_RUN_S:
+        for line in details(report):
+            print(f"compaction: {line}", file=sys.stderr, flush=True)
+    print(report.json() if as_json else summary(report), flush=True)
+    return code
+
+
+def check_targets(report_path: str | None, options: Options) -> None:
+    """Refuse files that could not be written, before an hour of work."""
+    check_target(options.metrics)
+    if report_path is None:
+        return
+    path = Path(report_path)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"--report {report_path}: no such directory, or a directory itself")
+
+
+def exit_code_of(report: Report, options: Options) -> int:
+    """Return the exit code of a run that came to its end."""
+    if is_late(report.laggards, max_lag_s=options.max_lag_s):
+        return EXIT_LATE
+    return EXIT_HELD_BACK if report.laggards else EXIT_DONE
+
+
+def exit_code(error: OmidError) -> int:
+    """Say on stderr, in one line, what went wrong; return the exit code for it."""
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return EXIT_USAGE if isinstance(error, UsageError | ConfigError) else EXIT_FAILED
