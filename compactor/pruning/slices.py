@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 
 from compactor.horizon import HOLE
 from compactor.pruning.prune import (
@@ -30,8 +30,8 @@ from compactor.pruning.prune import (
     PruneTask,
     malformed_rows,
 )
+from compactor.ranges.progress import Progress
 from compactor.report import Laggard
-from compactor.run.environment import ExecuteSlices, Progress
 from omidpy.base.cells import LONG_BYTES
 from omidpy.errors import ReservationLost, StorageError
 from omidpy.facts.commit_table import CommitTable, EntryRow, buckets
@@ -47,6 +47,19 @@ FEW_ENTRIES: Final = 10_000
 """So many are counted at the end of a run, to say what is left."""
 TASKS_A_WORKER: Final = 4
 """Slices are cut until there are so many for each worker, that none waits long for another."""
+
+
+class ExecuteSlices(Protocol):
+    """Prunes slices of the commit table, in any order and anywhere."""
+
+    @property
+    def workers(self) -> int:
+        """How many slices are worked on at once."""
+        ...
+
+    def run(self, tasks: Sequence[PruneTask]) -> Sequence[PruneResult]:
+        """Carry out tasks, and return one result for each."""
+        ...
 
 
 @dataclass(slots=True)

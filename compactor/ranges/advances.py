@@ -25,8 +25,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
+from compactor.ranges.progress import Passed
 from compactor.ranges.range_task import RangeResult
-from compactor.run.environment import Passed
 from omidpy.base.clock import Clock
 from omidpy.errors import StorageError
 from omidpy.facts.control import ControlTable, encode_document

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
+from compactor.ranges.progress import Progress
 from compactor.ranges.range_pass import OnStep
 from compactor.report import Report, RunLog, RunRecord, new_run
-from compactor.run.environment import Progress
 from omidpy.base.clock import Clock
 from omidpy.facts.control import ControlTable
 

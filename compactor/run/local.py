@@ -12,18 +12,11 @@ from functools import partial
 from compactor.options import Options
 from compactor.pacing import Pacer, Pacing
 from compactor.pruning.prune import SlicesHere
+from compactor.ranges.progress import NoProgress, OnProgress, Passed, Progress
 from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import Report
-from compactor.run.environment import (
-    Environment,
-    ExecuteRanges,
-    Executors,
-    NoProgress,
-    OnProgress,
-    Passed,
-    Progress,
-)
+from compactor.run.environment import Environment, ExecuteRanges, Executors
 from compactor.run.plan import run
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.storage.base import Store

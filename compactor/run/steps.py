@@ -40,11 +40,12 @@ from compactor.pruning.timestamps import recorded_ceiling
 from compactor.pruning.unvisited import answers, refusals, stretches
 from compactor.ranges.advances import forget_progress
 from compactor.ranges.cutting import Cutting, rows_read_lately
+from compactor.ranges.progress import Passed
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.ranges.schedule import Schedule, schedule
 from compactor.ranges.spans import PastPasses
 from compactor.report import Laggard, Report
-from compactor.run.environment import Environment, Passed
+from compactor.run.environment import Environment
 from compactor.run.journal import Journal
 from compactor.run.notes import (
     BESIDE_OMID,

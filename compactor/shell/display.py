@@ -15,8 +15,8 @@ from compactor.report import Held, Report
 from omidpy.base.clock import Clock
 
 if TYPE_CHECKING:
-    from compactor.run.environment import Passed
-    from compactor.run.environment import Progress as RunProgress
+    from compactor.ranges.progress import Passed
+    from compactor.ranges.progress import Progress as RunProgress
 
 LATEST_MS: Final = 253_402_300_799_000
 """The end of the year 9999: what cannot be read holds for ever."""

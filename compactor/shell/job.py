@@ -34,9 +34,10 @@ from compactor.options import (
 from compactor.pruning.hadoop import folder_of_spark
 from compactor.pruning.prune import PruneResult, PruneTask, SlicePruner
 from compactor.ranges.advances import LOOK_EVERY_S, TELL_EVERY_S, Advances, ByTask, Teller
+from compactor.ranges.progress import OnProgress, Passed
 from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult, RangeTask
-from compactor.run.environment import ExecuteRanges, Executors, OnProgress, Passed
+from compactor.run.environment import ExecuteRanges, Executors
 from compactor.shell.command import (
     check_targets,
     compact_address,

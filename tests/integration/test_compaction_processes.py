@@ -43,7 +43,8 @@ World(SqliteStore(path)).compact(replace(ALL_AT_ONCE, should_wait=True), on_step
 
 STANDING_AT: Final = """
 import sys, time
-from compactor.run.environment import Environment, NoProgress
+from compactor.ranges.progress import NoProgress
+from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
 from compactor.run.plan import run
 from omidpy.base.clock import SystemClock

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from compactor.ranges.advances import PROGRESS_PREFIX
-from compactor.run.environment import Environment, Executors, Passed
+from compactor.ranges.progress import Passed
+from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
 from compactor.shell import job
 from omidpy.base.clock import SystemClock

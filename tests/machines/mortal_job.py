@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compactor.pruning.prune import PruneResult, PruneTask, SlicePruner
+from compactor.ranges.progress import NoProgress
 from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import Report
-from compactor.run.environment import Environment, NoProgress
+from compactor.run.environment import Environment
 from compactor.run.plan import run
 from compactor.shell import job
 from omidpy.base.clock import SystemClock

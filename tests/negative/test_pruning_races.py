@@ -18,13 +18,14 @@ from compactor.options import Options
 from compactor.pruning.prune import PruneLimits, SlicePruner, SlicesHere
 from compactor.pruning.slices import Ends
 from compactor.pruning.unvisited import ask
+from compactor.ranges.progress import NoProgress
 from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
 from compactor.ranges.range_task import RangeTask
 from compactor.report import Laggard, Report
 from compactor.rows.clean import FoundRow
 from compactor.rows.heal import ExaminedRow, RowPlan, Scope, unresolved
 from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTable
-from compactor.run.environment import Environment, NoProgress
+from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
 from compactor.run.plan import Compaction
 from compactor.tables.ownership import TableStanding

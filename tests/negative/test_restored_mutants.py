@@ -12,9 +12,10 @@ from typing import Any, Final
 import pytest
 
 from compactor.options import Options
+from compactor.ranges.progress import NoProgress
 from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
 from compactor.ranges.range_task import RangeTask
-from compactor.run.environment import Environment, NoProgress
+from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
 from compactor.run.plan import Compaction
 from compactor.tables.ownership import TableStanding

@@ -17,8 +17,9 @@ from typing import Final
 import pytest
 
 from compactor.pruning.collection import Collection
+from compactor.ranges.progress import NoProgress
 from compactor.ranges.range_pass import OnStep, ignore_step
-from compactor.run.environment import Environment, NoProgress
+from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
 from compactor.run.plan import Compaction
 from omidpy.base.clock import Clock, ManualClock

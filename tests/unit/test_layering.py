@@ -189,6 +189,24 @@ def test_no_folders_import_each_other_round_a_circle() -> None:
     assert circle(graph) is None
 
 
+def wing(module: str) -> str:
+    """Return the folder of an application that a module stands in, or the module outside of all."""
+    parts = module.split(".")
+    return ".".join(parts[:2])
+
+
+@pytest.mark.parametrize("application", sorted(APPLICATIONS))
+def test_no_wings_import_each_other_round_a_circle(application: str) -> None:
+    """The folders of an application have an order too, whatever is imported when."""
+    graph: dict[str, set[str]] = {}
+    for found in ALL_IMPORTS:
+        if {found.importer.split(".")[0], found.imported.split(".")[0]} == {application}:
+            importer, imported = wing(found.importer), wing(found.imported)
+            if importer != imported:
+                graph.setdefault(importer, set()).add(imported)
+    assert circle(graph) is None
+
+
 @pytest.mark.parametrize(
     ("graph", "expected"),
     [

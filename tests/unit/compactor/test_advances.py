@@ -10,8 +10,8 @@ from typing import ClassVar, Final
 import pytest
 
 from compactor.ranges.advances import PROGRESS_PREFIX, Advances, ByTask, Teller
+from compactor.ranges.progress import Passed
 from compactor.ranges.range_task import RangeResult, RangeTask
-from compactor.run.environment import Passed
 from compactor.shell import job
 from compactor.shell.job import pass_on_worker
 from omidpy.base.clock import ManualClock

@@ -15,11 +15,12 @@ from compactor import report as report_module
 from compactor.options import Options
 from compactor.pruning import prune as prune_module
 from compactor.pruning.prune import PruneLimits, PruneTask, SlicePruner
+from compactor.ranges.progress import NoProgress, OnProgress
 from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import Report, RunLog, RunRecord
 from compactor.run.driver import RESUMABLE_S
-from compactor.run.environment import Environment, NoProgress, OnProgress
+from compactor.run.environment import Environment
 from compactor.run.lease import Lease, LeaseRecord
 from compactor.run.local import ranges_here
 from compactor.run.operation import KIND

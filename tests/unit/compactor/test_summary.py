@@ -13,9 +13,10 @@ from compactor.options import Options
 from compactor.pacing import page_bytes
 from compactor.pruning import slices
 from compactor.ranges import range_pass
+from compactor.ranges.progress import NoProgress, Passed
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import RangeReport, Report, TableReport
-from compactor.run.environment import Executors, NoProgress, Passed
+from compactor.run.environment import Executors
 from compactor.run.local import compact, executors_here
 from compactor.shell.command import compact_address, show
 from compactor.shell.display import LineProgress, age_text, details, size_text, summary

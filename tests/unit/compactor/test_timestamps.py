@@ -9,8 +9,9 @@ import pytest
 
 import omidpy
 from compactor.pruning.timestamps import NOBODY, Asked
+from compactor.ranges.progress import NoProgress
 from compactor.report import Report
-from compactor.run.environment import Environment, NoProgress
+from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
 from compactor.run.plan import run
 from compactor.shell.command import ask_oracle
