@@ -58,7 +58,7 @@ def _with_verb(words: list[str]) -> list[str]:
     if words[:2] == ["committers", "published"] and words[2:3] and words[2] not in _OF_PUBLISHED:
         return [*words[:2], "show", *words[2:]]
     if words[:1] == ["fate"]:
-        from omidpy.cli.fate_flags import as_verb  # noqa: PLC0415 - only for this noun
+        from omidpy.cli.operations.flags import as_verb  # noqa: PLC0415 - only for this noun
 
         return ["fate", *as_verb(words[1:])]
     return words

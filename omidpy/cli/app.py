@@ -7,25 +7,14 @@ from typing import Annotated, Final
 import typer
 
 from omidpy import __version__
-from omidpy.cli import (
-    backup,
-    commit_table,
-    committers,
-    compact,
-    doctor,
-    export,
-    export_snapshot,
-    fate,
-    fsck,
-    init,
-    published,
-    status,
-    table,
-    tx,
-    verify,
-    watermarks,
-)
+from omidpy.cli import tx
 from omidpy.cli.common import say
+from omidpy.cli.compaction import commit_table, compact, watermarks
+from omidpy.cli.files import committers, export_snapshot, published
+from omidpy.cli.operations import fate
+from omidpy.cli.queues import export
+from omidpy.cli.store import backup, doctor, fsck, init, status, verify
+from omidpy.cli.tables import table
 
 app: Final = typer.Typer(
     help="Transactions for HBase and for one file: look after a store.",

@@ -15,8 +15,8 @@ import pytest
 from compactor.report import RunLog
 from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
-from omidpy.cli.status import collect as collect_status
-from omidpy.cli.watermarks import collect
+from omidpy.cli.compaction.watermarks import collect
+from omidpy.cli.store.status import collect as collect_status
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.questions import Questions
 from omidpy.facts.watermarks import Watermarks

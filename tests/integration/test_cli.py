@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-import omidpy.cli.compact
+import omidpy.cli.compaction.compact
 from compactor.report import RunLog, RunRecord
 from compactor.shell.job import parser
 from omidpy.base.cells import encode_long, shadow_qualifier
@@ -109,7 +109,7 @@ def test_dry_run_changes_nothing(cli: Cli, url: str) -> None:
 def test_options_are_those_of_the_spark_job() -> None:
     """One documentation serves both."""
     job = {action.dest for action in parser()._actions} - {"help"}
-    here = set(inspect.signature(omidpy.cli.compact.run).parameters)
+    here = set(inspect.signature(omidpy.cli.compaction.compact.run).parameters)
     assert here == (job - {"json"}) | {"as_json"}
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 from msgspec.structs import replace
 
-from omidpy.cli import fate as fate_command
 from omidpy.cli import main
+from omidpy.cli.operations import fate as fate_command
 from omidpy.fate import Fate, Locks, Operation, TableFateStore
 from omidpy.fate.admin import Admin
 from omidpy.fate.operation import Failure, FateId, Status

@@ -20,8 +20,8 @@ from thriftpy2.thrift import TApplicationException
 from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
-from omidpy.cli.doctor import clock_finding
-from omidpy.cli.findings import ClockFinding, Health
+from omidpy.cli.store.doctor import clock_finding
+from omidpy.cli.store.findings import ClockFinding, Health
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.model import FamilySchema, TableSchema

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.cli.fate_run import Environment
+from omidpy.cli.operations.run import Environment
 from omidpy.connect import connect
 from omidpy.errors import TransactionAborted
 from omidpy.fate.client import Fate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from omidpy.cli.doctor import check_gateways
+from omidpy.cli.store.doctor import check_gateways
 from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.storage.hbase.address import parse_address
 from tests.machines.hbase import HBase

@@ -16,7 +16,7 @@ import pytest
 
 import omidpy
 from omidpy.cli import main
-from omidpy.cli import verify as verify_command
+from omidpy.cli.store import verify as verify_command
 from omidpy.connect import open_store
 from omidpy.errors import OracleUnavailable, UsageError
 from omidpy.reading.visibility import sort_row

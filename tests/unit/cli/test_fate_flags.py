@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.cli.fate_flags import as_verb
+from omidpy.cli.operations.flags import as_verb
 from omidpy.errors import UsageError
 
 ID = "0c143900c230c1df"

@@ -10,7 +10,7 @@ import typer.main
 
 from compactor.shell.job import parser
 from omidpy.cli.app import app
-from omidpy.cli.verify import duration_s
+from omidpy.cli.store.verify import duration_s
 from omidpy.errors import UsageError
 
 ASK_AN_ORACLE: Final = {

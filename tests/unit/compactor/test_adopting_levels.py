@@ -13,8 +13,8 @@ from compactor.tables.adoption import adopt, plan_adoption
 from compactor.tables.ownership import Standing, judge, survey
 from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
-from omidpy.cli.doctor import check_store
-from omidpy.cli.findings import Health, MisadoptedFinding
+from omidpy.cli.store.doctor import check_store
+from omidpy.cli.store.findings import Health, MisadoptedFinding
 from omidpy.connect import open_store
 from omidpy.errors import ConfigError, Fenced, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE

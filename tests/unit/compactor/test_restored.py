@@ -28,7 +28,7 @@ from omidpy.base.tables import (
     VALUE,
     incarnation,
 )
-from omidpy.cli.watermarks import collect
+from omidpy.cli.compaction.watermarks import collect
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import (
     COMMIT,

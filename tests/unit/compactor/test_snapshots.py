@@ -14,7 +14,7 @@ from compactor.report import RunLog
 from compactor.shell.display import summary
 from compactor.shell.metrics import values_of
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
-from omidpy.cli.watermarks import collect
+from omidpy.cli.compaction.watermarks import collect
 from omidpy.errors import ConfigError, StorageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.storage.memory import MemoryStore

@@ -16,7 +16,7 @@ from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import admin
 from omidpy.admin.table_steps import Fence, Make, PlanCreation, PlanRemoval, Renewal
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, maker
-from omidpy.cli.doctor import _check_ghosts
+from omidpy.cli.store.doctor import _check_ghosts
 from omidpy.errors import FateError, NoSuchTable, StorageUnavailable, TableExists
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.makers import Makers

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.cli.export import _bucket_count, _while_it_gets_others
+from omidpy.cli.queues.export import _bucket_count, _while_it_gets_others
 from omidpy.errors import QueueFull
 from omidpy.fate.client import Fate
 from omidpy.fate.operation import FateId

@@ -12,8 +12,8 @@ import omidpy
 from compactor.tables.adoption import adopt, plan_adoption
 from omidpy.base.clock import ManualClock
 from omidpy.base.tables import OMID_ENABLED
-from omidpy.cli.doctor import check_store
-from omidpy.cli.findings import Health, IndexedFinding
+from omidpy.cli.store.doctor import check_store
+from omidpy.cli.store.findings import Health, IndexedFinding
 from omidpy.errors import ConfigError, Fenced
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager

@@ -26,7 +26,7 @@ from omidpy.base.tables import (
     transactional_families,
 )
 from omidpy.cli.common import AsJson, TsoAddress, print_json, say
-from omidpy.cli.findings import (
+from omidpy.cli.store.findings import (
     BlockingFinding,
     ClockFinding,
     Finding,

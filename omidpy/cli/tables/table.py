@@ -20,8 +20,8 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
-from omidpy.cli.table_change import create, drop, truncate
-from omidpy.cli.table_settings import (
+from omidpy.cli.tables.change import create, drop, truncate
+from omidpy.cli.tables.settings import (
     set_settings,
     settings_text,
     table_settings,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from omidpy.cli.common import AsJson, UnaskedTso, print_json, say
-from omidpy.cli.fate_common import (
+from omidpy.cli.operations.common import (
     EXIT_FAILED,
     EXIT_OPERATION_FAILED,
     FateStoreUrl,

@@ -18,7 +18,7 @@ from omidpy.admin.table_steps import there
 from omidpy.base.arguments import check_table_name
 from omidpy.base.clock import SystemClock
 from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json, say
-from omidpy.cli.fate_common import EXIT_INTERRUPTED
+from omidpy.cli.operations.common import EXIT_INTERRUPTED
 from omidpy.connect import connect
 from omidpy.errors import UsageError
 from omidpy.facts.catalog import Catalog, check_ours

@@ -24,7 +24,7 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
-from omidpy.cli.objects import with_objects
+from omidpy.cli.files.objects import with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.committers import adoption, leftovers, publishing, verification
 from omidpy.committers.places import parse_folder, parse_object

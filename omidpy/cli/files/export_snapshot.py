@@ -17,10 +17,10 @@ import typer
 from omidpy import codec
 from omidpy.base.arguments import parse_column
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
-from omidpy.cli.export_common import managed, moment
-from omidpy.cli.fate_common import seconds
-from omidpy.cli.objects import with_objects
+from omidpy.cli.files.objects import with_objects
+from omidpy.cli.operations.common import seconds
 from omidpy.cli.progress import progress_bar
+from omidpy.cli.queues.common import managed, moment
 from omidpy.codec import Codec
 from omidpy.committers.places import is_object_store
 from omidpy.committers.snapshots import HOLD_S, Run

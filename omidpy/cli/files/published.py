@@ -15,11 +15,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from omidpy.cli.committers import Path
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_columns, print_json, say
-from omidpy.cli.export_common import managed, moment
-from omidpy.cli.objects import with_objects
+from omidpy.cli.files.committers import Path
+from omidpy.cli.files.objects import with_objects
 from omidpy.cli.progress import progress_bar
+from omidpy.cli.queues.common import managed, moment
 from omidpy.committers import reading
 from omidpy.committers.places import parse_folder
 from omidpy.committers.store import ObjectStore

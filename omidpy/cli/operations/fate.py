@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from omidpy.cli.common import Apply, AsJson, UnaskedTso, print_json, say
-from omidpy.cli.fate_common import (
+from omidpy.cli.operations.common import (
     EXIT_FAILED,
     EXIT_RESERVED,
     FateStoreUrl,
@@ -29,8 +29,8 @@ from omidpy.cli.fate_common import (
     seconds,
     wanted,
 )
-from omidpy.cli.fate_run import run
-from omidpy.cli.fate_watch import status, wait
+from omidpy.cli.operations.run import run
+from omidpy.cli.operations.watch import status, wait
 from omidpy.errors import FateError
 from omidpy.fate.admin import Admin, Outcome, Told, repair_text
 from omidpy.fate.listing import dump_document, list_lines, summary_document, summary_lines

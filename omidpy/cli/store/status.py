@@ -7,8 +7,8 @@ from typing import Any, Final
 import typer
 
 from omidpy.base.clock import SystemClock
-from omidpy.cli.commit_table import count_entries
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, age_s, opened, print_facts, print_json
+from omidpy.cli.compaction.commit_table import count_entries
 from omidpy.connect import open_oracle
 from omidpy.errors import OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, read_leading_low_watermark

@@ -18,7 +18,8 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
-from omidpy.cli.export_common import (
+from omidpy.cli.operations.common import seconds
+from omidpy.cli.queues.common import (
     OptionalQueueId,
     QueueId,
     entry_document,
@@ -29,8 +30,7 @@ from omidpy.cli.export_common import (
     opened_queue,
     value_document,
 )
-from omidpy.cli.export_run import once, run
-from omidpy.cli.fate_common import seconds
+from omidpy.cli.queues.run import once, run
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue import DeadLetter, ExportQueue, Lag
 from omidpy.recipes.export_queue.queue import DEFAULT_BUCKETS

@@ -21,7 +21,7 @@ import typer
 
 from omidpy.admin import TableTools
 from omidpy.cli.common import say
-from omidpy.cli.fate_common import FateStoreUrl, opened_fates, seconds
+from omidpy.cli.operations.common import FateStoreUrl, opened_fates, seconds
 from omidpy.committers import operation as _publishing_steps  # noqa: F401 - registers them
 from omidpy.connect import connect, open_oracle, open_store
 from omidpy.errors import OmidError, UsageError

@@ -16,9 +16,9 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
-from omidpy.cli.export_common import QueueId, managed
-from omidpy.cli.fate_common import seconds
-from omidpy.cli.fate_run import imported, told_to_stop
+from omidpy.cli.operations.common import seconds
+from omidpy.cli.operations.run import imported, told_to_stop
+from omidpy.cli.queues.common import QueueId, managed
 from omidpy.errors import ConfigError, UsageError
 from omidpy.recipes.export_queue import Exporter, ExportQueue, Runner
 from omidpy.recipes.export_queue.exporter import as_exporter, promise_of

@@ -1,0 +1,1 @@
+"""The nightly job, how far tables are healed, and what the commit table remembers."""

@@ -1,0 +1,1 @@
+"""Files in an object store: `omidpy committers` and `omidpy export-snapshot`."""

@@ -1,0 +1,1 @@
+"""Operations of several steps, and the executor that carries them out: `omidpy fate`."""

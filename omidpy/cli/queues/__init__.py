@@ -1,0 +1,1 @@
+"""Queues of what leaves for other systems: `omidpy export`."""

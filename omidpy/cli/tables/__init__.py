@@ -1,0 +1,1 @@
+"""Which tables are ours, and what is done to them: `omidpy table`."""
