@@ -1,7 +1,7 @@
-"""From an address to a store, an oracle and the manager over both.
+"""From addresses to a manager over a store and its oracle, with what stands above managers.
 
-This is the one place that knows every backend by name, and it imports each only when its address
-asks for it.
+Export queues and publishers are made with a manager, and `tx.queue` and `tx.publish` ask the
+manager for them.  So they are handed to it here, where both are known.
 """
 
 from __future__ import annotations
@@ -10,23 +10,17 @@ import atexit
 import weakref
 from typing import Final
 
-from omidpy.base.tables import CONTROL_TABLE
-from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable
+from omidpy import opening
+from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
-from omidpy.storage import opening
-from omidpy.storage.address import init_command, server_command, sqlite_path
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.from_happybase import Connection, Pool, settings_of
+from omidpy.tx.publishing import Publishing
+from omidpy.tx.session import Openable
 
-_STORES: Final = (
-    "sqlite:///relative.db",
-    "sqlite:////absolute.db",
-    "memory:",
-    "hbase+thrift2://host:port,host:port",
-    "hbase+thrift1://host:port,host:port",
-)
+open_store: Final = opening.open_store
 
 
 _open_managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
@@ -71,7 +65,7 @@ def connect(
     store: Store | None = None
     oracle: Oracle | None = None
     try:
-        store = open_store(url, must_exist=tso is not None)
+        store = opening.open_store(url, must_exist=tso is not None)
         oracle = open_oracle(store, tso)
         _check_world_time(store, oracle)
         manager = TransactionManager(
@@ -81,6 +75,8 @@ def connect(
             post_commit=post_commit,
             is_oracle_here=tso is None,
             table_prefix=table_prefix,
+            find_queue=find_queue,
+            make_publisher=make_publisher,
         )
         _open_managers.add(manager)
         return manager
@@ -107,10 +103,18 @@ def _check_world_time(store: Store, oracle: Oracle) -> None:
         )
 
 
-def _embedded_oracle(store: Store) -> Oracle:
-    from tso.embedded import EmbeddedOracle  # noqa: PLC0415 - only this layer may import it
+def find_queue(manager: TransactionManager, queue_id: str) -> Openable:
+    """Find an export queue for a manager, by its id."""
+    from omidpy.recipes.export_queue import ExportQueue  # noqa: PLC0415 - few ask for one
 
-    return EmbeddedOracle(store)
+    return ExportQueue.open(manager, queue_id)
+
+
+def make_publisher(manager: TransactionManager) -> Publishing:
+    """Make what publishes files with the transactions of a manager."""
+    from omidpy.committers.transactional import Publisher  # noqa: PLC0415 - few ask for one
+
+    return Publisher(manager)
 
 
 def open_oracle(store: Store, tso: str | None) -> Oracle:
@@ -122,43 +126,11 @@ def open_oracle(store: Store, tso: str | None) -> Oracle:
         ConfigError: the address does not fit, or the oracle serves another store.
         OracleUnavailable: nobody answers.
     """
-    if tso is None:
-        return _embedded_oracle(store)
-    from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - not needed by an embedded oracle
-    from omidpy.oracle.tls import client_tls, options_of  # noqa: PLC0415 - the same
+    if tso is not None:
+        return opening.open_oracle(store, tso)
+    from tso.embedded import EmbeddedOracle  # noqa: PLC0415 - only this layer may import it
 
-    place, _, query = tso.partition("?")
-    if tso.startswith("zk:"):
-        from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
-
-        address = zookeeper.parse_zookeeper(tso)
-        tls = client_tls(address.oracle_options, address=address.text, prefix="oracle-")
-        oracle = TcpOracle(resolve=zookeeper.resolver(address), store_id=store.store_id, tls=tls)
-    elif place == "store:":
-        from omidpy.facts.leadership import lease_address  # noqa: PLC0415 - only for its address
-
-        tls = client_tls(options_of(query, address=place), address=place)
-        oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id, tls=tls)
-    else:
-        tls = client_tls(options_of(query, address=place), address=place)
-        oracle = TcpOracle(place, store_id=store.store_id, tls=tls)
-    try:
-        oracle.ping()
-        _check_set_up(store)
-        return oracle
-    except BaseException:
-        oracle.close()
-        raise
-
-
-def _check_set_up(store: Store) -> None:
-    try:
-        store.schema(CONTROL_TABLE)
-    except NoSuchTable as error:
-        raise ConfigError(
-            f"the store {store.url} has not been set up; run {init_command(store.url)}, or "
-            f"start {server_command(store.url)}"
-        ) from error
+    return EmbeddedOracle(store)
 
 
 @atexit.register
@@ -172,45 +144,3 @@ def _drain_at_exit() -> None:
             manager.session.post_committer.close()
         except StorageUnavailable:
             continue
-
-
-def open_store(url: str, *, must_exist: bool = False) -> Store:
-    """Open the store at `url`.
-
-    Args:
-        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`, or
-            `hbase+thrift2://host:port,...` for HBase through its Thrift2 gateways, which is not
-            called before the store is used; `hbase+thrift1://` where clients reach no others.
-        must_exist: Refuse to create an embedded store that is not there.
-
-    Raises:
-        ConfigError: the address is not one of a store; nothing was created.
-        StorageUnavailable: there is a store, but it cannot be opened.
-    """
-    if not isinstance(url, str):
-        raise TypeError(f"the address of a store must be str, not {url!r}")
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory":
-        if rest:
-            raise ConfigError(f"store address {url!r}: memory: takes nothing after the colon")
-        from omidpy.storage.memory import MemoryStore  # noqa: PLC0415 - only for its address
-
-        return MemoryStore()
-    if scheme == "sqlite":
-        path = sqlite_path(url)
-        from omidpy.storage.sqlite import SqliteStore  # noqa: PLC0415 - only for its address
-
-        return SqliteStore(path, must_exist=must_exist)
-    if scheme == "hbase+thrift2":
-        # Refuses with the name of the extra where that is not installed.
-        from omidpy.storage.hbase.thrift2 import Thrift2Store  # noqa: PLC0415 - only for its address
-
-        return Thrift2Store(url)
-    if scheme == "hbase+thrift1":
-        from omidpy.storage.hbase.thrift1 import Thrift1Store  # noqa: PLC0415 - only for its address
-
-        return Thrift1Store(url)
-    raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")
-
-
-opening.open_with(lambda url: open_store(url, must_exist=True))

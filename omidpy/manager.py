@@ -8,15 +8,15 @@ and the way across `fork`.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache, partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from omidpy.base.cells import table_id
 from omidpy.base.client_metrics import ClientMetrics
@@ -76,6 +76,9 @@ DEFAULT_RETRY_BUDGET_S: Final = 30.0
 
 _managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
 
+FindQueue: TypeAlias = "Callable[[TransactionManager, str], Openable]"
+MakePublisher: TypeAlias = "Callable[[TransactionManager], Publishing]"
+
 
 class TransactionManager:
     """Transactions over one store and one oracle.  Safe to share among threads.
@@ -94,6 +97,8 @@ class TransactionManager:
         on_step: Callable[[str], None] | None = None,
         is_oracle_here: bool = False,
         table_prefix: str = "",
+        find_queue: FindQueue | None = None,
+        make_publisher: MakePublisher | None = None,
     ) -> None:
         """Join a store and an oracle; `close` closes both.
 
@@ -107,18 +112,24 @@ class TransactionManager:
             on_step: Called with the name of each step of the commit protocol, for fault injection.
             is_oracle_here: The oracle lives in this process, so that a forked child is refused.
             table_prefix: What the names of tables begin with in the store, and not here.
+            find_queue: Finds the export queues of `tx.queue`; None finds none.
+            make_publisher: Makes, once, what `tx.publish` and `tx.published` use; None has none.
         """
         self.store = store
         self.oracle = oracle
         clock = clock or SystemClock()
         catalog = Catalog(store, clock, conflict_level=conflict_level, table_prefix=table_prefix)
         self.session = Session(
-            store, oracle, clock=clock, catalog=catalog, post_commit=post_commit, on_step=on_step
+            store,
+            oracle,
+            clock=clock,
+            catalog=catalog,
+            post_commit=post_commit,
+            on_step=on_step,
+            open_queue=find_queue and partial(self._open_queue, find_queue),
+            publishing=make_publisher and cache(partial(make_publisher, self)),
         )
-        self.session.open_queue = self._open_queue
         self._queues: dict[str, Openable] = {}
-        self.session.publishing = self._publishing
-        self._publisher: Publishing | None = None
         self._is_oracle_here = is_oracle_here
         self._is_closed = False
         self._closed: list[Store | Oracle | PostCommitter] = []
@@ -272,7 +283,7 @@ class TransactionManager:
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             position = transaction_position(function)
 
-            @functools.wraps(function)
+            @wraps(function)
             def call(*args: Any, **kwargs: Any) -> Any:
                 owner, rest = args[:position], args[position:]
                 if rest and isinstance(rest[0], Transaction):
@@ -498,20 +509,11 @@ class TransactionManager:
     ) -> None:
         self.close()
 
-    def _open_queue(self, queue_id: str) -> Openable:
-        from omidpy.recipes.export_queue import ExportQueue  # noqa: PLC0415 - it needs managers
-
+    def _open_queue(self, find_queue: FindQueue, queue_id: str) -> Openable:
         queue = self._queues.get(queue_id)
         if queue is None or not queue.exists():
-            queue = self._queues[queue_id] = ExportQueue.open(self, queue_id)
+            queue = self._queues[queue_id] = find_queue(self, queue_id)
         return queue
-
-    def _publishing(self) -> Publishing:
-        from omidpy.committers.transactional import Publisher  # noqa: PLC0415 - it needs managers
-
-        if self._publisher is None:
-            self._publisher = Publisher(self)
-        return self._publisher
 
     def _check_usable(self) -> None:
         if self._is_closed:

@@ -30,6 +30,7 @@ from omidpy.base.metrics import NO_METRICS, Metrics
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Timestamp
+from omidpy.opening import open_store
 from omidpy.oracle.address import address_text
 from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper, read_omid_ceiling
 from omidpy.storage.base import Store
@@ -251,8 +252,6 @@ class _Service:
                     )
 
     def _open_store(self) -> Store:
-        from omidpy.connect import open_store  # noqa: PLC0415 - assembly, inside a function
-
         store = open_store(self._config.store)
         create_system_tables(store)
         return store

@@ -25,9 +25,9 @@ from bench.demo.flights import Flight
 from bench.demo.load import LOADERS, Load, Loader, Totals
 from bench.demo.report import Display, Sample, Summary, draw, print_summary
 from bench.processes import tso_server
-from omidpy.connect import open_store
 from omidpy.errors import OmidError
 from omidpy.manager import TransactionManager
+from omidpy.opening import open_store
 from omidpy.storage.base import Store
 
 DEFAULT_ROWS: Final = 20_000

@@ -27,9 +27,9 @@ from bench.measure import Document, Result, commit_id, describe_machine, today
 from bench.processes import tso_server
 from bench.run import print_results
 from bench.workloads import pruning
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import FamilySchema, TableSchema
+from omidpy.opening import open_store
 from tests.machines.hbase import HBase
 
 SCAN_ROWS: Final = 10_000

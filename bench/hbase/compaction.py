@@ -23,7 +23,7 @@ from bench.workloads.compaction import CHANGED_EVERY, again
 from compactor.options import Options
 from compactor.report import Report
 from compactor.run.local import compact
-from omidpy.connect import open_store
+from omidpy.opening import open_store
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 
 COLUMNS: Final = 5

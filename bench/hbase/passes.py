@@ -37,9 +37,9 @@ from compactor.ranges.range_task import RangeTask
 from compactor.rows.clean import FoundRow, sifted
 from compactor.rows.heal import RowPlan, Scope, examine, plan_row, unresolved
 from omidpy.base.clock import SystemClock
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, KeyRange
+from omidpy.opening import open_store
 from omidpy.storage.base import WHOLE_TABLE, Put, RowMutation, Store
 from omidpy.storage.hbase.idl import thrift2 as idl
 from tests.machines.hbase import HBase

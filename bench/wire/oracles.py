@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from bench.processes import on_core, tso_server
 from omidpy.base.tables import ONE_VERSION
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT_TABLE_SPLITS
 from omidpy.model import FamilySchema, TableSchema
+from omidpy.opening import open_store
 from tests.machines.hbase import HBase
 from tests.machines.hbase.ports import PortBlock
 from tests.machines.java import JavaProcess, wait_until_it_listens

@@ -16,7 +16,7 @@ from bench.measure import Result
 from compactor.options import Options
 from compactor.report import Report
 from compactor.run.local import compact
-from omidpy.connect import open_store
+from omidpy.opening import open_store
 
 COLUMNS: Final = 5
 ROWS_A_TRANSACTION: Final = 1000

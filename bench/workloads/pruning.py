@@ -22,9 +22,9 @@ from compactor.pruning.prune import PAGE_ENTRIES, PruneLimits, PruneTask, Slices
 from compactor.pruning.slices import begun, find_ends, prune_round
 from compactor.pruning.unvisited import stretches
 from omidpy.base.cells import commit_row, encode_commit
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, CommitTable, create_system_tables
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, KeyRange, Timestamp
+from omidpy.opening import open_store
 from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
 
 BUCKETS: Final = 8

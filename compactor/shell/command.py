@@ -19,6 +19,7 @@ from compactor.shell.display import details, shown_progress, summary
 from compactor.shell.metrics import check_target, export
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
+from omidpy.opening import open_oracle, open_store
 from omidpy.storage.base import Store
 
 EXIT_DONE: Final = 0
@@ -47,8 +48,6 @@ def compact_address(
         options: What to do.
         make_executors: Makes what carries out the tasks.
     """
-    from omidpy.connect import open_store  # noqa: PLC0415 - assembly
-
     clock = SystemClock()
     store = open_store(store_url, must_exist=True)
     try:
@@ -90,7 +89,6 @@ def interrupted(store_url: str, options: Options) -> str:
 
 def ask_oracle(store: Store, tso: str) -> Asked:
     """Make sure that an oracle answers and serves a store; return what it says of timestamps."""
-    from omidpy.connect import open_oracle  # noqa: PLC0415 - assembly
     from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
 
     with contextlib.closing(open_oracle(store, tso)) as oracle:

@@ -47,6 +47,7 @@ from compactor.shell.command import (
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
+from omidpy.opening import open_store
 from omidpy.storage.base import Store
 from omidpy.storage.sqlite.store import url_of
 
@@ -402,8 +403,6 @@ def pass_on_worker(
         told_as: Under which row to tell how far it is; None for not at all.
         tell_every_s: How often at most.
     """
-    from omidpy.connect import open_store  # noqa: PLC0415 - assembly
-
     try:
         store = open_store(store_url, must_exist=True)
     except StorageError as error:
@@ -445,8 +444,6 @@ class SlicesOnSpark:
 
 def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
     """Prune a slice in a Spark worker."""
-    from omidpy.connect import open_store  # noqa: PLC0415 - assembly
-
     try:
         store = open_store(store_url, must_exist=True)
     except StorageError as error:

@@ -12,10 +12,10 @@ import typer
 
 from omidpy.base.printable import printable
 from omidpy.base.tables import CONTROL_TABLE
-from omidpy.connect import open_store
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
+from omidpy.opening import open_store
 from omidpy.storage.address import init_command
 from omidpy.storage.base import Row, Store
 

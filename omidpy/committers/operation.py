@@ -46,8 +46,8 @@ from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.store import FateStore
 from omidpy.fate.table_store import TableFateStore
 from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.opening import open_store
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
-from omidpy.storage.opening import open_existing
 
 KIND: Final = "PUBLISH"
 PLAN_WAIT_MS: Final = 60_000
@@ -356,7 +356,7 @@ class Operations:
             with closing(ZooKeeperFateStore(self._where, folder)) as operations:
                 yield operations
             return
-        with closing(open_existing(self._where)) as store:
+        with closing(open_store(self._where, must_exist=True)) as store:
             yield TableFateStore(store)
 
     def carry_out(self, store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:

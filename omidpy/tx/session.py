@@ -94,8 +94,13 @@ class Session:
         catalog: Catalog,
         post_commit: str,
         on_step: Callable[[str], None] | None = None,
+        open_queue: Callable[[str], Openable] | None = None,
+        publishing: Callable[[], Publishing] | None = None,
     ) -> None:
-        """Join them; `post_commit` is one of `POST_COMMIT_MODES`."""
+        """Join them; `post_commit` is one of `POST_COMMIT_MODES`.
+
+        Export queues and publishers stand above the manager: who makes it says how they are had.
+        """
         if post_commit not in POST_COMMIT_MODES:
             raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
         self.store = store
@@ -121,10 +126,10 @@ class Session:
             owes=self.post_committer.owes,
             on_healed=self.tally.healed,
         )
-        self.open_queue: Callable[[str], Openable] = _no_queue
-        """Finds an export queue by its id; set by the manager, which stands above them."""
-        self.publishing: Callable[[], Publishing] = _no_publishing
-        """Publishes to object stores; set by the manager, too."""
+        self.open_queue: Callable[[str], Openable] = open_queue or _no_queue
+        """Finds an export queue by its id."""
+        self.publishing: Callable[[], Publishing] = publishing or _no_publishing
+        """Publishes to object stores."""
         self._ambient: ContextVar[tuple[Joinable, ...]] = ContextVar("ambient", default=())
 
     # -- blocks --------------------------------------------------------------------------------
@@ -156,13 +161,15 @@ class Session:
 
 
 def _no_queue(queue_id: str) -> Openable:
-    """Find none: this session was made without a manager."""
-    raise NoSuchQueue(f"there is no manager that could open the queue {queue_id!r}")
+    """Find none: the manager was given no way to find one."""
+    raise NoSuchQueue(
+        f"this manager can open no export queue, nor {queue_id!r}; make it by omidpy.connect()"
+    )
 
 
 def _no_publishing() -> Publishing:
-    """Find none: this session was made without a manager."""
-    raise UsageError("there is no manager that could publish")
+    """Find none: the manager was given none."""
+    raise UsageError("this manager cannot publish; make it by omidpy.connect()")
 
 
 def _no_step(_: str) -> None:

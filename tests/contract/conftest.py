@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import omidpy
+from omidpy.connect import find_queue
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
@@ -60,14 +61,16 @@ def every_manager(
     match request.param:
         case "memory, naive oracle":
             store = MemoryStore()
-            with TransactionManager(store, NaiveOracle(store)) as tm:
+            with TransactionManager(store, NaiveOracle(store), find_queue=find_queue) as tm:
                 yield tm
         case "memory, embedded oracle":
             with omidpy.connect("memory:") as tm:
                 yield tm
         case "like Thrift1, embedded oracle":
             store = MemoryStore()
-            with TransactionManager(LikeThrift1(store), EmbeddedOracle(store)) as tm:
+            with TransactionManager(
+                LikeThrift1(store), EmbeddedOracle(store), find_queue=find_queue
+            ) as tm:
                 yield tm
         case "sqlite, embedded oracle":
             with omidpy.connect(url) as tm:

@@ -20,12 +20,12 @@ from compactor.shell.job import parser
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.base.clock import SystemClock
 from omidpy.cli import main
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.facts.control import ControlTable
 from omidpy.facts.holds import HeldSnapshot
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FamilySchema, TableSchema, Timestamp
+from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite.store import SqliteStore, url_of
 from tests.machines.cells import World

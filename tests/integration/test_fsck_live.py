@@ -14,9 +14,9 @@ import pytest
 
 import omidpy
 from compactor.check.fsck import Check, CheckOptions
-from omidpy.connect import open_store
 from omidpy.errors import TransactionAborted
 from omidpy.facts.commit_table import read_low_watermark
+from omidpy.opening import open_store
 from omidpy.storage.base import Store
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.processes import tso_server

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import omidpy
 from omidpy.errors import (
     ConfigError,
     NoSuchFamily,
@@ -22,6 +21,7 @@ from omidpy.errors import (
 )
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Column, FamilySchema, TableSchema
+from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from tests.machines.hbase import HBase, RunningHBase
@@ -48,7 +48,7 @@ def opened() -> Iterator[Open]:
     stores: list[Store] = []
 
     def open_one(url: str) -> Store:
-        stores.append(omidpy.connect.__globals__["open_store"](url))
+        stores.append(open_store(url))
         return stores[-1]
 
     yield open_one

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import create_system_tables
+from omidpy.opening import open_store
 from omidpy.testing.verification import Judgement, Plan
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase

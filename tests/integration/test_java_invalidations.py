@@ -8,9 +8,9 @@ import pytest
 
 import omidpy
 from omidpy.base.commit_facts import INVALID
-from omidpy.connect import open_store
 from omidpy.errors import TransactionAborted
 from omidpy.facts.commit_table import CommitTable, create_system_tables
+from omidpy.opening import open_store
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.java import JavaDriver

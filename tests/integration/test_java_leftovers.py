@@ -15,9 +15,9 @@ import pytest
 
 import omidpy
 from omidpy.cli import main
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import Timestamp
+from omidpy.opening import open_store
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import drop_tables
 from tests.machines.java import JavaDriver, JavaOracle

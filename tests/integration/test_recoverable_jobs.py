@@ -19,11 +19,11 @@ from omidpy.committers.operation import Operations
 from omidpy.committers.places import parse_object, unique_name
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import ObjectStore
-from omidpy.connect import open_store
 from omidpy.errors import CommitterError, StorageUnavailable, UsageError
 from omidpy.fate.client import Fate
 from omidpy.fate.operation import Status
 from omidpy.fate.table_store import TableFateStore
+from omidpy.opening import open_store
 from omidpy.testing.fate.flaky import Flaky
 from omidpy.testing.faults import FaultyStore, Point
 from tests.machines.s3.crashing import Died

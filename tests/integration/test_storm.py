@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 import omidpy
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import create_system_tables
+from omidpy.opening import open_store
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.java import JavaDriver

@@ -17,8 +17,8 @@ import pytest
 import omidpy
 from omidpy.cli import main
 from omidpy.cli.store import verify as verify_command
-from omidpy.connect import open_store
 from omidpy.errors import OracleUnavailable, UsageError
+from omidpy.opening import open_store
 from omidpy.reading.visibility import sort_row
 from omidpy.storage.base import Put, RowMutation
 from omidpy.testing import verification

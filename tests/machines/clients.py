@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from omidpy.base.clock import Clock, ManualClock
+from omidpy.connect import find_queue, make_publisher
 from omidpy.errors import OracleUnavailable
 from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
@@ -137,6 +138,8 @@ class Client:
             conflict_level=conflict_level,
             clock=self.clock,
             on_step=on_step or self.steps.append,
+            find_queue=find_queue,
+            make_publisher=make_publisher,
         )
         self.commit_table = CommitTable(self.store)
         if isinstance(self.clock, ManualClock):

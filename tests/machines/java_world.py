@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from omidpy.connect import open_store
 from omidpy.facts.commit_table import create_system_tables
+from omidpy.opening import open_store
 from omidpy.storage.base import Store
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from compactor.run.local import compact
-from omidpy.connect import open_store
+from omidpy.opening import open_store
 from tests.machines.workload import DEADLINE_S, NO_GRACES, ROOT
 
 

@@ -28,7 +28,7 @@ from compactor.run.environment import Environment
 from compactor.run.plan import run
 from compactor.shell import job
 from omidpy.base.clock import SystemClock
-from omidpy.connect import open_store
+from omidpy.opening import open_store
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.workload import DEADLINE_S, ROOT

@@ -12,11 +12,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import omidpy
-from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
+from omidpy.opening import open_store
 from tests.machines.processes import ServerProcess
 
 TABLE = "pairs"

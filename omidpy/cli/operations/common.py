@@ -10,7 +10,6 @@ import typer
 
 from omidpy.base.clock import SystemClock
 from omidpy.base.durations import EXAMPLES, duration_ms
-from omidpy.connect import open_store
 from omidpy.errors import FateError, UsageError
 from omidpy.fate.locks import Locks, lock_states
 from omidpy.fate.operation import FateId, Status, parse_id
@@ -18,6 +17,7 @@ from omidpy.fate.store import FateStore
 from omidpy.fate.table_store import TableFateStore
 from omidpy.fate.view import Filter, Snapshot, snapshot
 from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.opening import open_store
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 
 EXIT_FAILED: Final = 1

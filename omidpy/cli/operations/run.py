@@ -23,12 +23,13 @@ from omidpy.admin import TableTools
 from omidpy.cli.common import say
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates, seconds
 from omidpy.committers import operation as _publishing_steps  # noqa: F401 - registers them
-from omidpy.connect import connect, open_oracle, open_store
+from omidpy.connect import connect
 from omidpy.errors import OmidError, UsageError
 from omidpy.fate.client import Fate
 from omidpy.fate.executor import DEFAULT_POOLS
 from omidpy.fate.locks import Locks
 from omidpy.fate.store import FateStore
+from omidpy.opening import open_oracle, open_store
 from omidpy.oracle.zookeeper import SCHEME
 from omidpy.recipes.export_queue.rebucketing import RebucketTools
 

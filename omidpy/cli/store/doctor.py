@@ -44,13 +44,13 @@ from omidpy.cli.store.findings import (
     UnreadableFinding,
     document,
 )
-from omidpy.connect import open_oracle, open_store
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease
 from omidpy.facts.makers import Makers
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
+from omidpy.opening import open_oracle, open_store
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.address import (
     SCHEMES,

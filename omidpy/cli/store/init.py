@@ -8,9 +8,9 @@ import typer
 
 from omidpy.base.tables import CONTROL_TABLE, is_system_table
 from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json, say
-from omidpy.connect import open_store
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
+from omidpy.opening import open_store
 
 
 def init(

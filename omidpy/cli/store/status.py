@@ -9,12 +9,12 @@ import typer
 from omidpy.base.clock import SystemClock
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, age_s, opened, print_facts, print_json
 from omidpy.cli.compaction.commit_table import count_entries
-from omidpy.connect import open_oracle
 from omidpy.errors import OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease
 from omidpy.facts.watermarks import Watermarks
+from omidpy.opening import open_oracle
 from omidpy.storage.base import Store
 
 EXIT_FAILED: Final = 1

@@ -19,9 +19,9 @@ from typing import Final
 
 import omidpy
 from omidpy.base.cells import is_shadow_qualifier
-from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown, OracleUnavailable
 from omidpy.model import Cell, Outcome, base
+from omidpy.opening import open_store
 from omidpy.oracle.base import CommitVerdict
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.tx.transaction import Transaction

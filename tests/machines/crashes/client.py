@@ -14,10 +14,11 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 import omidpy
-from omidpy.connect import open_oracle, open_store
+from omidpy.connect import open_oracle
 from omidpy.errors import OmidError
 from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp
+from omidpy.opening import open_store
 from omidpy.testing.faults import kill
 from omidpy.tx.transaction import Transaction
 from tests.machines.crashes.mortal import (

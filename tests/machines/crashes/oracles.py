@@ -21,12 +21,12 @@ import msgspec
 
 import omidpy
 from omidpy.base.cells import cell_id, table_id
-from omidpy.connect import open_store
 from omidpy.errors import CommitOutcomeUnknown, OmidError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LeaseRecord
 from omidpy.manager import TransactionManager
 from omidpy.model import Outcome, Undecided
+from omidpy.opening import open_store
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.base import Store
 from omidpy.tx.transaction import Transaction

@@ -12,7 +12,6 @@ after the entries are written and before the flush ends, and there is a moment o
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import sys
 from collections.abc import Sequence
@@ -22,10 +21,10 @@ from unittest import mock
 
 import msgspec
 
-from omidpy.connect import open_store
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import MAX_VERSION, Column, ColumnSpec
+from omidpy.opening import open_store
 from omidpy.storage.base import (
     ChecksBehind,
     Condition,
@@ -51,8 +50,6 @@ from tests.machines.processes import ServerProcess
 from tso.cli import main
 from tso.core.events import Batch, FlushResult, Ticket
 from tso.persist import StorePersistence
-
-connecting = importlib.import_module("omidpy.connect")  # the package's own name of it is a function
 
 _EFFECTS: Final = "effects "
 _HELD_UP: Final = "held-up "
@@ -193,7 +190,7 @@ def run(moment: Moment | None, options: Sequence[str]) -> int:
         return result
 
     with (
-        mock.patch.object(connecting, "open_store", opened),
+        mock.patch("tso.cli.open_store", opened),
         mock.patch.object(StorePersistence, "flush", flush_and_die),
     ):
         return main(options)

@@ -22,6 +22,7 @@ from omidpy.committers import choice, sweeping, transactional
 from omidpy.committers.places import Folder
 from omidpy.committers.sweeping import Swept
 from omidpy.committers.transactional import object_store
+from omidpy.connect import make_publisher
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
@@ -76,7 +77,9 @@ class World:
 
     def manager(self, store: Store | None = None) -> TransactionManager:
         """Be a new process."""
-        return TransactionManager(store or self.store, self.oracle, post_commit="sync")
+        return TransactionManager(
+            store or self.store, self.oracle, post_commit="sync", make_publisher=make_publisher
+        )
 
     def publish(self, mortal: Mortal, value: bytes = b"1", **options: Any) -> None:
         """Write a cell and publish two files with it, one of them by an upload, until death."""

@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
+from omidpy.connect import make_publisher
 from omidpy.errors import WriteConflict
 from omidpy.manager import TransactionManager
 from tests.machines.s3.publishing import Mortal, World
@@ -77,7 +78,9 @@ def a_commit_that_only_its_entry_tells_of_is_kept(world: World) -> None:
         if step == "decided":
             raise Killed
 
-    tm = TransactionManager(world.store, world.oracle, post_commit="sync", on_step=die)
+    tm = TransactionManager(
+        world.store, world.oracle, post_commit="sync", on_step=die, make_publisher=make_publisher
+    )
     tx = tm.begin()
     tx.publish(ONE, world.address)
     with pytest.raises(Killed):

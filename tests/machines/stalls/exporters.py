@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from omidpy.base.clock import ManualClock
+from omidpy.connect import find_queue
 from omidpy.errors import OmidError
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Mark, Poison, Share
@@ -128,7 +129,9 @@ class World:
         """Export the queue once, in a process whose changes are those of a life."""
         scene = self.scene
         store = LivingStore(scene.tm.store, life)
-        tm = TransactionManager(store, scene.client.oracle, post_commit="sync", clock=scene.clock)
+        tm = TransactionManager(
+            store, scene.client.oracle, post_commit="sync", clock=scene.clock, find_queue=find_queue
+        )
         tm.session.outcomes._pause = scene.clock.advance
         try:
             queue = ExportQueue.open(tm, QUEUE)

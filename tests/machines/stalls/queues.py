@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from omidpy.base.clock import ManualClock
+from omidpy.connect import find_queue
 from omidpy.errors import NoSuchQueue, OmidError
 from omidpy.fate import Fate, TableFateStore
 from omidpy.fate.client import OperationHandle
@@ -284,6 +285,7 @@ class QueueScene:
             living_oracle(self.oracle, life),
             post_commit="sync",
             clock=self.clock,
+            find_queue=find_queue,
         )
 
     def play(self, first: str, moment: Moment | None, others: Sequence[str]) -> Life:

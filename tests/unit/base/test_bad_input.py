@@ -15,7 +15,7 @@ from compactor.tables.adoption import ignore, plan_adoption
 from omidpy import errors
 from omidpy.base.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
 from omidpy.base.tables import OMID_ENABLED
-from omidpy.connect import connect, open_store
+from omidpy.connect import connect
 from omidpy.errors import (
     ConfigError,
     NoSuchFamily,
@@ -26,6 +26,7 @@ from omidpy.errors import (
 )
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import FamilySchema, KeyRange, TableSchema
+from omidpy.opening import open_store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.tx.table import TransactionalTable

@@ -15,6 +15,7 @@ from omidpy.cli import main
 from omidpy.committers.places import Folder
 from omidpy.committers.snapshots import export_snapshot
 from omidpy.committers.store import ObjectStore
+from omidpy.connect import make_publisher
 from omidpy.errors import CommitterError, ConfigError, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
@@ -40,7 +41,9 @@ def by(name: str) -> Way:
 def manager() -> TransactionManager:
     """Return one of a store of its own."""
     store = MemoryStore()
-    return TransactionManager(store, NaiveOracle(store), post_commit="sync")
+    return TransactionManager(
+        store, NaiveOracle(store), post_commit="sync", make_publisher=make_publisher
+    )
 
 
 def publish(address: str = OUT, **options: Any) -> None:

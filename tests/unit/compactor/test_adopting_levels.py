@@ -15,11 +15,11 @@ from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
 from omidpy.cli.store.doctor import check_store
 from omidpy.cli.store.findings import Health, MisadoptedFinding
-from omidpy.connect import open_store
 from omidpy.errors import ConfigError, Fenced, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableId, TableSchema, Timestamp
+from omidpy.opening import open_store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE, Client
 

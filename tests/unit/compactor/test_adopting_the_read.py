@@ -11,11 +11,11 @@ from compactor.tables.adoption import AdoptionPlan, adopt, ignore, plan_adoption
 from compactor.tables.ownership import is_owned, read_ignored
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, OMID_ENABLED, incarnation
 from omidpy.cli import main
-from omidpy.connect import open_store
 from omidpy.errors import StorageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.model import FamilySchema, TableSchema
+from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tso.embedded import EmbeddedOracle

@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-import omidpy
 from compactor.pruning.timestamps import NOBODY, Asked
 from compactor.ranges.progress import NoProgress
 from compactor.report import Report
@@ -181,8 +180,7 @@ def test_an_oracle_is_asked_for_a_timestamp_and_zookeeper_for_omids_ceiling(
     oracle = NaiveOracle(store)
     oracle._last = 700
     ensemble = FakeEnsemble()
-    assembly = omidpy.connect.__globals__
-    monkeypatch.setitem(assembly, "open_oracle", lambda _store, _tso: oracle)
+    monkeypatch.setattr("compactor.shell.command.open_oracle", lambda _store, _tso: oracle)
     monkeypatch.setattr(zookeeper, "connected", lambda _: nullcontext(FakeZooKeeper(ensemble)))
     assert ask_oracle(store, "127.0.0.1:24758") == Asked(750)
     assert ask_oracle(store, "zk://h/ns") == Asked(800)

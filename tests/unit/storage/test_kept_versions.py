@@ -10,10 +10,10 @@ import pytest
 import omidpy
 from compactor.tables.adoption import plan_adoption
 from omidpy.base.tables import CONTROL_TABLE
-from omidpy.connect import open_store
 from omidpy.errors import ConfigError, NotTransactional, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
 from omidpy.model import FamilySchema, KeyRange, TableSchema
+from omidpy.opening import open_store
 from omidpy.storage.base import Capabilities
 from omidpy.storage.hbase import identity
 from omidpy.storage.memory import MemoryStore

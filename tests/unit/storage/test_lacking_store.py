@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import pytest
@@ -17,8 +16,6 @@ from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tso.embedded import EmbeddedOracle
 
-connecting = importlib.import_module("omidpy.connect")  # the package's own name of it is a function
-
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
@@ -30,7 +27,8 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
         del url, must_exist
         return LikeThrift1(store)
 
-    monkeypatch.setattr(connecting, "open_store", open_poorer)
+    for user in ("omidpy.opening", "compactor.shell.command"):
+        monkeypatch.setattr(f"{user}.open_store", open_poorer)
     return store
 
 
@@ -49,7 +47,7 @@ def test_small_timestamps_are_refused_where_the_store_sets_versions(
 ) -> None:
     """A cell at the store's clock, in ms, would lie above those of transactions and hide them."""
     oracle = NaiveOracle(shared)
-    monkeypatch.setattr(connecting, "open_oracle", lambda _store, _tso: oracle)
+    monkeypatch.setattr("omidpy.opening.open_oracle", lambda _store, _tso: oracle)
     with pytest.raises(ConfigError, match="world time"):
         omidpy.connect("sqlite:///unused.db", tso="127.0.0.1:1")
 
@@ -59,7 +57,7 @@ def test_world_time_is_accepted_where_the_store_sets_versions(
 ) -> None:
     """The default of tso-server."""
     oracle = EmbeddedOracle(shared)
-    monkeypatch.setattr(connecting, "open_oracle", lambda _store, _tso: oracle)
+    monkeypatch.setattr("omidpy.opening.open_oracle", lambda _store, _tso: oracle)
     with omidpy.connect("sqlite:///unused.db", tso="127.0.0.1:1") as tm:
         tm.create_table("t", ["f"])
         with tm.begin() as tx:

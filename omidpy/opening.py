@@ -1,0 +1,110 @@
+"""From an address to a store, and to an oracle that serves it.
+
+This is the one place that knows every backend by name, and it imports each only when its address
+asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from omidpy.base.tables import CONTROL_TABLE
+from omidpy.errors import ConfigError, NoSuchTable
+from omidpy.oracle.base import Oracle
+from omidpy.storage.address import init_command, server_command, sqlite_path
+from omidpy.storage.base import Store
+
+_STORES: Final = (
+    "sqlite:///relative.db",
+    "sqlite:////absolute.db",
+    "memory:",
+    "hbase+thrift2://host:port,host:port",
+    "hbase+thrift1://host:port,host:port",
+)
+
+
+def open_store(url: str, *, must_exist: bool = False) -> Store:
+    """Open the store at `url`.
+
+    Args:
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`, or
+            `hbase+thrift2://host:port,...` for HBase through its Thrift2 gateways, which is not
+            called before the store is used; `hbase+thrift1://` where clients reach no others.
+        must_exist: Refuse to create an embedded store that is not there.
+
+    Raises:
+        ConfigError: the address is not one of a store; nothing was created.
+        StorageUnavailable: there is a store, but it cannot be opened.
+    """
+    if not isinstance(url, str):
+        raise TypeError(f"the address of a store must be str, not {url!r}")
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        if rest:
+            raise ConfigError(f"store address {url!r}: memory: takes nothing after the colon")
+        from omidpy.storage.memory import MemoryStore  # noqa: PLC0415 - only for its address
+
+        return MemoryStore()
+    if scheme == "sqlite":
+        path = sqlite_path(url)
+        from omidpy.storage.sqlite import SqliteStore  # noqa: PLC0415 - only for its address
+
+        return SqliteStore(path, must_exist=must_exist)
+    if scheme == "hbase+thrift2":
+        # Refuses with the name of the extra where that is not installed.
+        from omidpy.storage.hbase.thrift2 import Thrift2Store  # noqa: PLC0415 - only for its address
+
+        return Thrift2Store(url)
+    if scheme == "hbase+thrift1":
+        from omidpy.storage.hbase.thrift1 import Thrift1Store  # noqa: PLC0415 - only for its address
+
+        return Thrift1Store(url)
+    raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")
+
+
+def open_oracle(store: Store, tso: str) -> Oracle:
+    """Connect to the oracle at `tso`, and make sure that it answers and serves `store`.
+
+    Args:
+        store: The store that it must serve.
+        tso: `HOST:PORT`, `store:` or `zk://HOST:PORT,.../omid`, each with options behind `?`.
+
+    Raises:
+        ConfigError: the address does not fit, or the oracle serves another store.
+        OracleUnavailable: nobody answers.
+    """
+    from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - only if one is asked
+    from omidpy.oracle.tls import client_tls, options_of  # noqa: PLC0415 - the same
+
+    place, _, query = tso.partition("?")
+    if tso.startswith("zk:"):
+        from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
+
+        address = zookeeper.parse_zookeeper(tso)
+        tls = client_tls(address.oracle_options, address=address.text, prefix="oracle-")
+        oracle = TcpOracle(resolve=zookeeper.resolver(address), store_id=store.store_id, tls=tls)
+    elif place == "store:":
+        from omidpy.facts.leadership import lease_address  # noqa: PLC0415 - only for its address
+
+        tls = client_tls(options_of(query, address=place), address=place)
+        oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id, tls=tls)
+    else:
+        tls = client_tls(options_of(query, address=place), address=place)
+        oracle = TcpOracle(place, store_id=store.store_id, tls=tls)
+    try:
+        oracle.ping()
+        _check_set_up(store)
+        return oracle
+    except BaseException:
+        oracle.close()
+        raise
+
+
+def _check_set_up(store: Store) -> None:
+    try:
+        store.schema(CONTROL_TABLE)
+    except NoSuchTable as error:
+        raise ConfigError(
+            f"the store {store.url} has not been set up; run {init_command(store.url)}, or "
+            f"start {server_command(store.url)}"
+        ) from error
