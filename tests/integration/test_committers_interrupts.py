@@ -12,8 +12,8 @@ from omidpy import committers
 from omidpy.committers import leftovers
 from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from tests.integration.test_committers_crashes import World, write
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
 

@@ -14,16 +14,16 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 
 from omidpy.manager import TransactionManager
-from omidpy.testing.interrupted_calls import CALLS, Round
-from omidpy.testing.interrupts import Interrupt, Interrupter, Place, TimeLimit
-from omidpy.testing.sweep import Choice, World, sweep, sweep_close, sweep_open
 from omidpy.tx.batch import Batch
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.worker import Worker
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
-from tests.machines.interrupted import MEMORY, a_file, a_server, beside_a_server
+from tests.machines.interrupts.calls import CALLS, Round
+from tests.machines.interrupts.lines import Interrupt, Interrupter, Place, TimeLimit
+from tests.machines.interrupts.sweep import Choice, World, sweep, sweep_close, sweep_open
+from tests.machines.interrupts.worlds import MEMORY, a_file, a_server, beside_a_server
 
 pytestmark = pytest.mark.integration
 

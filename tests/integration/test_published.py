@@ -31,13 +31,13 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx import transaction
 from omidpy.tx.transaction import Transaction
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.cells import World as Compacted
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.s3 import publishing_checks as checks
 from tests.machines.s3.crashing import Died

@@ -35,7 +35,6 @@ from omidpy.oracle.base import (
 from omidpy.oracle.link import Link
 from omidpy.oracle.network import SystemNetwork
 from omidpy.oracle.tcp import TcpOracle
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.wire import frames
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import (
@@ -53,6 +52,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 from tests.machines.scripted_oracle import (
     JAVAS,
     OURS,

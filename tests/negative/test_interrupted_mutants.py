@@ -21,12 +21,12 @@ from omidpy.storage.sqlite import store
 from omidpy.storage.sqlite.file import Database
 from omidpy.storage.sqlite.handle import Handle
 from omidpy.storage.sqlite.lock import FairLock, _Place
-from omidpy.testing.interrupted_calls import Harm
-from omidpy.testing.interrupts import FOLDERS, Interrupter
-from omidpy.testing.sweep import Choice, World, sweep
 from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.transaction import Transaction
-from tests.machines.interrupted import MEMORY, a_file
+from tests.machines.interrupts.calls import Harm
+from tests.machines.interrupts.lines import FOLDERS, Interrupter
+from tests.machines.interrupts.sweep import Choice, World, sweep
+from tests.machines.interrupts.worlds import MEMORY, a_file
 from tso.core.events import Answer, Asked, Question
 from tso.driver import Driver, Waiter, now_by
 

@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 import omidpy
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx.transaction import Transaction
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 
 @pytest.fixture(name="tm")

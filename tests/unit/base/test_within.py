@@ -11,7 +11,7 @@ import pytest
 
 import omidpy
 from omidpy.base.within import within
-from omidpy.testing.interrupts import Interrupt, Interrupter
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 PACKAGE: Final = Path(omidpy.__file__).parent
 

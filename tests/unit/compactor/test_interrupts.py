@@ -14,8 +14,8 @@ from compactor.run import driver, heart, lease
 from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.store import FateStore
-from omidpy.testing.interrupts import FOLDERS, Interrupt, Interrupter, Line
 from tests.machines.cells import ALL_AT_ONCE, outcome, troubled
+from tests.machines.interrupts.lines import FOLDERS, Interrupt, Interrupter, Line
 from tests.machines.workload import DEADLINE_S
 from tests.unit.compactor.test_operation import NoLocks, Stage
 

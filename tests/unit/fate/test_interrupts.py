@@ -15,9 +15,9 @@ from omidpy.fate import Fate, Locks, Operation, Status, TableFateStore
 from omidpy.fate.admin import Admin
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from tests.machines.fate_crashes.lives import LEASE_S, sweep
 from tests.machines.fate_crashes.world import ENDS, Begin, World, end_of
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 WAIT_S: Final = 100.0
 """Longer than the lease of an administrator who did not wait."""

@@ -11,9 +11,9 @@ import pytest
 import omidpy.recipes.export_queue
 import omidpy.tx
 from omidpy.model import Committed, TransactionStatus
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx.transaction import Transaction
 from tests.machines.export_queues import Scene
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 FOLDERS: Final = (Path(omidpy.recipes.export_queue.__file__).parent,)
 

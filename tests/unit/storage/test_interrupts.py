@@ -15,7 +15,7 @@ from omidpy.oracle.base import CommitGranted
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.contract import keys_of, put
-from omidpy.testing.interrupts import Interrupt, Interrupter, interrupt
+from tests.machines.interrupts.lines import Interrupt, Interrupter, interrupt
 from tests.unit.storage.sqlite.test_store import wait_until
 from tso.embedded import EmbeddedOracle
 

@@ -34,7 +34,7 @@ from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, InvalidationVerdict
 from omidpy.storage.base import Capabilities, Row
 from omidpy.storage.memory import MemoryStore
-from omidpy.testing.interrupts import Interrupt, Interrupter, interrupt
+from tests.machines.interrupts.lines import Interrupt, Interrupter, interrupt
 from tso import driver, embedded
 from tso.core import machine
 from tso.embedded import EmbeddedOracle

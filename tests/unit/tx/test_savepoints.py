@@ -20,12 +20,12 @@ from omidpy.errors import (
 from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx import transaction as transaction_module
 from omidpy.tx.buffer import MAX_CHECKPOINTS
 from omidpy.tx.savepoint import Savepoint
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 
 class Undo(Exception):

@@ -31,8 +31,8 @@ from omidpy.storage.hbase.rpc.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS
 from omidpy.storage.hbase.rpc.gateway import CallNotSent, Unanswered
 from omidpy.storage.hbase.rpc.places import Places
 from omidpy.storage.hbase.rpc.pool import COOL_DOWN_S, LOOK_AFTER_S, GatewayPool
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from tests.machines.gateways import SILENCE, ScriptedGateways
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 TIMEOUT: Final = TimeoutError("timed out")
 CLOSED: Final = TTransportException(TTransportException.END_OF_FILE, "TSocket read 0 bytes")

@@ -14,7 +14,7 @@ more than a signal can do: lines are not where Python looks.  It is also less: n
 inside a line, nor in the standard library.  And it is once: with the exception the thread loses its
 tracer, so that what tidies up is not interrupted again.
 
-`interrupted_calls.py` does so with every public call.
+`calls.py` does so with every public call.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import omidpy
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.testing.sweep import DEADLINE_S, World
+from tests.machines.interrupts.sweep import DEADLINE_S, World
 from tests.machines.processes import tso_server
 
 MEMORY: Final = World(lambda: omidpy.connect("memory:"))

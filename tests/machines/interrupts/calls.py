@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 from omidpy.errors import TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, TransactionStatus
-from omidpy.testing.interrupts import Interrupt, Interrupter
 from omidpy.tx.transaction import Transaction
+from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 TABLE: Final = "interrupted"
 Cells: TypeAlias = dict[bytes, dict[bytes, bytes]]
@@ -264,7 +264,7 @@ def read_unhealed(one: Round) -> Callable[[], object]:
     """Read cells of a transaction that was never completed."""
     tx = one.put(one.tm.begin())
     tx.flush()
-    one.tm.oracle.commit(tx.start_ts, tx._cell_ids(), ())  # noqa: SLF001 - as a client that dies
+    one.tm.oracle.commit(tx.start_ts, tx._cell_ids(), ())
     for cells in one.writes:
         one.committed = _laid_over(one.committed, cells)
 
@@ -339,7 +339,7 @@ def undone_flushed_savepoint(one: Round) -> Callable[[], object]:
     def run() -> None:
         with suppress(LookupError), tx.savepoint():
             tx.table(TABLE).put(one.prefix + b"undone", {b"f:a": b"-"})
-            tx._flush(with_savepoints=True)  # noqa: SLF001 - in place of 2 MiB of writes
+            tx._flush(with_savepoints=True)
             raise LookupError
 
     return run

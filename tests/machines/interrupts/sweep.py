@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from omidpy.manager import TransactionManager
-from omidpy.testing.interrupted_calls import CALLS, TABLE, Harm, Round
-from omidpy.testing.interrupts import Interrupt, Interrupter, Line, Place
+from tests.machines.interrupts.calls import CALLS, TABLE, Harm, Round
+from tests.machines.interrupts.lines import Interrupt, Interrupter, Line, Place
 
 DEADLINE_S: Final = 60.0
 """What takes longer hangs."""

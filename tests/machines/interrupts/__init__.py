@@ -1,0 +1,1 @@
+"""Ctrl-C at every line of every public call, made repeatable."""
