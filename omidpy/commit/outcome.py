@@ -11,7 +11,6 @@ cell is the transaction's *witness*: any that it wrote, with the name of its tab
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 from omidpy.base.cells import decode_long
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.pauses import Pauses
 from omidpy.errors import NoSuchTable, OracleUnavailable, StorageError
 from omidpy.facts.commit_table import (
     FIRST_TIMESTAMP_FACT,
@@ -88,7 +88,7 @@ class OutcomeFinder:
             evidence.
         """
         deadline_s = self._clock.monotonic_s() + self._budget_s
-        pause_s = _FIRST_PAUSE_S
+        pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, at_least=0.5)
         while True:
             try:
                 outcome = self._evidence(start_ts, witness)
@@ -100,8 +100,7 @@ class OutcomeFinder:
                 if remaining_s <= 0:
                     log.warning("the outcome of %d stays unknown for now: %s", start_ts, error)
                     return Undecided()
-                self._pause(min(remaining_s, pause_s * (0.5 + random.random() / 2)))
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                self._pause(min(remaining_s, pauses.next_s()))
 
     def of_running(self, start_ts: Timestamp, witness: TableCell | None) -> Outcome:
         """Find the outcome of a transaction that may be running, without ending it.

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Final
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.pauses import Pauses
 from omidpy.errors import ReservationLost
 from omidpy.fate.locks import Locks, UnreadableQueue, salvaged
 from omidpy.fate.operation import (
@@ -43,7 +44,6 @@ FAILED_BY_ADMIN: Final = "failed by an administrator"
 DEFAULT_WAIT_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.025
 _LONGEST_PAUSE_S: Final = 1.0
-_GROWTH: Final = 1.5
 _LEASE_S: Final = 10.0
 
 
@@ -180,7 +180,7 @@ class Admin:
         """Act on an operation while no step of it runs."""
         worker = self._store.new_worker(lease_s=max(_LEASE_S, self._wait_s), clock=self._clock)
         deadline_s = self._clock.monotonic_s() + self._wait_s
-        pause_s = _FIRST_PAUSE_S
+        pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, at_least=0.5)
         try:
             while True:
                 found = self._store.read(operation_id)
@@ -200,8 +200,7 @@ class Admin:
                 left_s = deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
                     return Told(Outcome.RESERVED, _reserved_text(verb, found, self._store))
-                self._sleep(min(pause_s, left_s))
-                pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
+                self._sleep(min(left_s, pauses.next_s()))
                 self._store.break_dead(self._judge)
         finally:
             worker.retire()

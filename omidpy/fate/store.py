@@ -30,6 +30,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
+from omidpy.base.pauses import pause_after
 from omidpy.errors import FateError, ReservationLost, StorageUnavailable, UsageError
 from omidpy.fate.operation import (
     FINISHED,
@@ -54,14 +55,16 @@ read, and written as 2 from the first change on.
 Patience = Callable[[int], bool]
 """Called with the number of failures so far; waits, and says whether to try again."""
 
-_PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+_FIRST_PAUSE_S: Final = 0.15
+_LONGEST_PAUSE_S: Final = 2.0
+_MOST_FAILURES: Final = 5
 
 
 def brief(failures: int) -> bool:
     """Wait a little longer each time, and give up after some seconds."""
-    if failures > len(_PAUSES_S):
+    if failures > _MOST_FAILURES:
         return False
-    time.sleep(_PAUSES_S[failures - 1])
+    time.sleep(pause_after(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, at_least=0.5))
     return True
 
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import random
 import threading
 import weakref
 from collections.abc import Callable, Collection
 from typing import Final
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.pauses import pause_after
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
 from omidpy.model import CellId, TableId, Timestamp
@@ -61,7 +61,7 @@ from omidpy.wire.messages import (
 TURN_COUNT: Final = 64
 """So many fences and invalidations are in flight at most; more than that seldom are."""
 
-_FIRST_PAUSE_S: Final = 0.02
+_FIRST_PAUSE_S: Final = 0.04
 _LONGEST_PAUSE_S: Final = 0.5
 
 _BEGIN: Final = TimestampRequest()
@@ -307,8 +307,11 @@ class TcpOracle:
             if give_up_s is None:
                 give_up_s = now_s + self._reconnect_budget_s
             # The first repetition comes at once: most often a restarted oracle is there already.
-            longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failure_count, 10))
-            pause_s = 0.0 if failure_count == 1 else random.uniform(0, longest_s)
+            pause_s = (
+                0.0
+                if failure_count == 1
+                else pause_after(failure_count, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            )
             if self._links.is_closed or now_s + pause_s >= give_up_s:
                 raise error
             self._pause(pause_s)

@@ -1,13 +1,11 @@
 """Running a transaction again: which errors, how often, how long in between.
 
 Only errors that are `retryable` are retried, and always the whole transaction from `begin`; an
-unknown outcome never is.  The pause is drawn from [0, cap] with a cap that doubles (full jitter),
-so that transactions in conflict spread out.
+unknown outcome never is.  Pauses are drawn (`base/pauses.py`), so that transactions in conflict
+spread out.
 
 A block that was refused is run again by the loop around it.  One that was left by `return` or
 `break` is not, so that the refusal is raised there: `base/loops.py` tells which it is.
-
-Source: Brooker, "Exponential Backoff And Jitter".
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from omidpy.base.blocks import Block, exit_of_block
 from omidpy.base.clock import Clock
 from omidpy.base.loops import Exit, Loop, goes_on
+from omidpy.base.pauses import Pauses
 from omidpy.errors import OmidError, UsageError
 from omidpy.model import TransactionStatus
 
@@ -33,12 +32,6 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S: Final = 0.005
 LONGEST_PAUSE_S: Final = 1.0
-
-_JITTER: Final = random.SystemRandom()
-"""One for all, without a seed that forked processes would share.
-
-A generator for each transaction costs it 15 µs of seeding, and few draw from it.
-"""
 
 _LEFT: Final = (
     "it was not tried again, because the loop over the attempts does not certainly go on after the "
@@ -64,9 +57,9 @@ class Backoff:
         self._clock = clock
         self._budget_s = budget_s
         self._begun_s = clock.monotonic_s()
-        self._rng = rng or _JITTER
         self._on_retry = on_retry
-        self._cap_s = FIRST_PAUSE_S
+        draw = None if rng is None else rng.random
+        self._pauses = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S, draw=draw)
         self.number = 1
         """The try under way."""
 
@@ -86,9 +79,7 @@ class Backoff:
                 f"{self._budget_s:g} s is spent"
             )
             raise error
-        pause_s = error.wait_s + self._rng.uniform(0, self._cap_s)
-        pause_s = min(self._budget_s - elapsed_s, pause_s)
-        self._cap_s = min(self._cap_s * 2, LONGEST_PAUSE_S)
+        pause_s = min(self._budget_s - elapsed_s, error.wait_s + self._pauses.next_s())
         log.info(
             "try %d failed after %.3f s in all, the next one is in %.3f s: %s",
             self.number,

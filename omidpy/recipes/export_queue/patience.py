@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from omidpy.base.pauses import pause_after
+
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 30.0
 MAX_ATTEMPTS: Final = 8
@@ -77,5 +79,6 @@ class Patience:
 
     def pause_s(self) -> float:
         """Return how long to wait, which doubles with each failure."""
-        longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self._failures, 20)))
-        return longest_s * (0.5 + self._draw() / 2)
+        return pause_after(
+            self._failures + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S, at_least=0.5, draw=self._draw
+        )

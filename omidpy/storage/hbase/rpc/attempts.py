@@ -2,12 +2,10 @@
 
 Decides over what happened; the pool acts.  A call that was sent and is not idempotent is never made
 again.  Any other is, if the failure may pass: at once after a broken connection, else after a pause
-with full jitter.  The bound is in attempts and in time.
+(`base/pauses.py`).  The bound is in attempts and in time.
 
 A pool that no gateway ever answered tries each of them once and no more: the address is probably
 wrong, and its user is waiting to be told.
-
-Source: Brooker, "Exponential Backoff And Jitter".
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from typing import Final, NoReturn
 
 from thriftpy2.transport import TTransportException
 
+from omidpy.base.pauses import Pauses
 from omidpy.errors import OmidError, UsageError
 from omidpy.storage.hbase.address import Gateway, HBaseAddress
 from omidpy.storage.hbase.rpc.gateway import CallNotSent
@@ -31,7 +30,7 @@ SURE_ATTEMPTS: Final = 2
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
-"""The pause before an attempt is drawn from [0, cap]; the cap doubles between these two."""
+"""The pause before an attempt has a cap that doubles between these two."""
 
 
 class NoGateway(Exception):
@@ -72,10 +71,9 @@ class CallAttempts:
         self._has_answered = has_answered
         self._now_s = now_s
         self._pause = pause
-        self._rng = rng
         self._first_s = now_s()
         self._count = 0
-        self._cap_s = FIRST_PAUSE_S
+        self._pauses = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S, draw=rng.random)
 
     def pause_or_raise(self, gateway: Gateway | None, error: Exception) -> None:
         """Wait before the next attempt, or raise what the failure of this one means.
@@ -90,8 +88,7 @@ class CallAttempts:
         # One broken connection says little of the next; a gateway or an HBase that needs time gets
         # it.
         if self._count > 1 or gateway is None or is_declared(error):
-            self._pause(self._rng.uniform(0, self._cap_s))
-            self._cap_s = min(self._cap_s * 2, LONGEST_PAUSE_S)
+            self._pause(self._pauses.next_s())
 
     def _may_repeat(self, gateway: Gateway | None, error: Exception) -> bool:
         if isinstance(error, OmidError) or is_argument(error):
