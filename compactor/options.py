@@ -9,7 +9,7 @@ from typing import Final
 
 from compactor.pacing import Pacing
 from omidpy.base import sizes
-from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.durations import seconds_in
 from omidpy.base.table_settings import setting_attributes
 from omidpy.base.windows import Window, parse_window
 from omidpy.errors import UsageError
@@ -112,7 +112,7 @@ class Options:
         """Return the grace, in seconds, on a store that Omid's oracle did or did not serve."""
         if self.grace_s is not None:
             return self.grace_s
-        return parse_duration(GRACE_BESIDE_OMID if follows_omid else DEFAULT_GRACE, name="--grace")
+        return seconds_in(GRACE_BESIDE_OMID if follows_omid else DEFAULT_GRACE, name="--grace")
 
     def pacing(self, *, now_ms: int) -> Pacing:
         """Return what a run may take that starts at `now_ms`, by wall time."""
@@ -124,20 +124,6 @@ class Options:
         if table in self.exclude or table in self.resting:
             return False
         return self.tables is None or table in self.tables
-
-
-def parse_duration(text: str, *, name: str) -> float:
-    """Return the seconds in `500ms`, `10s`, `15m`, `24h`, `7d` or a bare 0.
-
-    Raises:
-        UsageError: naming the option and the text.
-    """
-    if text.strip() == "0":
-        return 0.0
-    milliseconds = duration_ms(text)
-    if milliseconds is None:
-        raise UsageError(f"{name} is {text!r}; write a number and a unit, as in {EXAMPLES}")
-    return milliseconds / 1000
 
 
 def parse_rate(text: str, *, name: str) -> float:
@@ -227,16 +213,18 @@ def options_from_words(
     return Options(
         tables=None if tables is None else parse_names(tables, name="--tables"),
         exclude=parse_names(exclude, name="--exclude"),
-        grace_s=None if grace is None else parse_duration(grace, name="--grace"),
+        grace_s=None if grace is None else seconds_in(grace, name="--grace", may_be_zero=True),
         invalidation_grace_s=(
             None
             if invalidation_grace == NEVER
-            else parse_duration(invalidation_grace, name="--invalidation-grace")
+            else seconds_in(invalidation_grace, name="--invalidation-grace", may_be_zero=True)
         ),
-        retention_s=parse_duration(retention, name="--retention"),
+        retention_s=seconds_in(retention, name="--retention", may_be_zero=True),
         should_wait=should_wait,
         is_dry_run=is_dry_run,
-        max_lag_s=None if max_lag is None else parse_duration(max_lag, name="--max-lag"),
+        max_lag_s=None
+        if max_lag is None
+        else seconds_in(max_lag, name="--max-lag", may_be_zero=True),
         metrics=metrics,
         max_rows_per_s=max_rows_per_s,
         max_bytes_per_s=(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from omidpy.errors import UsageError
+
 EXAMPLES: Final = "500ms, 90s, 15m, 24h or 7d"
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -19,3 +21,22 @@ def duration_ms(text: str) -> float | None:
     """Return the milliseconds in a duration; None if the text is none."""
     match = _DURATION.fullmatch(text.strip())
     return None if match is None else float(match[1]) * _UNITS_MS[match[2]]
+
+
+def seconds_in(text: str, *, name: str, may_be_zero: bool = False) -> float:
+    """Return the seconds in a duration that somebody was asked for.
+
+    Args:
+        text: What was answered.
+        name: Of the option that asked.
+        may_be_zero: A bare 0 is a duration.
+
+    Raises:
+        UsageError: naming the option and the text.
+    """
+    milliseconds = 0.0 if may_be_zero and text.strip() == "0" else duration_ms(text)
+    if milliseconds is None:
+        raise UsageError(
+            f"{name}={text!r} is no duration; write a number and a unit, as in {EXAMPLES}"
+        )
+    return milliseconds / 1000

@@ -567,7 +567,7 @@ def test_fsck_shows_what_a_repair_has_kept(cli: Cli, url: str) -> None:
     [
         (("fsck", "--assume", "committed"), 2, "give --repair"),
         (("fsck", "show", "no"), 2, "no copy with a name like 'no'"),
-        (("fsck", "--settle", "soon"), 2, "--settle is 'soon'"),
+        (("fsck", "--settle", "soon"), 2, "--settle='soon' is no duration"),
         (("fsck", "--tables", "java"), 2, "java is no table of ours"),
         (("table", "ignore", "t", "--families", "cf"), 2, "family cf of table t is ours"),
         (("table", "ignore", "t", "--families", "no"), 2, "no family no; it has cf"),
@@ -580,7 +580,7 @@ def test_fsck_shows_what_a_repair_has_kept(cli: Cli, url: str) -> None:
         (("compact", "--tables", "nowhere"), 2, "nowhere"),
         (("compact", "--tables", "t", "--exclude", "java"), 2, "--exclude"),
         (("compact", "--tables", ","), 2, "--tables"),
-        (("compact", "--grace", "soon"), 2, "--grace is 'soon'"),
+        (("compact", "--grace", "soon"), 2, "--grace='soon' is no duration"),
         (("compact", "--retention", "-1h"), 2, "--retention"),
         (("compact", "--report", "/nowhere/at/all.json"), 2, "--report"),
         (("compact", "--store", "sqlite:///nowhere.db"), 2, "nowhere.db"),

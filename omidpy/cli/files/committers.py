@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import (
     AsJson,
     moment,
@@ -30,7 +30,6 @@ from omidpy.committers import adoption, leftovers, publishing, verification
 from omidpy.committers.places import parse_folder, parse_object
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import ObjectStore, Upload
-from omidpy.errors import UsageError
 
 app: Final = typer.Typer(help="Look after the output of jobs in S3.", no_args_is_help=True)
 uploads: Final = typer.Typer(help="Uploads that are neither completed nor aborted.")
@@ -278,10 +277,8 @@ def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:
 def _before_ms(older_than: str | None) -> int | None:
     if older_than is None:
         return None
-    found = 0.0 if older_than == "0" else duration_ms(older_than)
-    if found is None:
-        raise UsageError(f"--older-than={older_than!r} is no duration; write {EXAMPLES}")
-    return int(time.time() * 1000 - found)
+    age_s = seconds_in(older_than, name="--older-than", may_be_zero=True)
+    return int((time.time() - age_s) * 1000)
 
 
 def _upload_document(one: Upload) -> dict[str, Any]:

@@ -16,9 +16,9 @@ import typer
 
 from omidpy import codec
 from omidpy.base.arguments import parse_column
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
 from omidpy.cli.files.objects import with_objects
-from omidpy.cli.operations.common import seconds
 from omidpy.cli.progress import progress_bar
 from omidpy.cli.queues.common import managed, moment
 from omidpy.codec import Codec
@@ -77,7 +77,7 @@ def export_snapshot(
             "`omidpy export-snapshot TABLE... s3://BUCKET/FOLDER`"
         )
     codecs = None if columns is None else _codecs(columns)
-    hold_s = seconds("--hold", hold)
+    hold_s = seconds_in(hold, name="--hold")
     moment_of = None if at is None else moment("--at", at)
     with (
         managed(store, tso) as tm,

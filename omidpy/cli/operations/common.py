@@ -9,7 +9,6 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from omidpy.base.clock import SystemClock
-from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.errors import FateError, UsageError
 from omidpy.fate.locks import Locks, lock_states
 from omidpy.fate.operation import FateId, Status, parse_id
@@ -112,18 +111,6 @@ def check_known(found: Snapshot, asked: Filter) -> None:
         raise FateError(
             f"there is no operation {', '.join(missing)}; `omidpy fate list` shows what there is"
         )
-
-
-def seconds(option: str, text: str) -> float:
-    """Read a duration.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    milliseconds = duration_ms(text)
-    if milliseconds is None:
-        raise UsageError(f"{option}={text!r} is no duration; write for instance {EXAMPLES}")
-    return milliseconds / 1000
 
 
 def _split(values: Sequence[str] | None) -> frozenset[str]:

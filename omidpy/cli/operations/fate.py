@@ -13,6 +13,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import Apply, AsJson, UnaskedTso, print_json, say
 from omidpy.cli.operations.common import (
     EXIT_FAILED,
@@ -26,7 +27,6 @@ from omidpy.cli.operations.common import (
     opened_fates,
     parsed,
     read,
-    seconds,
     wanted,
 )
 from omidpy.cli.operations.run import run
@@ -137,7 +137,7 @@ def fail(
 ) -> None:
     """Roll back operations that are under way; each must be free while that is noted."""
     del tso
-    wait_s = seconds("--for", wait_for)
+    wait_s = seconds_in(wait_for, name="--for")
     _change(store, ids, lambda admin: admin.fail, verb="fail", wait_s=wait_s, as_json=as_json)
 
 
@@ -159,7 +159,7 @@ def delete(
 ) -> None:
     """Remove operations and their locks; what their steps have done stays as it is."""
     del tso
-    wait_s = seconds("--for", wait_for)
+    wait_s = seconds_in(wait_for, name="--for")
 
     def change(admin: Admin) -> Callable[[FateId], Told]:
         return partial(admin.delete, is_past_pivot_too=past_pivot)

@@ -20,8 +20,9 @@ from typing import Annotated, Any, Self
 import typer
 
 from omidpy.admin import TableTools
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import say
-from omidpy.cli.operations.common import FateStoreUrl, opened_fates, seconds
+from omidpy.cli.operations.common import FateStoreUrl, opened_fates
 from omidpy.committers import operation as _publishing_steps  # noqa: F401 - registers them
 from omidpy.connect import connect
 from omidpy.errors import OmidError, UsageError
@@ -148,7 +149,7 @@ def run(
     for name in module or ():
         imported(name)
     pools = _pools(pool) if pool else DEFAULT_POOLS
-    lease_s, poll_s = seconds("--lease", lease), seconds("--poll", poll)
+    lease_s, poll_s = seconds_in(lease, name="--lease"), seconds_in(poll, name="--poll")
     with ExitStack() as stack:
         fates = stack.enter_context(opened_fates(store))
         made = _environment(env, fates, stack) if env else Environment(fates, store, tso)

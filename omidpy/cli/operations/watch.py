@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import AsJson, UnaskedTso, print_json, say
 from omidpy.cli.operations.common import (
     EXIT_FAILED,
@@ -23,7 +24,6 @@ from omidpy.cli.operations.common import (
     opened_fates,
     parsed,
     read,
-    seconds,
     wanted,
 )
 from omidpy.errors import FateError
@@ -100,7 +100,7 @@ def wait(
     """Wait until operations are finished.  Exit code 4 if one of them failed."""
     del tso
     operation_ids = parsed(ids)
-    timeout_s = None if timeout is None else seconds("--timeout", timeout)
+    timeout_s = None if timeout is None else seconds_in(timeout, name="--timeout")
     with opened_fates(store) as fates:
         ended = _wait_for_all(fates, operation_ids, timeout_s)
     if as_json:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import (
     Apply,
     AsJson,
@@ -18,7 +19,6 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
-from omidpy.cli.operations.common import seconds
 from omidpy.cli.queues.common import (
     OptionalQueueId,
     QueueId,
@@ -88,9 +88,9 @@ def create(
             buckets=buckets,
             codec=codec,
             layout=layout,
-            keep_s=None if keep is None else seconds("--keep", keep),
+            keep_s=None if keep is None else seconds_in(keep, name="--keep"),
             max_entries=max_entries,
-            max_lag_s=None if max_lag is None else seconds("--max-lag", max_lag),
+            max_lag_s=None if max_lag is None else seconds_in(max_lag, name="--max-lag"),
         )
         if as_json:
             print_json({"queue": made.id, "buckets": made.buckets, "codec": made.codec})
@@ -215,7 +215,7 @@ def rebucket(
 ) -> None:
     """Give a queue another number of buckets; exporters must run, and each key keeps its order."""
     with opened_queue(store, tso, queue) as opened:
-        opened.rebucket(buckets, wait_s=None if wait is None else seconds("--wait", wait))
+        opened.rebucket(buckets, wait_s=None if wait is None else seconds_in(wait, name="--wait"))
         found = opened.buckets
     _answer(
         {"queue": queue, "buckets": found},

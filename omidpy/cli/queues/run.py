@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
-from omidpy.cli.operations.common import seconds
 from omidpy.cli.operations.run import imported, told_to_stop
 from omidpy.cli.queues.common import QueueId, managed
 from omidpy.errors import ConfigError, UsageError
@@ -108,10 +108,10 @@ def run(
             chosen,
             workers=workers,
             buffer_bytes=buffer,
-            max_poll_s=seconds("--poll", poll),
+            max_poll_s=seconds_in(poll, name="--poll"),
             poison=poison,
             max_attempts=max_attempts,
-            lease_s=seconds("--lease", lease),
+            lease_s=seconds_in(lease, name="--lease"),
         )
         if metrics is not None:
             _serve(metrics, opened, runner)
@@ -145,7 +145,7 @@ def once(
             buffer_bytes=buffer,
             poison=poison,
             max_attempts=max_attempts,
-            lease_s=seconds("--lease", lease),
+            lease_s=seconds_in(lease, name="--lease"),
         )
         count = runner.run_once()
     if as_json:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,
@@ -108,17 +109,17 @@ def check(
     from compactor.check.findings import MEANING, SEVERITY, Severity  # noqa: PLC0415 - application
     from compactor.check.fsck import Check, CheckOptions  # noqa: PLC0415 - application
     from compactor.check.malformed import Assumption  # noqa: PLC0415 - application
-    from compactor.options import parse_duration, parse_names  # noqa: PLC0415 - application
+    from compactor.options import parse_names  # noqa: PLC0415 - application
 
     if assume is not None and not repair:
         raise UsageError(
             f"--assume {assume} says what to do with what cannot be known; give --repair as well"
         )
     options = CheckOptions(
-        settle_s=parse_duration(settle, name="--settle"),
+        settle_s=seconds_in(settle, name="--settle", may_be_zero=True),
         is_repair=repair,
         assume=None if assume is None else Assumption(assume),
-        grace_s=None if grace is None else parse_duration(grace, name="--grace"),
+        grace_s=None if grace is None else seconds_in(grace, name="--grace", may_be_zero=True),
         most_named=limit,
         tables=None if tables is None else parse_names(tables, name="--tables"),
     )

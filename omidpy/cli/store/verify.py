@@ -11,9 +11,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.durations import seconds_in
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json, say
-from omidpy.errors import UsageError
 from omidpy.testing.verification import Judgement, Plan
 from omidpy.testing.verification import verify as run
 
@@ -71,10 +70,8 @@ def duration_s(text: str) -> float:
     Raises:
         UsageError: naming the text.
     """
-    milliseconds = duration_ms(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
-    if milliseconds is None:
-        raise UsageError(f"--duration is {text!r}; write a number and a unit, as in {EXAMPLES}")
-    return milliseconds / 1000
+    is_bare = text.replace(".", "", 1).isdecimal()
+    return seconds_in(f"{text}s" if is_bare else text, name="--duration")
 
 
 def document(judgement: Judgement) -> dict[str, Any]:

@@ -88,5 +88,7 @@ def test_the_duration_of_a_verification(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "-1", "-1s", "1.2.3", "30 sec", "1e3", "²"])
 def test_what_is_no_duration_is_named(text: str) -> None:
     """With examples of what to write."""
-    with pytest.raises(UsageError, match=r"--duration is .*; write a number and a unit.*90s"):
+    with pytest.raises(
+        UsageError, match=r"--duration=.* is no duration; write a number and a unit.*90s"
+    ):
         duration_s(text)
