@@ -27,7 +27,7 @@ from omidpy.wire.messages import (
 from tso.core.events import Answer, Asked, Flush, Flushed, FlushResult, Frames, Now, Send
 from tso.core.machine import Machine
 from tso.core.settings import Inherited, Settings
-from tso.session import Session
+from tso.serving.conversation import Session
 
 NOW = Now(1, 1.0)
 MANY_CELLS = 150_000

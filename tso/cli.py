@@ -36,24 +36,24 @@ from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper, rea
 from omidpy.storage.base import Store
 from omidpy.wire.messages import PeerCapabilities
 from tso.config import NULL_STORE, Address, Config, load_config
-from tso.connection import Connection
 from tso.core.engine import is_compiled, map_bytes
 from tso.core.events import Now
 from tso.core.machine import Machine
 from tso.core.settings import Settings
-from tso.flushing import Worker
-from tso.http import HttpEndpoint, PrometheusMetrics
-from tso.lease import DEFAULT_PERIOD_S, AnyLease, Lease
-from tso.log import announce, configure_logging, flush_logging, log_event
-from tso.persist import NoPersistence, Persistence, StorePersistence
-from tso.server import (
+from tso.durable.lease import DEFAULT_PERIOD_S, AnyLease, Lease
+from tso.durable.persist import NoPersistence, Persistence, StorePersistence
+from tso.durable.zk_lease import ZooKeeperLease
+from tso.serving.connection import Connection
+from tso.serving.flushing import Worker
+from tso.serving.http import HttpEndpoint, PrometheusMetrics
+from tso.serving.log import announce, configure_logging, flush_logging, log_event
+from tso.serving.server import (
     MAX_BUFFERED_BYTES,
     MAX_CONNECTION_COUNT,
     MAX_UNSENT_BYTES_IN_ALL,
     OracleServer,
 )
-from tso.tls import ServerTls
-from tso.zk_lease import ZooKeeperLease
+from tso.serving.tls import ServerTls
 
 logger = logging.getLogger("tso.cli")  # __main__ under python -m
 

@@ -28,7 +28,7 @@ from omidpy.storage.hbase import address as hbase
 from omidpy.wire.messages import DEFAULT_PORT
 from tso.core.engine import map_bytes, map_capacity
 from tso.core.settings import DEFAULT_MAP_SIZE, LEAST_CELLS_PER_S, MAX_AGE_MS
-from tso.tls import TlsSettings
+from tso.serving.tls import TlsSettings
 
 Address: TypeAlias = tuple[str, int]
 

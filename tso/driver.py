@@ -49,8 +49,8 @@ from tso.core.events import (
     Ticked,
 )
 from tso.core.machine import Machine
-from tso.lease import AnyLease
-from tso.persist import Persistence
+from tso.durable.lease import AnyLease
+from tso.durable.persist import Persistence
 
 logger = logging.getLogger(__name__)
 

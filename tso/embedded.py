@@ -46,8 +46,8 @@ from tso.core.events import Answer, Question
 from tso.core.machine import Machine
 from tso.core.settings import DEFAULT_MAP_SIZE, MAX_AGE_MS, Settings, TimestampMode
 from tso.driver import Driver, Waiter, now_by
-from tso.lease import Lease
-from tso.persist import StorePersistence
+from tso.durable.lease import Lease
+from tso.durable.persist import StorePersistence
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,8 @@ A transaction's row holds `C` (it committed, and when) or `IT` (invalidated: it 
 `IT` wins where both stand.  The row is the instant of commit: `C` is durable before the client
 hears of it, and it goes once every cell of the transaction has its shadow cell.
 
-What this module deliberately lacks: writing `C`.  Only the oracle does that (`tso/persist.py`).
+What this module deliberately lacks: writing `C`.  Only the oracle does that, in
+`tso/durable/persist.py`.
 
 Source: Omid's HBaseCommitTable; unlike it, a row is never deleted whole.
 """

@@ -2,7 +2,7 @@
 
 Whoever holds the lease writes here who it is and where it listens.  The record says who *may*
 answer; whether anybody does is found out by connecting.  Taking and keeping the lease is the
-oracle's own business (`tso/lease.py`).
+oracle's own business (`tso/durable/lease.py`).
 """
 
 from __future__ import annotations

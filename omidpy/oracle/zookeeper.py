@@ -3,7 +3,7 @@
 Below a namespace, `omid` by default, Omid keeps `tso-lease` (HOST:PORT of whoever holds the lease,
 which is taken by writing over the version that was seen) and `current-tso` (HOST:PORT#EPOCH, what
 clients look for).  This module knows the address of an ensemble, these bytes, and the few
-operations that both sides need; taking the lease is `tso/zk_lease.py`'s business.
+operations that both sides need; taking the lease is `tso/durable/zk_lease.py`'s business.
 
 A read is preceded by ZooKeeper's `sync` on the same session: without it a server that lags behind
 may answer with what was true some seconds ago.

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from compactor.pruning.standing import read_standing
 from compactor.report import RunLog
 from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
-from omidpy.cli.compaction.watermarks import collect
 from omidpy.cli.store.status import collect as collect_status
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.questions import Questions
@@ -228,7 +228,7 @@ def test_what_was_asked_is_remembered_with_its_cost_and_never_used_again(world: 
     assert (report.entries_pruned, report.asked[0].cells) == (0, 1)
     (asked,) = questions.last()
     assert "row b'a' holds the cell b'q'" in asked.answer
-    (shown,) = collect(world.store)["asked"]
+    (shown,) = read_standing(world.store)["asked"]
     assert (shown["table"], shown["families"], shown["cells"]) == ("java", ["6366", "6367"], 1)
 
 
@@ -262,7 +262,9 @@ def test_nobody_reads_the_plain_data_of_a_store_in_world_time() -> None:
     world.put(b"a", MILLISECONDS, table="plain")
     world.enter(FIRST_WORLD_TIMESTAMP + 100, FIRST_WORLD_TIMESTAMP + 150)
     assert collect_status(store)["tables"]["plain"] == ["plain"]
-    assert [one["table"] for one in collect(store)["laggards"]] == ["t"], "nobody compacted it"
+    assert [one["table"] for one in read_standing(store)["laggards"]] == ["t"], (
+        "nobody compacted it"
+    )
     assert world.compact().entries_pruned == 1
     assert len(store.lowest) > 3
     assert min(store.lowest) >= FIRST_WORLD_TIMESTAMP

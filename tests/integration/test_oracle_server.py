@@ -40,22 +40,22 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tests.machines.processes import tso_server
-from tso import connection as connection_module
-from tso import server as server_module
 from tso.cli import _Service
 from tso.config import load_config
-from tso.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
 from tso.core import heavy as heavy_module
 from tso.core.events import Batch, FlushResult, Now, Question
 from tso.core.heavy import MAX_WAIT_S
 from tso.core.machine import Machine
 from tso.core.rates import WAIT_S
 from tso.core.settings import Settings
-from tso.flushing import Worker
-from tso.lease import AnyLease
-from tso.persist import NoPersistence
-from tso.server import ASKS_S, MAX_TURN_WORK, OracleServer
-from tso.session import Session
+from tso.durable.lease import AnyLease
+from tso.durable.persist import NoPersistence
+from tso.serving import connection as connection_module
+from tso.serving import server as server_module
+from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
+from tso.serving.conversation import Session
+from tso.serving.flushing import Worker
+from tso.serving.server import ASKS_S, MAX_TURN_WORK, OracleServer
 
 pytestmark = pytest.mark.integration
 

@@ -44,7 +44,7 @@ from omidpy.wire.messages import CommitRequest, CommitResponse
 from tests.machines.processes import ServerProcess, tso_server
 from tso.cli import RESERVED_DESCRIPTOR_COUNT, allowed_connection_count
 from tso.embedded import EmbeddedOracle
-from tso.server import DRAIN_S, MAX_CONNECTION_COUNT
+from tso.serving.server import DRAIN_S, MAX_CONNECTION_COUNT
 
 pytestmark = pytest.mark.integration
 

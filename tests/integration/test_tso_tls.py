@@ -32,8 +32,8 @@ from omidpy.wire.messages import (
 )
 from tests.machines.processes import ServerProcess, tso_server
 from tests.machines.tls import Authority
-from tso.connection import HANDSHAKE_TIMEOUT_S
 from tso.core.rates import GREAT_DEBT_S
+from tso.serving.connection import HANDSHAKE_TIMEOUT_S
 
 pytestmark = pytest.mark.integration
 

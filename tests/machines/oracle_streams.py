@@ -47,7 +47,7 @@ from tso.core.events import (
     Ticked,
 )
 from tso.core.settings import Inherited, Settings
-from tso.session import Session
+from tso.serving.conversation import Session
 
 MAX_COMMIT_CELLS: Final = 3
 STEP_COUNT: Final = 60

@@ -46,8 +46,8 @@ from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from tests.machines.isolation_worlds import World, compacted, lossy, plain
+from tso.durable.persist import StorePersistence
 from tso.embedded import EmbeddedOracle
-from tso.persist import StorePersistence
 
 SEEDS = range(4)
 

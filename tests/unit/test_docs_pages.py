@@ -50,7 +50,7 @@ def test_the_page_of_metrics_lists_those_of_the_code() -> None:
     import omidpy
     from omidpy import prometheus
     from omidpy.recipes.export_queue import ExportQueue
-    from tso.http import PrometheusMetrics
+    from tso.serving.http import PrometheusMetrics
 
     client = CollectorRegistry()
     with omidpy.connect("memory:") as tm:

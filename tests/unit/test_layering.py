@@ -223,9 +223,9 @@ def test_a_circle_is_noticed(graph: dict[str, set[str]], expected: str | None) -
         ("omidpy.oracle.tcp", "from omidpy.facts.control import ControlTable", "points upwards"),
         ("omidpy.manager", "def f():\n    import tso.embedded", "only what assembles"),
         ("omidpy.connect", "import tso.embedded", "inside the function"),
-        ("tso.server", "from omidpy.manager import TransactionManager", "levels up to 2"),
+        ("tso.serving.server", "from omidpy.manager import TransactionManager", "levels up to 2"),
         ("tso.cli", "def f():\n    from omidpy.connect import open_store", "levels up to 2"),
-        ("compactor.shell.job", "import tso.lease", "do not know each other"),
+        ("compactor.shell.job", "import tso.durable.lease", "do not know each other"),
         ("compactor.rows.heal", "from omidpy.cli import main", "levels up to 3"),
     ],
 )

@@ -1,7 +1,7 @@
 """What the oracle's machine is told, and what it asks to be done.
 
-Values only.  A shell (`server.py`, `embedded.py`, a simulator) turns the world into events, hands
-them to `machine.py`, and carries out the effects in the order in which they come.
+Values only.  A shell (`serving/server.py`, `embedded.py`, a simulator) turns the world into events,
+hands them to `machine.py`, and carries out the effects in the order in which they come.
 """
 
 from __future__ import annotations

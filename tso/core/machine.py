@@ -1,8 +1,8 @@
 """Turn requests into decisions, batches and answers, in one order.
 
 The oracle between its sockets and its store: events in, effects out, deterministic, without clock,
-thread or I/O.  `server.py`, `embedded.py` and the simulator drive it; `engine.py` decides about
-cells, `age.py` about time, and what they decide is put into batches here.
+thread or I/O.  `serving/server.py`, `embedded.py` and the simulator drive it; `engine.py` decides
+about cells, `age.py` about time, and what they decide is put into batches here.
 
 Order is correctness:
 

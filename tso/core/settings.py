@@ -1,6 +1,7 @@
 """What an instance of the oracle is made with: choices, and what the store held.
 
-Values and their defaults; `config.py` reads choices from a command line, `persist.py` the store.
+Values and their defaults; `config.py` reads choices from a command line, `durable/persist.py` the
+store.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What does a batch change in the store?  Its decisions as mutations of rows.
 
-Pure; `persist.py` writes them, in an order that each kind of store allows.  A commit entry stands
-on condition that no invalidation does, and the other way round: whoever comes first has decided.
+Pure; `durable/persist.py` writes them, in an order that each kind of store allows.  A commit entry
+stands on condition that no invalidation does, and the other way round: whoever comes first has
+decided.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from tests.machines.crashes.mortal import (
 from tests.machines.processes import ServerProcess
 from tso.cli import main
 from tso.core.events import Batch, FlushResult, Ticket
-from tso.persist import StorePersistence
+from tso.durable.persist import StorePersistence
 
 _EFFECTS: Final = "effects "
 _HELD_UP: Final = "held-up "

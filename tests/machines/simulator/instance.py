@@ -24,12 +24,12 @@ from tests.machines.simulator.store import SharedStore
 from tests.machines.simulator.watch import Wiretap
 from tests.machines.simulator.world import Process, Program, World
 from tso.cli import STANDBY_LOOK_S, STOP_S
-from tso.connection import Connection
 from tso.core.events import Now
 from tso.core.machine import Machine
 from tso.core.settings import Settings
-from tso.lease import Lease
-from tso.server import BrokenInvariant, OracleServer
+from tso.durable.lease import Lease
+from tso.serving.connection import Connection
+from tso.serving.server import BrokenInvariant, OracleServer
 
 if TYPE_CHECKING:
     from tests.machines.simulator.simulation import Parts

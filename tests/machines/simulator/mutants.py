@@ -29,8 +29,8 @@ from tests.machines.simulator.simulation import Parts
 from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
 from tso.core.machine import Machine
 from tso.core.settings import TIMESTAMPS_PER_MS
-from tso.lease import Lease
-from tso.persist import StorePersistence
+from tso.durable.lease import Lease
+from tso.durable.persist import StorePersistence
 
 # -- the machine -----------------------------------------------------------------------------------
 

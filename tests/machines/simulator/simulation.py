@@ -37,8 +37,8 @@ from tests.machines.simulator.store import Chances, SharedStore
 from tests.machines.simulator.watch import Watch
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
-from tso.lease import Lease
-from tso.persist import StorePersistence
+from tso.durable.lease import Lease
+from tso.durable.persist import StorePersistence
 
 PATIENCE_S: Final = 120.0
 """In so much virtual time everything must work again after the last fault."""

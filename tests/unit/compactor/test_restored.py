@@ -15,6 +15,7 @@ from compactor.check import acceptance
 from compactor.check.acceptance import Doubt
 from compactor.check.fsck import Check, CheckOptions
 from compactor.options import Options
+from compactor.pruning.standing import read_standing
 from compactor.tables.adoption import adopt, plan_adoption
 from compactor.tables.ownership import survey
 from omidpy.admin.table_steps import ForgetClaims, Make, Renewal, TableTools
@@ -28,7 +29,6 @@ from omidpy.base.tables import (
     VALUE,
     incarnation,
 )
-from omidpy.cli.compaction.watermarks import collect
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import (
     COMMIT,
@@ -208,7 +208,7 @@ def test_an_operator_ends_the_doubt(world: Restoring) -> None:
     world.set_low_watermark(2000)
     assert world.compact().laggards
     assert world.doubts() == {"t": CEILING + 49}
-    assert "restored or cloned" in collect(world.store)["laggards"][0]["reason"]
+    assert "restored or cloned" in read_standing(world.store)["laggards"][0]["reason"]
 
     accept(world.store, "t", incarnation(world.store.schema("t")))
 

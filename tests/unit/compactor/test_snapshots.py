@@ -9,12 +9,12 @@ import pytest
 from compactor.options import NO_SNAPSHOTS, Options
 from compactor.pruning.snapshot_holds import ROOT_FACT, SNAPSHOT_PREFIX, recorded_holds
 from compactor.pruning.snapshots import LocalFolder, TableSnapshot, list_snapshots, local_folder
+from compactor.pruning.standing import read_standing
 from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.report import RunLog
 from compactor.shell.display import summary
 from compactor.shell.metrics import values_of
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
-from omidpy.cli.compaction.watermarks import collect
 from omidpy.errors import ConfigError, StorageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.storage.memory import MemoryStore
@@ -187,7 +187,7 @@ def test_a_snapshot_holds_what_was_not_healed_when_it_was_taken(world: Snapshots
         assert low_watermark - 50 in world.entries()
         (recorded,) = recorded_holds(world.control, below=low_watermark)
         assert recorded.reason == reason
-        assert collect(world.store)["laggards"][-1]["reason"] == reason
+        assert read_standing(world.store)["laggards"][-1]["reason"] == reason
 
     (world.root.path / ".hbase-snapshot" / "s" / ".snapshotinfo").unlink()
     (world.root.path / ".hbase-snapshot" / "s" / "data.manifest").unlink()

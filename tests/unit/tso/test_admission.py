@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tso.admission import GREED, MAX_SILENT_COUNT, Places
+from tso.serving.admission import GREED, MAX_SILENT_COUNT, Places
 
 
 def opened(places: Places[str], share: str, count: int, *, is_operator: bool = False) -> int:

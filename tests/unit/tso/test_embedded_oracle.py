@@ -37,8 +37,8 @@ from omidpy.storage.memory import MemoryStore
 from tests.machines.interrupts.lines import Interrupt, Interrupter, interrupt
 from tso import driver, embedded
 from tso.core import machine
+from tso.durable.lease import Lease
 from tso.embedded import EmbeddedOracle
-from tso.lease import Lease
 
 
 class WatchedStore(MemoryStore):

@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
-from tso import http
-from tso.http import (
+from tso.serving import http
+from tso.serving.http import (
     MAX_PAGE_COUNT,
     MAX_REQUEST_BYTES,
     MAX_SILENT_COUNT,

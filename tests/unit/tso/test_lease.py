@@ -13,7 +13,7 @@ from omidpy.facts.commit_table import create_system_tables
 from omidpy.facts.leadership import lease_address, read_lease
 from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
-from tso.lease import Lease
+from tso.durable.lease import Lease
 
 
 class LocklessStore(MemoryStore):

@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from omidpy.base.clock import ManualClock
-from tso import log
+from tso.serving import log
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def test_an_event_comes_first_and_a_sentence_is_a_value(lines: io.StringIO) -> None:
     """Whoever splits lines by their first word must not find the first word of a sentence."""
     logger = logging.root
-    logger.name = "tso.persist"
+    logger.name = "tso.durable.persist"
     log.log_event(logger, logging.INFO, "stopped", signal="SIGTERM", reason="two words")
     logger.warning("Omid kept its timestamps elsewhere")
     log.log_event(logger, logging.INFO, "standby", holder="\x1b[2J \x9b")
@@ -39,7 +39,7 @@ def test_an_event_comes_first_and_a_sentence_is_a_value(lines: io.StringIO) -> N
     assert event.endswith(' level=info signal=SIGTERM reason="two words"')
     assert sentence.startswith("log time=")
     assert sentence.endswith(
-        ' level=warning logger=tso.persist message="Omid kept its timestamps elsewhere"'
+        ' level=warning logger=tso.durable.persist message="Omid kept its timestamps elsewhere"'
     )
     assert escaped.endswith(r'holder="\u001b[2J \x9b"')
 

@@ -28,8 +28,8 @@ from omidpy.storage.memory import MemoryStore
 from tests.unit.tso.test_persistence import PlainStore
 from tso.core.events import Now
 from tso.core.settings import AGE_BESIDE_OMID_MS, Inherited, Settings
-from tso.lease import Lease
-from tso.persist import StorePersistence
+from tso.durable.lease import Lease
+from tso.durable.persist import StorePersistence
 
 INCREMENTAL = Settings(timestamps="incremental")
 WORLD = Settings(timestamps="world")

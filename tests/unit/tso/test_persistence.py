@@ -46,8 +46,8 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.wire.messages import TimestampResponse
 from tso.core.events import Batch, Commits, Deferred, Now, Recall
 from tso.core.settings import Inherited, Settings
-from tso.lease import Lease
-from tso.persist import (
+from tso.durable.lease import Lease
+from tso.durable.persist import (
     MAX_AHEAD_COUNT,
     MAX_PUT_AHEAD_COUNT,
     NoPersistence,

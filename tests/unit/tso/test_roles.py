@@ -10,7 +10,7 @@ import pytest
 from omidpy.errors import ConfigError
 from omidpy.wire.messages import ALL_ROLES, Role
 from tests.machines.tls import Authority
-from tso.tls import ServerTls, TlsSettings, _read_roles
+from tso.serving.tls import ServerTls, TlsSettings, _read_roles
 
 
 def test_each_name_has_the_roles_of_its_line(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tso.core.events import Question
-from tso.session import MAX_SHORT_REQUEST_BYTES, Session
+from tso.serving.conversation import MAX_SHORT_REQUEST_BYTES, Session
 
 OURS = PeerCapabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
 

@@ -21,9 +21,9 @@ from tests.unit.tso.test_lease import LocklessStore
 from tests.unit.tso.test_persistence import PlainStore, steal
 from tso.core.events import Batch, Commits, Now
 from tso.core.settings import Settings
-from tso.lease import Lease
-from tso.persist import StorePersistence
-from tso.zk_lease import ZooKeeperLease
+from tso.durable.lease import Lease
+from tso.durable.persist import StorePersistence
+from tso.durable.zk_lease import ZooKeeperLease
 
 ADDRESS = parse_zookeeper("zk://zk1:2181,zk2/omid")
 LEASE, CURRENT = "/omid/tso-lease", "/omid/current-tso"

@@ -11,7 +11,7 @@ from omidpy.errors import ConfigError
 from omidpy.oracle.tls import client_tls
 from omidpy.wire.tls import TlsStream
 from tests.machines.tls import Authority, openssl
-from tso.tls import ServerTls, TlsSettings
+from tso.serving.tls import ServerTls, TlsSettings
 
 
 @pytest.fixture(scope="module")

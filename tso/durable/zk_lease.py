@@ -33,7 +33,7 @@ from omidpy.oracle.zookeeper import (
     encode_current,
 )
 from omidpy.storage.base import Condition
-from tso.lease import Lease
+from tso.durable.lease import Lease
 
 logger = logging.getLogger(__name__)
 

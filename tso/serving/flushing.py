@@ -19,8 +19,8 @@ from typing import Any, Final, Generic, Protocol
 from omidpy.base.metrics import Metrics
 from omidpy.errors import StorageUnavailable
 from tso.core.events import Batch, FlushResult, Now, Ticket
-from tso.log import log_event
-from tso.persist import Persistence
+from tso.durable.persist import Persistence
+from tso.serving.log import log_event
 
 logger = logging.getLogger(__name__)
 

@@ -76,8 +76,8 @@ from tso.core.beginning import check_initial, first_candidate
 from tso.core.events import NOTHING_FOUND, Batch, FlushResult, Now, Ticket
 from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings
 from tso.core.writes import commit_entries, commit_entry, facts_of, invalidation, needs_check
-from tso.lease import AnyLease
-from tso.omid_timestamps import initial_ceiling
+from tso.durable.lease import AnyLease
+from tso.durable.omid_timestamps import initial_ceiling
 
 logger = logging.getLogger(__name__)
 

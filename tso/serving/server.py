@@ -30,8 +30,6 @@ from omidpy.base.metrics import Metrics
 from omidpy.base.wakefulness import Wakefulness
 from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
-from tso.admission import Places
-from tso.connection import Connection
 from tso.core.clients import NUMBER_BITS
 from tso.core.events import (
     Answer,
@@ -54,12 +52,14 @@ from tso.core.heavy import HeavyTurns
 from tso.core.hoards import worst_of
 from tso.core.machine import Machine
 from tso.core.rates import WAIT_S
-from tso.flushing import AnyWorker, Flusher
-from tso.lease import AnyLease
-from tso.log import log_event
-from tso.persist import Persistence
-from tso.session import Session
-from tso.tls import ServerTls
+from tso.durable.lease import AnyLease
+from tso.durable.persist import Persistence
+from tso.serving.admission import Places
+from tso.serving.connection import Connection
+from tso.serving.conversation import Session
+from tso.serving.flushing import AnyWorker, Flusher
+from tso.serving.log import log_event
+from tso.serving.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from omidpy.wire.messages import HandshakeResponse, PeerCapabilities
 from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
 from tso.core.heavy import HEAVY_BYTES
-from tso.log import log_event
-from tso.session import Session
-from tso.tls import ServerTls
+from tso.serving.conversation import Session
+from tso.serving.log import log_event
+from tso.serving.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 

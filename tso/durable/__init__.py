@@ -1,0 +1,1 @@
+"""What is durable of an oracle: its batches, its lease, and the timestamps that Omid left."""
