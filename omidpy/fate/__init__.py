@@ -14,7 +14,7 @@ from omidpy.fate.operation import Failure, Operation, Status
 from omidpy.fate.step import Again, Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.sweep import Keep
 from omidpy.fate.table_store import TableFateStore
-from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 
 __all__ = [
     "Again",

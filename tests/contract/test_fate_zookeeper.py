@@ -9,8 +9,8 @@ import pytest
 
 from omidpy.base.clock import ManualClock
 from omidpy.fate.store import FateStore, Judge, Worker
-from omidpy.fate.zookeeper_session import Delete
-from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.fate.zookeeper.session import Delete
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.testing.fate.contract import FateStoreContract
 from tests.machines.hbase import HBase
 

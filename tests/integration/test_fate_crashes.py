@@ -20,8 +20,8 @@ from omidpy.base.clock import SystemClock
 from omidpy.fate.executor import Executor
 from omidpy.fate.store import FateStore
 from omidpy.fate.table_store import TableFateStore
-from omidpy.fate.zookeeper_session import Delete
-from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.fate.zookeeper.session import Delete
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.fate_crashes.lives import (

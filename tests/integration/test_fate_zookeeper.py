@@ -20,7 +20,7 @@ from omidpy.errors import ConfigError, CorruptCell, StorageUnavailable
 from omidpy.fate import Done, Fate, Status, Step, ZooKeeperFateStore, step
 from omidpy.fate.operation import Operation, Unreadable
 from omidpy.fate.step import Answer, StepContext
-from omidpy.fate.zookeeper_session import Session
+from omidpy.fate.zookeeper.session import Session
 from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.fate.submissions import KEY, keyed
 from tests.machines.hbase import HBase

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from omidpy.fate.store import FateStore
-from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.hbase import HBase

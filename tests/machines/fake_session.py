@@ -1,6 +1,6 @@
 """Sessions with an ensemble in this process, for stores of operations.
 
-It means what `omidpy.fate.zookeeper_session.Session` means; the contract of stores asks both.
+It means what `omidpy.fate.zookeeper.session.Session` means; the contract of stores asks both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final
 
 from omidpy.errors import StorageUnavailable
-from omidpy.fate.zookeeper_session import Change, Check, Create, Delete, Write
+from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Write
 from omidpy.oracle.zookeeper import Znode, ZooKeeperAddress
 
 _ids: Final = count(1)

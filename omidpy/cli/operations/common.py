@@ -15,7 +15,7 @@ from omidpy.fate.operation import FateId, Status, parse_id
 from omidpy.fate.store import FateStore
 from omidpy.fate.table_store import TableFateStore
 from omidpy.fate.view import Filter, Snapshot, snapshot
-from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.opening import open_store
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 

@@ -25,7 +25,7 @@ from omidpy.fate.operation import RUNNABLE, Operation, Status
 from omidpy.fate.store import FateStore
 from omidpy.fate.sweep import Keep, Sweeper
 from omidpy.fate.table_store import TableFateStore
-from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.storage.base import Store
 from omidpy.testing.faults import FaultyStore, Point, kill
 from tests.machines.fate_crashes.world import Begin, World

@@ -15,7 +15,7 @@ from omidpy.fate.pacing import Rests, rest_of
 from omidpy.fate.rows import INFO, difference, insertion
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.table_store import TableFateStore
-from omidpy.fate.zookeeper_records import decode, encode, operation_of
+from omidpy.fate.zookeeper.records import decode, encode, operation_of
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from omidpy.base.clock import ManualClock
 from omidpy.errors import CorruptCell
-from omidpy.fate import zookeeper_store
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Status, Unreadable
 from omidpy.fate.store import FateStore, Judge, Worker
-from omidpy.fate.zookeeper_session import Delete, Write
-from omidpy.fate.zookeeper_store import ZooKeeperFateStore
+from omidpy.fate.zookeeper import store as zookeeper_store
+from omidpy.fate.zookeeper.session import Delete, Write
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.testing.fate.basics import an_operation, leaf
 from omidpy.testing.fate.contract import FateStoreContract
 from tests.machines.fake_session import FakeSession

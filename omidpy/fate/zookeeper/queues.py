@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from omidpy.fate.zookeeper_session import Change, Check, Create, Delete, Session, Write
+from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Session, Write
 
 
 class _Seen(NamedTuple):

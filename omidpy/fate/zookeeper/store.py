@@ -6,7 +6,7 @@
     keys/<sha256>                  the operation that was last submitted under a key
     done/tx_<16 hex>               JSON: an operation that is finished; the search does not read it
     workers/<id>                   ephemeral: a worker lives as long as its session
-    locks/<table>                  JSON: who holds and wants locks on it (`zookeeper_queues.py`)
+    locks/<table>                  JSON: who holds and wants locks on it (`queues.py`)
 
 Each change is one transaction that writes the operation's znode over the version that was seen,
 and its steps with it; so the version of that znode is the guard, and one more than it ours.
@@ -42,8 +42,8 @@ from omidpy.fate.operation import (
     seeded,
 )
 from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
-from omidpy.fate.zookeeper_queues import ZooKeeperQueues
-from omidpy.fate.zookeeper_records import (
+from omidpy.fate.zookeeper.queues import ZooKeeperQueues
+from omidpy.fate.zookeeper.records import (
     Debug,
     Format,
     Record,
@@ -51,8 +51,8 @@ from omidpy.fate.zookeeper_records import (
     encode,
     operation_of,
 )
-from omidpy.fate.zookeeper_session import Change, Check, Create, Delete, Session, Write
-from omidpy.fate.zookeeper_workers import EphemeralJudge, EphemeralWorker
+from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Session, Write
+from omidpy.fate.zookeeper.workers import EphemeralJudge, EphemeralWorker
 from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
 
 DEFAULT_PATH: Final = "/omid/fate"

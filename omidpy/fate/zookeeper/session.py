@@ -4,7 +4,7 @@ One session for each process: after a fork the child opens its own, and leaves i
 What a request without an answer has done is not known, and it may still be done: kazoo keeps what
 it could not send.
 
-Lacks everything of operations; `zookeeper_store.py` has that.
+Lacks everything of operations; `store.py` has that.
 """
 
 from __future__ import annotations

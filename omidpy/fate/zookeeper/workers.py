@@ -15,7 +15,7 @@ from collections.abc import Collection
 from omidpy.base.clock import Clock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.workers import TRUST, here
-from omidpy.fate.zookeeper_session import Delete, Session
+from omidpy.fate.zookeeper.session import Delete, Session
 
 
 class EphemeralWorker:
