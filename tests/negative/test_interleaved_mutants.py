@@ -146,7 +146,11 @@ def test_a_broken_client_is_noticed(
         run(first, 4000, machine)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("machine", "first"), sorted({found[1:] for found in FOUND}, key=str))
 def test_the_client_as_it_is_passes(machine: type[InterleavedClients], first: int) -> None:
-    """The same examples; a machine that always fails would notice every mutant too."""
+    """The same examples; a machine that always fails would notice every mutant too.
+
+    By day the machine runs in `tests/property/test_interleaved_clients.py`, on other examples.
+    """
     run(first, 8, machine)
