@@ -14,6 +14,7 @@ PYTEST_ARGS ?=
 # file, from the long ones in tests/contract to the short ones in tests/unit.  One that dies is not
 # replaced: pytest-xdist would hand its finished files out again, and then wait for ever.
 SHARED_OUT := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+ON_NO_SERVER := not hbase and not java and not spark and not integration and not nightly
 NIGHTLY_TIMEOUT_S := 14400
 SEEDS ?= 100
 FIRST ?= 0
@@ -21,7 +22,7 @@ RECORD ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup lint test simulate nightly demo bench docs clean
+.PHONY: help setup lint test quick simulate nightly demo bench docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -41,6 +42,12 @@ lint: setup  ## format check, lint and types
 test: lint  ## lint, then every test that takes minutes at most, a real HBase among them
 	@sh .ci/test-newest
 	@$(BIN)/python -m pytest $(SHARED_OUT) $(PYTEST_ARGS)
+
+quick: $(STAMP)  ## the unit, property and contract tests that the last change touches, on no server
+	@$(BIN)/ruff check --quiet .
+	@touched=$$($(BIN)/python -m tests.machines.touched); \
+	  if [ -z "$$touched" ]; then echo "quick: no quick test imports what was changed"; else \
+	  $(BIN)/python -m pytest -q -n 3 -m "$(ON_NO_SERVER)" $(PYTEST_ARGS) $$touched; fi
 
 simulate: setup  ## oracles, clients and faults in one process; SEEDS=n, FIRST=m to begin there
 	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(RECORD),--record $(RECORD))
