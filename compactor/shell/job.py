@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
+import compactor
 from compactor.options import (
     AUTO,
     DEFAULT_COLLECT_EVERY,
@@ -271,7 +272,10 @@ def defaults(conf: SparkConf) -> dict[str, str]:
         "spark.log.level": "ERROR",
         # A checkout that is not installed: workers find the packages where this process did.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+            [
+                str(Path(compactor.__file__).parents[1]),
+                *os.environ.get("PYTHONPATH", "").split(os.pathsep),
+            ]
         ).rstrip(os.pathsep),
     }
     if is_local(conf.get("spark.master", "local[*]") or ""):
