@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
+from omidpy.base.alone import Alone
 from omidpy.base.cells import table_id
 from omidpy.base.client_metrics import ClientMetrics
 from omidpy.base.clock import Clock, SystemClock
@@ -77,11 +78,13 @@ DEFAULT_RETRY_BUDGET_S: Final = 30.0
 _managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
 
 
-class TransactionManager:
+class TransactionManager(Alone):
     """Transactions over one store and one oracle.  Safe to share among threads.
 
     Use `omidpy.connect` to get one from addresses.
     """
+
+    _instead = "hand on its addresses, and call omidpy.connect(URL, TSO) once in each process"
 
     def __init__(
         self,

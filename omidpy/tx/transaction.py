@@ -19,6 +19,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Self
 
+from omidpy.base.alone import Alone
 from omidpy.base.blocks import Block, exit_of_block
 from omidpy.base.cells import table_id, transaction_id
 from omidpy.base.runners import Runner
@@ -63,7 +64,7 @@ from omidpy.wire.frames import MAX_COMMIT_NUMBERS
 log = logging.getLogger(__name__)
 
 
-class Transaction:
+class Transaction(Alone):
     """Reads one snapshot and buffers writes until `commit`.  Belongs to one thread.
 
     Attributes:
@@ -72,6 +73,8 @@ class Transaction:
         status: `running`, `committed`, `rolled_back` or `unknown`.
         ordinals: Numbers what it adds to export queues.
     """
+
+    _instead = "give another process its token, tx.token(), and write there with tm.resume(token)"
 
     def __init__(
         self,
