@@ -18,6 +18,7 @@ from functools import cache, partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
+from omidpy.base.alone import Alone
 from omidpy.base.cells import table_id
 from omidpy.base.client_metrics import ClientMetrics
 from omidpy.base.clock import Clock, SystemClock
@@ -80,11 +81,13 @@ FindQueue: TypeAlias = "Callable[[TransactionManager, str], Openable]"
 MakePublisher: TypeAlias = "Callable[[TransactionManager], Publishing]"
 
 
-class TransactionManager:
+class TransactionManager(Alone):
     """Transactions over one store and one oracle.  Safe to share among threads.
 
     Use `omidpy.connect` to get one from addresses.
     """
+
+    _instead = "hand on its addresses, and call omidpy.connect(URL, TSO) once in each process"
 
     def __init__(
         self,

@@ -25,6 +25,9 @@ The level of a table of ours changes while clients write it.  Between the two le
 before which nobody is let in and behind which nobody comes who knows the earlier one:
 
     ours by cell -> nobody's -> fence -> ours by row
+
+Another operator may adopt it meanwhile.  So each change names the level that was seen, and the last
+one the change of which it is the end: what somebody else has made of the table is left as it is.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
+    LEVEL_CHANGE_ATTRIBUTE,
     MAKER_ATTRIBUTE,
     OMID_ENABLED,
     TTL_ATTRIBUTE,
@@ -329,12 +333,25 @@ def adopt(
     if is_ghost:
         # From now on it is there for everybody: one change makes it so.
         attributes[MAKER_ATTRIBUTE] = None
+    # Clients go by the level that the table has, and another operator may have changed it since: to
+    # set it without the fence would lose updates (D25).
+    seen = {
+        name: plan.seen.attributes.get(name)
+        for name in (CONFLICT_LEVEL_ATTRIBUTE, LEVEL_CHANGE_ATTRIBUTE)
+    }
     if plan.changes_level and oracle is not None:
         # In this order: who comes now is refused, who came before is aborted by the fence, and who
         # comes behind it reads the table anew (`Catalog.layout_for`).
-        set_attributes(store, plan.table, which, {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
+        changing: dict[str, str | None] = {
+            CONFLICT_LEVEL_ATTRIBUTE: CHANGING,
+            LEVEL_CHANGE_ATTRIBUTE: new_incarnation(),
+        }
+        set_attributes(store, plan.table, which, changing, seen=seen)
         oracle.fence(table_id(plan.table))
-    set_attributes(store, plan.table, which, attributes)
+        # Behind the fence of this change, and of no other one (D21).
+        seen = changing
+        attributes[LEVEL_CHANGE_ATTRIBUTE] = None
+    set_attributes(store, plan.table, which, attributes, seen=seen)
     if is_ghost or not plan.owned:
         sight_first(store, check_incarnation(store, plan.table, becomes))
     control = ControlTable(store)

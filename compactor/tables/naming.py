@@ -31,14 +31,27 @@ def give_name(store: Store, table: str) -> str:
 
 
 def set_attributes(
-    store: Store, table: str, which: str | None, attributes: Mapping[str, str | None]
+    store: Store,
+    table: str,
+    which: str | None,
+    attributes: Mapping[str, str | None],
+    *,
+    seen: Mapping[str, str | None] | None = None,
 ) -> None:
     """Set attributes of an incarnation of a table; None: of one that has none.
 
+    Args:
+        store: Where it is.
+        table: Its name.
+        which: Its incarnation.
+        attributes: What changes.
+        seen: Others that it must still have as they were seen; None is one that it lacked.
+
     Raises:
-        StorageError: by now it is another one.
+        StorageError: by now it is another one, or somebody else has changed those.
     """
-    if store.set_table_attributes(table, attributes, only={INCARNATION_ATTRIBUTE: which}):
+    only = {**(seen or {}), INCARNATION_ATTRIBUTE: which}
+    if store.set_table_attributes(table, attributes, only=only):
         return
     # Unless it was our own first attempt, whose answer was lost.
     after = {INCARNATION_ATTRIBUTE: which, **attributes}

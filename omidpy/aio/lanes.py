@@ -52,6 +52,14 @@ class Lane:
         async with self._turn:
             return await self._threads.run(function, *args, **kwargs)
 
+    async def at_once(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call that asks no store, in its turn, and here.
+
+        Whoever is cancelled is so before it: once it is done nothing is awaited any more.
+        """
+        async with self._turn:
+            return function(*args, **kwargs)
+
     async def enter(self, block: AbstractContextManager[object]) -> None:
         """Enter a block; whoever is cancelled meanwhile leaves it before any other call comes."""
         is_entered = False

@@ -70,7 +70,7 @@ class Attempts:
 
     def __aiter__(self) -> AsyncIterator[Attempt]:
         loop = Loop.around(sys._getframe(1))  # noqa: SLF001 - documented, if not for all
-        return self._tries(None if self._is_kept else loop)
+        return loop.over(self._tries(None if self._is_kept else loop))
 
     async def _tries(self, loop: Loop | None) -> AsyncIterator[Attempt]:
         while True:

@@ -70,7 +70,13 @@ class Batch:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.lane.finish(lambda: self.blocking.__exit__(exc_type, exc, traceback))
+        try:
+            await self.lane.finish(lambda: self.blocking.__exit__(exc_type, exc, traceback))
+        except asyncio.CancelledError as error:
+            # It was handed over all the same, and whoever goes on believes that it was not.
+            left = functools.partial(self.blocking.__exit__, type(error), error, None)
+            await self.lane.finish(left)
+            raise
 
 
 class TransactionalTable:
@@ -167,7 +173,17 @@ class Savepoint:
     ) -> None:
         assert self._blocking is not None, "entered before"
         _inside.set(tuple(one for one in _inside.get() if one is not self))
-        await self._owner.lane.finish(self._blocking.__exit__, exc_type, exc, traceback)
+        lane, leave = self._owner.lane, self._blocking.__exit__
+        if exc_type is not None:
+            await lane.finish(leave, exc_type, exc, traceback)
+            return
+        try:
+            # Not in a thread: what is kept there could not be undone any more, if this is cancelled
+            # meanwhile, by a timeout around the block for example.
+            await lane.at_once(leave, None, None, None)
+        except asyncio.CancelledError as error:
+            await lane.finish(leave, type(error), error, None)
+            raise
 
 
 class Transaction:

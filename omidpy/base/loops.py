@@ -24,7 +24,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
+from weakref import ReferenceType, ref
+
+T = TypeVar("T")
 
 FALSE_AFTER_REFUSAL: Final = "succeeded"
 """An attribute of whoever swallows an error: false from then on."""
@@ -42,19 +45,39 @@ _RESUMED_AFTER_AWAIT: Final = 3
 """What the argument of RESUME is behind an `await`, in its two lowest bits."""
 
 
-class Loop(NamedTuple):
-    """Where a `for` loop asked an object for its iterator."""
+class Loop:
+    """Where a `for` loop asked an object for its iterator.
 
-    code: CodeType
-    offset: int
+    The same loop may run several times at once, where its function calls itself.  Which of them
+    this is the number of its frame says, as long as the frame is there, which keeps the iterator.
+    """
+
+    __slots__ = ("_iterator", "code", "frame_id", "offset")
+
+    def __init__(self, code: CodeType, offset: int, frame_id: int) -> None:
+        """Note a place in a frame; nothing is kept of the frame itself."""
+        self.code = code
+        self.offset = offset
+        self.frame_id = frame_id
+        self._iterator: ReferenceType[object] | None = None
 
     @classmethod
     def around(cls, frame: FrameType) -> Loop:
         """Note the place from which `__iter__`, or `__aiter__`, is called, whatever stands there.
 
-        Keeps nothing of the frame itself, which keeps the iterator.
+        `over` is to follow.
         """
-        return cls(frame.f_code, frame.f_lasti)
+        return cls(frame.f_code, frame.f_lasti, id(frame))
+
+    def over(self, iterator: T) -> T:
+        """Return the iterator that the loop gets; once that is gone, so is the loop."""
+        self._iterator = ref(iterator)
+        return iterator
+
+    def runs_in(self, frame: FrameType) -> bool:
+        """Say whether a frame is the one that the loop runs in."""
+        is_there = self._iterator is not None and self._iterator() is not None
+        return is_there and frame.f_code is self.code and id(frame) == self.frame_id
 
 
 class Exit(NamedTuple):
@@ -77,7 +100,7 @@ def goes_on(loop: Loop, end: Exit, holder: object) -> bool:
         end: Where `__exit__` was called.
         holder: What was entered, with the attributes that are named above.
     """
-    if end.frame.f_code is not loop.code:
+    if not loop.runs_in(end.frame):
         return False
     flow = _flow(loop.code)
     start = flow.head_behind(loop.offset)

@@ -30,6 +30,9 @@ CONFLICT_LEVEL_ATTRIBUTE: Final = "OMIDPY_CONFLICT_LEVEL"
 CHANGING: Final = "changing"
 """Its value while it is about to be another one, so that nobody begins to write."""
 
+LEVEL_CHANGE_ATTRIBUTE: Final = "OMIDPY_LEVEL_CHANGE"
+"""Table attribute: which change of its level is under way."""
+
 INCARNATION_ATTRIBUTE: Final = "OMIDPY_INCARNATION"
 """Table attribute: which one of this name it is.  What was proven of a table that was dropped says
 nothing of a later one, though both have one name."""

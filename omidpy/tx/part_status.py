@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from omidpy.facts.registration import Registration
-from omidpy.tx.tokens import Part
+from omidpy.tx.tokens import Part, digest_of
 
 
 class PartStatus(StrEnum):
@@ -79,7 +79,10 @@ def contradiction(one: Registration | None, part: Part, digest: str) -> str | No
         digest: That of its bytes.
     """
     if one is None:
-        return f"worker {part.worker_id} has registered no writes" if part.cells else None
+        # One that wrote nothing says so by its digest, too: with that of another worker's writes
+        # its part, which merges none of them, would answer for that worker (D26).
+        is_empty = not part.cells and part.digest == digest_of(())
+        return None if is_empty else f"worker {part.worker_id} has registered no writes"
     if one.version != part.version:
         return f"{_named(one)} registered writes at version {one.version}, not {part.version}"
     if one.part != digest:

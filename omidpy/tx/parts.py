@@ -175,6 +175,14 @@ class Parts:
             )
         self._discarded.add(worker_id)
 
+    def is_discarded(self, worker_id: str) -> bool:
+        """Say whether a worker was given up."""
+        return worker_id in self._discarded
+
+    def reconsider(self, worker_id: str) -> None:
+        """Let a worker be neither merged nor discarded, as before `discard`."""
+        self._discarded.discard(worker_id)
+
     def known(self) -> list[RegisteredPart]:
         """Return the workers that have announced a flush so far.  Cost: 1 get."""
         return [

@@ -212,7 +212,7 @@ class Attempts:
 
     def __iter__(self) -> Iterator[Attempt]:
         loop = Loop.around(sys._getframe(1))  # noqa: SLF001 - documented, if not for all
-        return self._tries(None if self._is_kept else loop)
+        return loop.over(self._tries(None if self._is_kept else loop))
 
     def _tries(self, loop: Loop | None) -> Iterator[Attempt]:
         while True:

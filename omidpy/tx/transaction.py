@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import Any, Self
 
+from omidpy.base.alone import Alone
 from omidpy.base.blocks import Block, exit_of_block
 from omidpy.base.cells import table_id, transaction_id
 from omidpy.base.runners import Runner
@@ -62,7 +64,7 @@ from omidpy.wire.frames import MAX_COMMIT_NUMBERS
 log = logging.getLogger(__name__)
 
 
-class Transaction:
+class Transaction(Alone):
     """Reads one snapshot and buffers writes until `commit`.  Belongs to one thread.
 
     Attributes:
@@ -71,6 +73,8 @@ class Transaction:
         status: `running`, `committed`, `rolled_back` or `unknown`.
         ordinals: Numbers what it adds to export queues.
     """
+
+    _instead = "give another process its token, tx.token(), and write there with tm.resume(token)"
 
     def __init__(
         self,
@@ -410,7 +414,7 @@ class Transaction:
 
         Until then reads of this transaction still show them.  On HBase `commit` aborts if the
         worker was in the middle of a write, which may still arrive, unless another attempt of its
-        task was merged.
+        task was merged.  A savepoint that is undone undoes this, too.
 
         Args:
             worker: Its id, as `worker.worker_id`, `parts` and the error of a commit have it; or the
@@ -420,7 +424,12 @@ class Transaction:
             UsageError: its part was merged already, or no token was taken.
         """
         self.check_writable()
-        self._opened_parts().discard(worker.worker_id if isinstance(worker, Worker) else worker)
+        parts = self._opened_parts()
+        worker_id = worker.worker_id if isinstance(worker, Worker) else worker
+        if self._buffer.has_savepoint and not parts.is_discarded(worker_id):
+            # Before it, so that whoever is interrupted in between takes back what was not done.
+            self.when_undone(partial(parts.reconsider, worker_id))
+        parts.discard(worker_id)
 
     def parts(self) -> list[RegisteredPart]:
         """Return the workers that have written cells so far, and what becomes of each.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 
+from omidpy.base.alone import Alone
 from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.facts.layout import TableLayout
@@ -23,7 +24,7 @@ from omidpy.tx.table import TransactionalTable
 from omidpy.tx.tokens import Part, Token, digest_of, encode_part, part_digest
 
 
-class Worker:
+class Worker(Alone):
     """A transaction of another process, resumed here: reads and writes, and `finish`.
 
     Belongs to one thread.  Writing a cell again after it was flushed (past 2 MiB of writes) is
@@ -34,6 +35,8 @@ class Worker:
         worker_id: Names this worker in errors, in `tx.parts()` and for `tx.discard`.
         ordinals: Numbers what it adds to export queues.
     """
+
+    _instead = "resume the token once more, tm.resume(token), and merge both parts"
 
     def __init__(self, session: Session, token: Token, task: str | None) -> None:
         self.start_ts = Timestamp(token.start_ts)

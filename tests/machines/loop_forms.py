@@ -487,6 +487,33 @@ def a_helper(attempts: Any, body: Body) -> None:
         break
 
 
+@left
+def the_same_loop_further_in(attempts: Any, body: Body) -> None:
+    def run(given: Any) -> None:
+        for attempt in given:
+            if given is attempts:
+                run([attempt])
+                break
+            with attempt as tx:
+                body(tx)
+
+    run(attempts)
+
+
+@left
+def the_same_loop_once_more(attempts: Any, body: Body) -> None:
+    def run(given: Any) -> Any:
+        for attempt in given:
+            if given is attempts:
+                return attempt
+            with attempt as tx:
+                body(tx)
+        return None
+
+    # Its frame is likely to be where that of the first call was.
+    run([run(attempts)])
+
+
 # -- asyncio -----------------------------------------------------------------------------------
 
 

@@ -571,6 +571,60 @@ def test_a_savepoint_cancelled_while_it_is_entered_leaves_nothing(
     asyncio.run(_with_manager(main, client))
 
 
+def test_a_savepoint_cancelled_while_it_is_left_is_undone() -> None:
+    """It was kept: whoever hears of a timeout believes that what its block wrote is undone."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        beside: list[asyncio.Task[dict[bytes, bytes]]] = []
+
+        async def work() -> None:
+            async with tx.savepoint():
+                await tx.table(TABLE).put(b"b", {b"cf:q": b"2"})
+                beside.append(asyncio.create_task(tx.table(TABLE).row(b"z")))
+                await gate.wait_reached()
+                for call in (task.cancel, gate.opened.set):
+                    asyncio.get_running_loop().call_soon(call)
+
+        task = asyncio.create_task(work())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.gather(*beside)
+        await tx.commit()
+        assert client.read(b"a") == {b"cf:q": b"1"}
+        assert client.read(b"b") == {}
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_batch_cancelled_while_it_is_left_forbids_the_commit() -> None:
+    """All of it was handed over, as if nobody had been told otherwise."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+
+        async def work() -> None:
+            async with tx.table(TABLE).batch() as batch:
+                await batch.put(b"b", {b"cf:q": b"2"})
+                await batch.delete(b"c")
+
+        task = asyncio.create_task(work())
+        await gate.wait_reached()
+        task.cancel()
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(TransactionAborted, match="was left by CancelledError after 2 of its"):
+            await tx.commit()
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
 def test_a_transaction_cancelled_while_it_is_entered_is_rolled_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

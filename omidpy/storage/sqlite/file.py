@@ -1,8 +1,9 @@
 """What is inside the file, and how is it opened?  Format, connections, and errors in our words.
 
 Invariants: a connection is used by one call at a time; none exists while the process forks; a file
-of another program, or of a newer format, is never written; no descriptor of SQLite's own files is
-opened or closed by us, since closing one drops the locks SQLite holds through the others.
+of another program, or of a newer format, is never written, nor one that has lost its name, or its
+log's, to another (`names.py`); no descriptor of SQLite's own files is opened or closed by us, since
+closing one drops the locks SQLite holds through the others.
 
     omidpy_meta     format_version, store_id, durable_write_count; copied_from, copied_ms in a copy
     omidpy_tables   one row a table: id, never reused; name; schema as JSON; split points
@@ -29,6 +30,7 @@ from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 from omidpy.storage.sqlite.handle import Handle, transact
 from omidpy.storage.sqlite.lock import WriteLock
+from omidpy.storage.sqlite.names import Named
 from omidpy.storage.sqlite.upgrade import STEPS, upgrade
 
 T = TypeVar("T")
@@ -109,11 +111,14 @@ class Database:
         self._lock_timeout_s = lock_timeout_s
         self.write_lock: Final = WriteLock(f"{self.path}-lock", timeout_s=lock_timeout_s)
         self._is_closed = False
+        self._name = Named(self.path)
         make_private(Path(self.path))
         self._writers = {
-            False: Handle(self._open),
+            False: Handle(self._open_writer),
             True: Handle(self._open_durable),
         }
+        self._logs = {writer: Named(f"{self.path}-wal") for writer in self._writers.values()}
+        """As each writer that is open has used it."""
         self._start_readers()
 
     def _start_readers(self) -> None:
@@ -204,6 +209,7 @@ class Database:
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on a connection of its own; the view it reads ends with it."""
+        self._name.check_now_and_then()
         reader = self._an_idle_one()
         found = within(reader.in_use, self._run, reader, work)
         self._idle.append(reader)
@@ -216,7 +222,19 @@ class Database:
         )
 
     def _write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
-        return self.write_lock.run(partial(self._run, self._writers[durable], work))
+        writer = self._writers[durable]
+        work = partial(self._by_its_name, self._logs[writer], work)
+        return self.write_lock.run(partial(self._run, writer, work))
+
+    def _by_its_name(
+        self, log: Named, work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection
+    ) -> T:
+        """Write, unless what is open is not what others will open (I8)."""
+        self._name.check()
+        log.check()
+        done = work(connection)
+        log.note()  # From here on this connection keeps SQLite from removing it.
+        return done
 
     def _run(self, handle: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -244,6 +262,7 @@ class Database:
     def _open(self, handle: Handle, *, durable: bool = False) -> None:
         if self._is_closed:
             raise self._closed_error()
+        self._name.check()  # else SQLite makes an empty file where there is none
         handle.connect(
             self.path,
             timeout_s=self._lock_timeout_s,
@@ -255,12 +274,17 @@ class Database:
                 f"journal_size_limit = {LOG_LIMIT_BYTES}",
             ),
         )
+        self._name.note()
 
     def _closed_error(self) -> StorageUnavailable:
         return StorageUnavailable(f"the store {self.path} is closed; open it again")
 
+    def _open_writer(self, handle: Handle, *, durable: bool = False) -> None:
+        self._logs[handle].forget()
+        self._open(handle, durable=durable)
+
     def _open_durable(self, handle: Handle) -> None:
-        self._open(handle, durable=True)
+        self._open_writer(handle, durable=True)
         # The names of the file and of its log must be durable, and `fsync` of a file need not see
         # to it.  A read makes SQLite create the log, which then stays while this one is open.
         handle.execute("SELECT count(*) FROM sqlite_master")

@@ -11,11 +11,16 @@ import omidpy
 from compactor.run.notes import notes_on
 from compactor.tables.adoption import adopt, plan_adoption
 from compactor.tables.ownership import Standing, judge, survey
-from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
+from omidpy.base.tables import (
+    CHANGING,
+    CONFLICT_LEVEL_ATTRIBUTE,
+    LEVEL_CHANGE_ATTRIBUTE,
+    OMID_ENABLED,
+)
 from omidpy.cli import main
 from omidpy.cli.store.doctor import check_store
 from omidpy.cli.store.findings import Health, MisadoptedFinding
-from omidpy.errors import ConfigError, Fenced, UsageError
+from omidpy.errors import ConfigError, Fenced, StorageError, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableId, TableSchema, Timestamp
@@ -209,4 +214,57 @@ def test_a_change_that_was_interrupted_is_done_again_by_name() -> None:
     plan = plan_adoption(client.store, TABLE, COMMIT_TABLE, conflict_level="cell")
     assert plan.changes_level
     adopt(client.store, plan, COMMIT_TABLE, oracle=client.oracle)
+    client.write()
+
+
+def level(client: Client) -> str:
+    """Return what the table says."""
+    return client.store.schema(TABLE).attributes[CONFLICT_LEVEL_ATTRIBUTE]
+
+
+def test_who_adopts_meanwhile_does_not_set_the_level_back() -> None:
+    """There was no fence: clients by row and by cell wrote beside each other."""
+    client = Client()
+    slow = plan_adoption(client.store, TABLE, COMMIT_TABLE)
+    by_row = plan_adoption(client.store, TABLE, COMMIT_TABLE, conflict_level="row")
+    adopt(client.store, by_row, COMMIT_TABLE, oracle=client.oracle)
+    with pytest.raises(StorageError, match="somebody else has adopted it"):
+        adopt(client.store, slow, COMMIT_TABLE, oracle=client.oracle)
+    assert level(client) == "row"
+
+
+def test_two_who_change_the_level_at_the_same_time_do_not_end_each_others_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first was stopped behind its fence; the next but one has not set its own yet."""
+    client = Client()
+
+    def change(to: str) -> None:
+        plan = plan_adoption(client.store, TABLE, COMMIT_TABLE, conflict_level=to)
+        adopt(client.store, plan, COMMIT_TABLE, oracle=client.oracle)
+
+    others = [lambda: change("cell"), lambda: change("row")]
+    levels = []
+    true_fence = client.oracle.fence
+
+    def fence(table: TableId) -> Timestamp:
+        if len(others) == 2:  # behind that of the first, who stands still
+            fenced_ts = true_fence(table)
+            others.pop(0)()
+            with contextlib.suppress(ZeroDivisionError):
+                others.pop(0)()
+            return fenced_ts
+        if not others:  # the third, who is interrupted before its own
+            levels.append(level(client))
+            raise ZeroDivisionError
+        return true_fence(table)
+
+    monkeypatch.setattr(client.oracle, "fence", fence)
+    with pytest.raises(StorageError, match="somebody else has adopted it"):
+        change("row")
+    assert levels == [CHANGING]
+    assert level(client) == CHANGING, "nobody has fenced off who writes by cell"
+    monkeypatch.undo()
+    change("cell")
+    assert LEVEL_CHANGE_ATTRIBUTE not in client.store.schema(TABLE).attributes
     client.write()

@@ -77,6 +77,11 @@ def _empty(part: bytes) -> bytes:
     return changed(part, cells=[])
 
 
+def _empty_of_nobody(part: bytes) -> bytes:
+    """Return one of a worker that has registered nothing, with the digest of another's writes."""
+    return changed(part, worker_id="nobody", cells=[])
+
+
 @pytest.mark.parametrize(
     "falsified",
     [
@@ -87,6 +92,7 @@ def _empty(part: bytes) -> bytes:
         _of_another_task,
         _of_nobody,
         _empty,
+        _empty_of_nobody,
     ],
 )
 def test_a_part_that_is_not_the_registered_one_is_refused(
@@ -215,6 +221,33 @@ def test_a_worker_whose_merge_was_undone_can_be_discarded(client: Client) -> Non
     tx.commit()
     assert seen(client) == {"a": b"owner's"}
     assert [row for row, *_ in client.raw_data()] == [b"a"]
+
+
+def test_a_discard_that_was_undone_is_to_be_made_again(client: Client) -> None:
+    """Its worker's writes were removed, and the rest committed, as if they had never been asked."""
+    tx, token = begun(client)
+    worker, other = client.tm.resume(token), client.tm.resume(token)
+    put(worker, b=b"1")
+    put(other, c=b"2")
+    part = worker.finish()
+    other.finish()
+    tx.discard(other)
+
+    def discard_and_fail() -> None:
+        tx.discard(other)  # again: the first one stays
+        with tx.savepoint():
+            tx.discard(worker)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), tx.savepoint():
+        discard_and_fail()
+    assert {one.worker_id: str(one.status) for one in tx.parts()} == {
+        worker.worker_id: "missing",
+        other.worker_id: "discarded",
+    }
+    tx.merge(part)
+    tx.commit()
+    assert seen(client) == {"a": b"owner's", "b": b"1"}
 
 
 def test_a_merge_that_was_undone_can_be_made_again(client: Client) -> None:

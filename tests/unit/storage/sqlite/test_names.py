@@ -1,0 +1,136 @@
+"""A store is the file that was opened, not whatever has its name by now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import omidpy
+from omidpy.errors import StorageError, TransactionAborted
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.sqlite import SqliteStore, names
+
+TABLE = "t"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the store is."""
+    return tmp_path / "s.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    """Return a store that has been written to."""
+    store = SqliteStore(path)
+    store.create_table(TableSchema(TABLE, [FamilySchema(b"cf", {})]))
+    write(store, 1)
+    yield store
+    store.close()
+
+
+def write(store: SqliteStore, version: int, *, durable: bool = False) -> None:
+    """Write one version of the row."""
+    put = Put(b"cf", b"q", version, b"v")
+    store.write({TABLE: [RowMutation(b"r", puts=(put,))]}, durable=durable)
+
+
+def versions(store: SqliteStore) -> list[int]:
+    """Return what there is of the row."""
+    return [cell.version for cell in store.get(TABLE, [b"r"])[0]]
+
+
+def replace(path: Path) -> None:
+    """Move another store in the place of one."""
+    other = SqliteStore(path.with_name("other.db"))
+    other.create_table(TableSchema(TABLE, [FamilySchema(b"cf", {})]))
+    write(other, 7)
+    other.close()
+    for suffix in ("-wal", "-shm"):  # else SQLite takes the log for that of the other file
+        path.with_name(f"s.db{suffix}").unlink()
+    path.with_name("other.db").replace(path)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["a client's", "the oracle's"])
+def test_a_removed_file_is_not_written(store: SqliteStore, path: Path, *, durable: bool) -> None:
+    """It was, and all of that was gone with the last process that had it open."""
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"s\.db was removed or replaced"):
+            write(store, 2, durable=durable)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["a client's", "the oracle's"])
+def test_a_replaced_file_is_not_written(store: SqliteStore, path: Path, *, durable: bool) -> None:
+    """Neither it, which nobody opens any more, nor the one that has its name, by half a process."""
+    replace(path)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"s\.db was removed or replaced"):
+            write(store, 2, durable=durable)
+    other = SqliteStore(path)
+    assert versions(other) == [7]
+    other.close()
+
+
+def test_a_replaced_file_is_not_read(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others commit to the one that has its name would never be seen."""
+    monkeypatch.setattr(names, "READS_LOOK_S", 0.0)
+    assert versions(store) == [1]
+    replace(path)
+    with pytest.raises(StorageError, match=r"s\.db was removed or replaced"):
+        versions(store)
+
+
+def test_a_file_is_not_changed_for_another_by_opening_it_again(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a fork or an error connections are opened by name."""
+    monkeypatch.setattr(names, "READS_LOOK_S", 1e9)
+    assert versions(store) == [1]
+    replace(path)
+    store._file.suspend()
+    store._file.resume()
+    with pytest.raises(StorageError, match=r"s\.db was removed or replaced"):
+        versions(store)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["a client's", "the oracle's"])
+def test_a_removed_log_is_not_written(store: SqliteStore, path: Path, *, durable: bool) -> None:
+    """What is in it is in no file that others find."""
+    write(store, 2, durable=durable)
+    log = path.with_name("s.db-wal")
+    log.unlink()
+    with pytest.raises(StorageError, match=r"s\.db-wal was removed or replaced"):
+        write(store, 3, durable=durable)
+
+
+def test_a_log_is_made_anew_by_who_opens_the_file_first(store: SqliteStore, path: Path) -> None:
+    """SQLite removes it with the last connection, as before a fork."""
+    for version in (2, 3):
+        write(store, version)
+        write(store, version, durable=True)
+        store._file.suspend()
+        assert not path.with_name("s.db-wal").exists()
+        path.with_name("s.db-wal.old").touch()  # so that the next one has another number
+        store._file.resume()
+    write(store, 4)
+    write(store, 5, durable=True)
+    assert versions(store) == [5, 4, 3, 2, 1]
+
+
+def test_a_commit_to_a_removed_file_is_not_acknowledged(path: Path) -> None:
+    """I8: it was seen by its own process alone."""
+    tm = omidpy.connect(f"sqlite:///{path}")
+    tm.create_table("accounts", families=["cf"])
+    tx = tm.begin()
+    tx.table("accounts").put(b"r", {b"cf:q": b"1"})
+    path.rename(path.with_name("elsewhere.db"))
+    with pytest.raises(TransactionAborted, match=r"s\.db was removed or replaced"):
+        tx.commit()
+    tm.close()
