@@ -132,11 +132,11 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def commit_id() -> str:
+def commit_id(checkout: Path = ROOT) -> str:
     """Return the short id of the checked out commit, marked if the tree differs from it."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        cwd=ROOT,
+        cwd=checkout,
         capture_output=True,
         text=True,
         check=False,

@@ -41,6 +41,7 @@ def tso_server(
     options: Sequence[str] = (),
     program: Sequence[str] = ("tso.cli",),
     on_start: Callable[[int], None] = lambda _: None,
+    checkout: Path = ROOT,
 ) -> Iterator[str]:
     """Run a `tso-server` on `store`; yield the address it listens on.
 
@@ -50,6 +51,7 @@ def tso_server(
         options: Further arguments of the command.
         program: The module that is run, and arguments that only it knows.
         on_start: Told the id of the process.
+        checkout: Whose `tso-server` it is.
 
     Raises:
         RuntimeError: it did not start or stop in good order; the message ends with its log.
@@ -57,7 +59,7 @@ def tso_server(
     command = [sys.executable, "-m", *program, "--store", store, "--listen", "127.0.0.1:0"]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, *options], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=output
+            [*command, *options], cwd=checkout, stdin=subprocess.DEVNULL, stderr=output
         )
         on_start(process.pid)
         try:

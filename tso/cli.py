@@ -311,14 +311,17 @@ class _Service:
         if self._config.metrics is None:
             return None
         self._metrics = metrics = PrometheusMetrics()
-        endpoint = HttpEndpoint(metrics, self._is_answering)
+        tls = self._tls if self._config.has_secure_metrics else None
+        endpoint = HttpEndpoint(metrics, self._is_answering, tls)
         try:
             address = await endpoint.start(*self._config.metrics)
         except OSError as error:
             raise ConfigError(
                 f"--metrics {address_text(self._config.metrics)}: {error.strerror}"
             ) from error
-        log_event(logger, logging.INFO, "metrics", address=address_text(address))
+        log_event(
+            logger, logging.INFO, "metrics", address=address_text(address), tls=_shown_tls(tls)
+        )
         return endpoint
 
     def _is_answering(self) -> bool:

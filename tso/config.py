@@ -63,7 +63,7 @@ class Config:
     tls_crl: str | None = None
     tls_roles: str | None = None
     insecure: bool = False
-    """Listen without TLS on an address that other machines reach."""
+    """Listen without TLS on an address that other machines reach, or serve metrics there so."""
     check_config: bool = False
 
     @property
@@ -73,6 +73,16 @@ class Config:
             return None
         return TlsSettings(
             self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_crl, self.tls_roles
+        )
+
+    @property
+    def has_secure_metrics(self) -> bool:
+        """Say whether metrics are served with TLS: where others reach them and may not hear."""
+        return (
+            self.tls_cert is not None
+            and self.metrics is not None
+            and not self.insecure
+            and not _is_loopback(self.metrics[0])
         )
 
     def as_toml(self) -> str:
@@ -170,7 +180,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--listen", metavar="HOST:PORT", help=f"default 127.0.0.1:{DEFAULT_PORT}; port 0 picks one")
     add("--advertise", metavar="HOST:PORT", help="the address in the lease, if it differs")
     add("--config", metavar="FILE", help="a TOML file with these settings")
-    add("--metrics", metavar="HOST:PORT", help="serve /metrics and /healthz there")
+    add(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve /metrics and /healthz there: with the TLS of --listen where other machines "
+        "reach that address",
+    )
     add("--lease", metavar="store|zk://HOSTS/ns", help="where the lease is kept; default store")
     add("--timestamps", metavar="world|incremental", help="default world")
     add(
@@ -204,7 +219,7 @@ def _parser() -> argparse.ArgumentParser:
         "--insecure",
         action="store_true",
         help="without TLS, listen on an address that other machines reach, where whoever does may "
-        "commit, or serve --metrics there",
+        "commit; with or without, serve --metrics there in the open",
     )
     add("--check-config", action="store_true", help="print the settings and exit")
     return parser
@@ -251,7 +266,9 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
             "that you trust, say --insecure"
         )
     advertise = _text(chosen, "advertise")
-    metrics = _metrics_address(_text(chosen, "metrics"), insecure=insecure)
+    metrics = _metrics_address(
+        _text(chosen, "metrics"), has_tls=bool(files["tls-cert"]), insecure=insecure
+    )
     age = _text(chosen, "max-transaction-age")
     timestamps = _text(chosen, "timestamps", "world")
     if timestamps not in ("world", "incremental"):
@@ -338,15 +355,15 @@ def _listen_address(text: str, *, name: str) -> Address:
         raise ConfigError(f"{name}: {error}") from error
 
 
-def _metrics_address(text: str, *, insecure: bool) -> Address | None:
+def _metrics_address(text: str, *, has_tls: bool, insecure: bool) -> Address | None:
     if not text:
         return None
     address = _listen_address(text, name="--metrics")
-    if not _is_loopback(address[0]) and not insecure:
+    if not _is_loopback(address[0]) and not has_tls and not insecure:
         raise ConfigError(
             f"--metrics {text}: other machines reach this address, and whoever does may read what "
-            "goes on here, since the pages are served without TLS; give an address of this machine "
-            "and a proxy with TLS before it, or, in a network that you trust, say --insecure"
+            "goes on here; give --tls-cert and --tls-client-ca, with which it speaks TLS, or, in a "
+            "network that you trust, say --insecure"
         )
     return address
 

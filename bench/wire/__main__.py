@@ -5,6 +5,8 @@ has nothing to do.  Rates are transactions for each second of a processor that t
 which other work on the machine changes little, and by the clock.
 
 With `--hbase` both persist commits on one HBase, which both wait for: then rates are by the clock.
+With `--before` ours is compared with that of another checkout, whose `engine.py` must be compiled,
+too: who asks first takes turns, and what counts is the median of many short rounds.
 With `--sqlite` ours persists them on a file, alone, and is asked by more at once as well.
 """
 
@@ -29,7 +31,7 @@ from bench.measure import Document, Result, commit_id, describe_machine, percent
 from bench.processes import on_core
 from bench.run import print_results
 from bench.wire.load import Answers, Load, generate
-from bench.wire.oracles import Oracle, omids, ours
+from bench.wire.oracles import OMIDS, OURS, Oracle, omids, ours
 from omidpy.wire.messages import Feature
 from tests.machines.hbase import HBase
 
@@ -42,6 +44,9 @@ DURABLE_AIMS: Final = {LOADS[0].name: 1, LOADS[1].name: 1}
 
 DURABLE_LOADS: Final = (*LOADS[:3], Load(8, 256))
 """What an oracle on a file is asked; the last one keeps it busy while it waits for the disk."""
+
+LEAST_OF_BEFORE: Final = 0.95
+"""How much of an earlier commit's rate ours must be at least."""
 
 WARM_UP_S: Final = 20.0
 GENERATOR_CORE: Final = 0
@@ -69,9 +74,11 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """Our rate over Omid's, of one load: for a second of a processor, or on HBase by the clock."""
+    """Our rate over another's: for a second of a processor, or on HBase by the clock."""
 
     load: str
+    over: str
+    """Whose the other rate is."""
     found: float
     rounds: list[float]
     aim: float | None = None
@@ -92,6 +99,7 @@ def measure(
     rounds: int,
     warm_up_s: float,
     beside_omid: bool,
+    before: Path | None = None,
     hbase: HBase | None = None,
     features: Feature = Feature.INVALIDATE,
     loads: Sequence[Load] = LOADS,
@@ -105,11 +113,12 @@ def measure(
         rounds: How often each oracle has each load.
         warm_up_s: How long each is asked before anything is measured.
         beside_omid: Whether to measure Omid's as well.
+        before: A checkout of an earlier commit, whose `tso-server` is measured as well.
         hbase: What both persist to, in place of `store`; without system tables.
         features: What the generator announces.
         loads: What each is asked.
     """
-    before = os.getloadavg()[0]
+    load_before = os.getloadavg()[0]
     machine = describe_machine(directory)
     server_core = max(os.sched_getaffinity(0))
     found: dict[tuple[str, str], list[Measured]] = {}
@@ -117,6 +126,15 @@ def measure(
     with ExitStack() as resources:
         address = store if hbase is None else hbase.thrift2_url
         oracles = [resources.enter_context(ours(directory, store=address, core=server_core))]
+        if before is not None:
+            theirs = ours(
+                directory,
+                store=address,
+                core=server_core,
+                checkout=before,
+                name=f"{OURS} of {commit_id(before)}",
+            )
+            oracles.append(resources.enter_context(theirs))
         if beside_omid:
             oracles.append(resources.enter_context(omids(directory, core=server_core, hbase=hbase)))
         resources.enter_context(on_core(GENERATOR_CORE))
@@ -124,7 +142,7 @@ def measure(
             generate(oracle.address, loads[0], seconds=warm_up_s, seed=0)
         for number in range(1, rounds + 1):
             for load in loads:
-                for oracle in oracles:
+                for oracle in oracles if number % 2 else reversed(oracles):
                     measured = _measured(oracle, load, seconds=seconds, seed=number)
                     found.setdefault((oracle.name, load.name), []).append(measured)
     medians = [_median(several) for several in found.values()]
@@ -132,7 +150,7 @@ def measure(
         today(),
         commit_id(),
         machine,
-        before,
+        load_before,
         os.getloadavg()[0],
         [_result(one) for one in medians],
         measured=medians,
@@ -168,15 +186,17 @@ def _median(several: Sequence[Measured]) -> Measured:
 
 
 def _ratios(found: dict[tuple[str, str], list[Measured]], *, is_durable: bool) -> Iterable[Ratio]:
-    aims = DURABLE_AIMS if is_durable else AIMS
     rate = attrgetter("per_second" if is_durable else "per_processor_s")
-    for load in LOADS:
-        us, them = (found.get((name, load.name)) for name in ("tso-server", "Omid's"))
-        if us and them:
-            rounds = [
-                round(rate(one) / rate(other), 2) for one, other in zip(us, them, strict=True)
-            ]
-            yield Ratio(load.name, round(statistics.median(rounds), 2), rounds, aims.get(load.name))
+    for (name, load), them in found.items():
+        if name == OURS:
+            continue
+        rounds = [
+            round(rate(one) / rate(other), 3)
+            for one, other in zip(found[OURS, load], them, strict=True)
+        ]
+        aims = DURABLE_AIMS if is_durable else AIMS
+        aim = aims.get(load) if name == OMIDS else LEAST_OF_BEFORE
+        yield Ratio(load, name, round(statistics.median(rounds), 3), rounds, aim)
 
 
 def _result(one: Measured) -> Result:
@@ -197,6 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.wire", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
     parser.add_argument("--alone", action="store_true", help="leave Omid's oracle out")
+    parser.add_argument(
+        "--before", type=Path, help="compare with the tso-server of this checkout, and not Omid's"
+    )
     parser.add_argument("--store", default="null:", help="what ours persists to; default null:")
     parser.add_argument(
         "--hbase", action="store_true", help="let both persist commits on an HBase of their own"
@@ -223,7 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seconds=0.1 if options.quick else options.seconds,
             rounds=1 if options.quick else options.rounds,
             warm_up_s=0.1 if options.quick else WARM_UP_S,
-            beside_omid=not (options.alone or options.sqlite),
+            beside_omid=not (options.alone or options.sqlite or options.before),
+            before=options.before and options.before.resolve(),
             hbase=hbase,
             features=Feature.NONE if options.omids_clients else Feature.INVALIDATE,
             loads=DURABLE_LOADS if options.sqlite else LOADS,
@@ -231,12 +255,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     print_results(console, document)
     if document.ratios:
-        table = Table("load", "ours over Omid's", "aim")
+        table = Table("load", "ours over", "is", "aim")
         for ratio in document.ratios:
             aim = "" if ratio.aim is None else f"{ratio.aim}"
-            table.add_row(ratio.load, f"{ratio.found:.2f}", aim)
+            table.add_row(ratio.load, ratio.over, f"{ratio.found:.3f}", aim)
         console.print(table)
     kind = "wire-hbase" if options.hbase else "wire-sqlite" if options.sqlite else "wire"
+    kind = "wire-before" if options.before else kind
     path = options.output / f"{document.date}-{document.commit}-{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.processes import on_core, tso_server
+from bench.processes import ROOT, on_core, tso_server
 from omidpy.base.tables import ONE_VERSION
 from omidpy.facts.commit_table import COMMIT_TABLE_SPLITS
 from omidpy.model import FamilySchema, TableSchema
@@ -23,6 +23,11 @@ from omidpy.opening import open_store
 from tests.machines.hbase import HBase
 from tests.machines.hbase.ports import PortBlock
 from tests.machines.java import JavaProcess, wait_until_it_listens
+
+OURS: Final = "tso-server"
+"""How ours is called."""
+
+OMIDS: Final = "Omid's"
 
 MAP_CELLS: Final = 1_000_000
 """Cells whose newest commit is remembered, by either oracle."""
@@ -71,16 +76,20 @@ class Oracle(NamedTuple):
 
 
 @contextmanager
-def ours(directory: Path, *, store: str, core: int) -> Iterator[Oracle]:
-    """Run a `tso-server`."""
+def ours(
+    directory: Path, *, store: str, core: int, checkout: Path = ROOT, name: str = OURS
+) -> Iterator[Oracle]:
+    """Run a `tso-server`, that of this checkout or of another one."""
     pids: list[int] = []
     options = ["--conflict-map-size", str(MAP_CELLS)]
-    log = directory / "ours.log"
+    log = directory / f"{name}.log"
     with ExitStack() as resources:
         with on_core(core):
-            server = tso_server(store, log=log, options=options, on_start=pids.append)
+            server = tso_server(
+                store, log=log, options=options, on_start=pids.append, checkout=checkout
+            )
             address = resources.enter_context(server)
-        yield Oracle("tso-server", address, pids[0])
+        yield Oracle(name, address, pids[0])
 
 
 @contextmanager
@@ -106,7 +115,7 @@ def omids(directory: Path, *, core: int, hbase: HBase | None = None) -> Iterator
             )
             java = resources.enter_context(started)
         wait_until_it_listens(java, port)
-        yield Oracle("Omid's", f"127.0.0.1:{port}", java.pid)
+        yield Oracle(OMIDS, f"127.0.0.1:{port}", java.pid)
 
 
 def _make_omids_table(hbase: HBase) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.processes import tso_server
+from bench.processes import ROOT, tso_server
 from bench.wire.__main__ import DURABLE_LOADS, LOADS, WireDocument, main
 from bench.wire.load import Load, generate
+from bench.wire.oracles import OURS
 
 
 @pytest.mark.integration
@@ -28,12 +29,13 @@ def test_aborts_are_counted_among_answers(tmp_path: Path) -> None:
     [
         (False, ()),
         (False, ("--sqlite",)),
+        (False, ("--before", str(ROOT))),
         pytest.param(True, (), marks=[pytest.mark.nightly, pytest.mark.java]),
         pytest.param(
             True, ("--hbase",), marks=[pytest.mark.nightly, pytest.mark.java, pytest.mark.hbase]
         ),
     ],
-    ids=["alone", "on a file", "beside Omid's", "both on HBase"],
+    ids=["alone", "on a file", "beside another checkout", "beside Omid's", "both on HBase"],
 )
 def test_every_load_is_measured(
     tmp_path: Path, *, beside_omid: bool, more: tuple[str, ...]
@@ -43,9 +45,13 @@ def test_every_load_is_measured(
     assert main(words) == 0
     (path,) = tmp_path.glob("*-wire*.json")
     document = msgspec.json.decode(path.read_bytes(), type=WireDocument)
-    oracles = ["tso-server", "Omid's"][: 1 + beside_omid]
+    is_compared = beside_omid or "--before" in more
+    oracles = {one.oracle for one in document.measured}
+    assert OURS in oracles
+    assert len(oracles) == 1 + is_compared
     loads = DURABLE_LOADS if "--sqlite" in more else LOADS
     expected = {(load.name, oracle) for load in loads for oracle in oracles}
     assert {(one.load, one.oracle) for one in document.measured} == expected
     assert all(one.per_processor_s and one.p50_ms for one in document.measured)
-    assert len(document.ratios) == (len(LOADS) if beside_omid else 0)
+    assert len(document.ratios) == (len(LOADS) if is_compared else 0)
+    assert {ratio.over for ratio in document.ratios} == oracles - {OURS}

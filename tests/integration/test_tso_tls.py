@@ -7,6 +7,8 @@ import signal
 import socket
 import ssl
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -421,6 +423,63 @@ def test_a_server_with_tls_says_what_to_write(server: ServerProcess) -> None:
         with pytest.raises(OmidError, match="tls=true"):
             oracle.begin()
         server.wait_for("^connection-closed .*TLS failed: the client speaks none; write .tls=true")
+
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+
+def page(server: ServerProcess, context: ssl.SSLContext | None, path: str = "/metrics") -> bytes:
+    """Ask for a page as a scraper does."""
+    line = server.wait_for("^metrics ")
+    port = line.split("address=")[1].split()[0].rpartition(":")[2]
+    scheme = "http" if context is None else "https"
+    with urllib.request.urlopen(
+        f"{scheme}://127.0.0.1:{port}{path}", timeout=30, context=context
+    ) as answer:
+        found: bytes = answer.read()
+        return found
+
+
+def test_metrics_are_served_with_the_tls_of_the_clients(
+    url: str, authority: Authority, tmp_path: Path
+) -> None:
+    """To whoever shows a certificate, where clients do; SIGHUP reads the files for them as well."""
+    own = Authority(tmp_path, "watchers")
+    own.revoke()
+    cert = tmp_path / "server.pem"
+    cert.write_bytes(authority.issue("old").read_bytes())
+    options = ["--tls-cert", str(cert), "--tls-client-ca", str(own.ca), "--tls-crl", str(own.crl)]
+    nobody, scraper, fired = (
+        ssl.create_default_context(cafile=str(authority.ca)) for _ in range(3)
+    )
+    scraper.load_cert_chain(own.issue("scraper"))
+    fired.load_cert_chain(own.issue("fired"))
+    with tso_server(url, *options, "--metrics", "0.0.0.0:0") as server:
+        server.wait_for("^listening on")
+        assert b"tso_connections 0.0" in page(server, scraper)
+        assert page(server, fired, "/healthz") == b"ok\n"
+        with pytest.raises(OSError):
+            page(server, nobody)
+        server.wait_for("^metrics-refused .*TLS failed: PEER_DID_NOT_RETURN_A_CERTIFICATE")
+        with pytest.raises(urllib.error.HTTPError, match="400") as caught:
+            page(server, None)
+        assert caught.value.read() == b"this address is served with TLS alone: ask https://\n"
+        caught.value.close()
+        server.wait_for("^metrics-refused .*ask https://")
+
+        successor = Authority(tmp_path, "successor")
+        cert.write_bytes(successor.issue("new").read_bytes())
+        own.revoke(tmp_path / "watchers-fired.pem")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("^tls-reloaded")
+        with pytest.raises(urllib.error.URLError, match="unable to get local issuer"):
+            page(server, scraper)
+        for context in (scraper, fired):
+            context.load_verify_locations(successor.ca)
+        assert page(server, scraper, "/healthz") == b"ok\n"
+        with pytest.raises(OSError):
+            page(server, fired)
+        server.wait_for("^metrics-refused .*TLS failed: CERTIFICATE_VERIFY_FAILED")
 
 
 def test_files_that_do_not_fit_stop_the_start(url: str, cert: Path, tmp_path: Path) -> None:

@@ -281,6 +281,6 @@ def commit_request(
     )
 
 
-def small(**changes: int) -> Settings:
+def small(**changes: int | None) -> Settings:
     """Return incremental settings with some of them changed."""
     return replace(INCREMENTAL, **changes)  # type: ignore[arg-type]  # only ints are changed

@@ -122,7 +122,8 @@ class AgeWatermark:
         self._holds: dict[int, _Hold] = {}
         self._counts: Counter[Hashable] = Counter()
         self._share_counts: Counter[Hashable] = Counter()
-        self._away: set[Hashable] = set()
+        self.away: Final[set[Hashable]] = set()
+        """Clients that left and may `come_back`: of none else anything is to be done."""
         self._next_end_ms = 0
 
     @property
@@ -155,7 +156,7 @@ class AgeWatermark:
         """Let a client's holds end with the age that its transactions have without them."""
         if not self._counts.get(client):
             return
-        self._away.add(client)
+        self.away.add(client)
         for hold in self._holds.values():
             if hold.client == client:
                 hold.end_ms = min(hold.agreed_ms, elapsed_ms + self._max_age_ms)
@@ -163,8 +164,8 @@ class AgeWatermark:
 
     def come_back(self, client: Hashable) -> None:
         """Hold again for as long as it was agreed, what is still held."""
-        if client in self._away:
-            self._away.discard(client)
+        if client in self.away:
+            self.away.discard(client)
             for hold in self._holds.values():
                 if hold.client == client:
                     hold.end_ms = hold.agreed_ms
@@ -197,7 +198,7 @@ class AgeWatermark:
             self._counts[client] -= 1
             if not self._counts[client]:
                 del self._counts[client]
-                self._away.discard(client)
+                self.away.discard(client)
             share = share_of(client)
             self._share_counts[share] -= 1
             if not self._share_counts[share]:

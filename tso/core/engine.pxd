@@ -22,6 +22,8 @@ cdef int _GROUP_BITS
 cdef long long _STEP
 cdef long long _EVERYBODYS
 cdef long long _FORGOTTEN
+cdef int _NUMBER_BITS
+cdef Py_ssize_t _STAMP_BYTES
 cdef Py_ssize_t _MOST_LEAVING
 cdef Py_ssize_t _MAX_BYTES
 cdef int _FRAME_HEAD
@@ -105,7 +107,9 @@ cdef class Engine:
     cdef long long[::1] _leaving
     cdef public Py_ssize_t leaving_count
     cdef long long _leaving_owner
-    cdef list _leaving_runs
+    cdef long long[::1] _run_owners
+    cdef long long[::1] _run_firsts
+    cdef Py_ssize_t _run_count
     cdef long long _max_fence_count
     cdef dict _fences
 
@@ -117,6 +121,9 @@ cdef class Engine:
 
     cdef void _let_go(self, long long start_ts, long long owner) except *
 
+    @cython.locals(
+        begun=dict, run=Py_ssize_t, first=Py_ssize_t, end=Py_ssize_t, stamps=bytearray, owner=object,
+    )
     cpdef settle(self)
 
     @cython.locals(owner=cython.longlong)
@@ -185,6 +192,13 @@ cdef class Decisions:
 
 
 @cython.final
+cdef class Tally:
+    cdef public long long share
+    cdef public long long cells_count
+    cdef public long long request_count
+
+
+@cython.final
 cdef class Run:
     cdef public Py_ssize_t request_count
     cdef public Py_ssize_t commit_count
@@ -192,6 +206,8 @@ cdef class Run:
     cdef public Py_ssize_t written_count
     cdef public Py_ssize_t early_count
     cdef public long long early_ts
+    cdef public bint is_tallied
+    cdef Tally _tally
     cdef Engine _engine
     cdef Decisions _decisions
     cdef Py_ssize_t _max_numbers
@@ -209,6 +225,7 @@ cdef class Run:
     cdef long long _client
     cdef bint _shows_watermark
     cdef bint _tells_why
+    cdef const unsigned char[::1] _nothing
     cdef const unsigned char[::1] _data
     cdef unsigned long long _value
 

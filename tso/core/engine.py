@@ -36,9 +36,10 @@ from mmap import mmap
 from typing import TYPE_CHECKING, Final, cast
 
 from omidpy.errors import RemoteProtocolError
+from tso.core.clients import NUMBER_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 STEP: Final = 50
 
@@ -58,8 +59,10 @@ MAX_NAMED_CONFLICTS: Final = 64
 # The same for compiled code, where what others import is an object.
 _STEP: Final = STEP
 _EVERYBODYS: Final = EVERYBODYS
+_NUMBER_BITS: Final = NUMBER_BITS
 _FORGOTTEN: Final = FORGOTTEN
 _MOST_LEAVING: Final = 8192
+_STAMP_BYTES: Final = 8
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
@@ -331,7 +334,7 @@ class Engine:
         seed: int = 0,
         begin_memory: int = 2**20,
         is_reserved: bool = False,
-        keep: Callable[[list[tuple[int, int]], bytes], None] | None = None,
+        keep: Callable[[Mapping[int, bytearray]], None] | None = None,
     ) -> None:
         """Begin above `last_issued`, at which the low watermark stands too.
 
@@ -357,12 +360,14 @@ class Engine:
         self._forgotten_start = last_issued
         self._forgotten_owned = 0
         self._keep = keep
-        self._leaving_bytes = bytearray(_ITEM_BYTES["q"] * _MOST_LEAVING)
+        self._leaving_bytes = bytearray(_STAMP_BYTES * _MOST_LEAVING)
         self._leaving = memoryview(self._leaving_bytes).cast("q")
         self.leaving_count = 0
         """How many were forgotten here and not told yet."""
         self._leaving_owner = 0
-        self._leaving_runs: list[tuple[int, int]] = []
+        self._run_owners = array("q", bytes(_STAMP_BYTES * _MOST_LEAVING))
+        self._run_firsts = array("q", bytes(_STAMP_BYTES * _MOST_LEAVING))
+        self._run_count = 0
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
 
@@ -395,24 +400,36 @@ class Engine:
             return
         if self.leaving_count == _MOST_LEAVING:
             self.settle()
-        # Under load a client's begins follow one another, and are told together.
+        # Under load a client's begins follow one another.
         if owner != self._leaving_owner or not self.leaving_count:
             self._leaving_owner = owner
-            self._leaving_runs.append((owner, self.leaving_count))
+            self._run_owners[self._run_count] = owner
+            self._run_firsts[self._run_count] = self.leaving_count
+            self._run_count += 1
         self._leaving[self.leaving_count] = start_ts
         self.leaving_count += 1
 
     def settle(self) -> None:
         """Tell all that was forgotten: `keep` knows it then.
 
-        It hears of runs, each of which is a client and where its timestamps begin, in ascending
-        order, among those of all, which are numbers of eight bytes.
+        It hears what each client began, which are numbers of eight bytes, in ascending order.
         """
-        if self._keep is not None and self.leaving_count:
-            leaving = bytes(self._leaving_bytes[: _ITEM_BYTES["q"] * self.leaving_count])
-            runs, self._leaving_runs = self._leaving_runs, []
-            self.leaving_count = 0
-            self._keep(runs, leaving)
+        if self._keep is None or not self.leaving_count:
+            return
+        begun: dict[int, bytearray] = {}
+        for run in range(self._run_count):
+            first = self._run_firsts[run]
+            end = self.leaving_count
+            if run + 1 < self._run_count:
+                end = self._run_firsts[run + 1]
+            stamps = self._leaving_bytes[_STAMP_BYTES * first : _STAMP_BYTES * end]
+            owner = self._run_owners[run]
+            if owner in begun:
+                begun[owner] += stamps
+            else:
+                begun[owner] = stamps
+        self.leaving_count = self._run_count = 0
+        self._keep(begun)
 
     def owner(self, start_ts: int) -> int:
         """Say whose a transaction is: a client's, `EVERYBODYS`, or nobody's, which is 0.
@@ -736,6 +753,19 @@ class Decisions:
         self._decided.replace(start_ts, decision)
 
 
+class Tally:
+    """What one share was given, added up where that costs least; see `rates.py`."""
+
+    def __init__(self) -> None:
+        """Count for nobody."""
+        self.share = -1
+        """Whose; -1 is nobody's."""
+        self.cells_count = 0
+        """Cells that it wrote."""
+        self.request_count = 0
+        """Begins and commits."""
+
+
 class Run:
     """The ordinary requests that a client sent one after another, from bytes to bytes.
 
@@ -754,6 +784,7 @@ class Run:
         *,
         max_commit_cells: int,
         invalidated: set[int],
+        tally: Tally | None = None,
     ) -> None:
         """Decide with what `machine.py` decides with as well.
 
@@ -762,6 +793,7 @@ class Run:
             decisions: What was decided lately.
             max_commit_cells: Cells and tables that one commit may have.
             invalidated: Transactions that must not commit.
+            tally: Where what one share takes is added up.
         """
         self.request_count = 0
         """Requests that the last run decided, each with an answer."""
@@ -775,6 +807,9 @@ class Run:
         """Requests before the first commit that was granted."""
         self.early_ts = 0
         """The timestamp of the last begin among those; 0 if there is none."""
+        self.is_tallied = False
+        """Whether all of that was added up, so that nobody else has to."""
+        self._tally = Tally() if tally is None else tally
         self._engine = engine
         self._decisions = decisions
         self._max_numbers = min(max_commit_cells, RUN_NUMBERS)
@@ -792,7 +827,8 @@ class Run:
         self._client = 0
         self._shows_watermark = False
         self._tells_why = False
-        self._data: bytes | bytearray = b""
+        self._nothing: bytes | bytearray = b""
+        self._data: bytes | bytearray = self._nothing
         self._value = 0
 
     def take(
@@ -823,10 +859,15 @@ class Run:
         self._tells_why = tells_why
         self._data = data
         try:
-            return self._take(len(data), min(at_most, MAX_RUN_REQUESTS))
+            taken = self._take(len(data), min(at_most, MAX_RUN_REQUESTS))
         finally:
             # Whoever owns the bytes may cut them again.
-            self._data = b""
+            self._data = self._nothing
+        self.is_tallied = self._client >> _NUMBER_BITS == self._tally.share
+        if self.is_tallied:
+            self._tally.cells_count += self.written_count
+            self._tally.request_count += self.request_count
+        return taken
 
     def entries(self) -> bytearray:
         """Return start_ts and commit_ts of each granted commit of the last run.

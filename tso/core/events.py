@@ -153,25 +153,26 @@ class Commits(Sequence[tuple[int, int]]):
     Runs bring them as bytes by the dozen, and a store that persists nothing never looks.
     """
 
-    __slots__ = ("_numbers",)
+    __slots__ = ("numbers",)
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         """Begin with some pairs."""
-        self._numbers = array("q", (number for pair in pairs for number in pair))
+        self.numbers = array("q", (number for pair in pairs for number in pair))
+        """The same, one behind the other; whether there are any costs least to ask of these."""
 
     def add(self, start_ts: int, commit_ts: int) -> None:
         """Add a pair."""
-        self._numbers.extend((start_ts, commit_ts))
+        self.numbers.extend((start_ts, commit_ts))
 
     def add_bytes(self, entries: bytes | bytearray) -> None:
         """Add pairs as `Run.entries` returns them."""
-        self._numbers.frombytes(entries)
+        self.numbers.frombytes(entries)
 
     def __len__(self) -> int:
-        return len(self._numbers) // 2
+        return len(self.numbers) // 2
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        return zip(self._numbers[::2], self._numbers[1::2], strict=True)
+        return zip(self.numbers[::2], self.numbers[1::2], strict=True)
 
     @overload
     def __getitem__(self, place: int) -> tuple[int, int]: ...
@@ -224,7 +225,7 @@ class Batch(Generic[Ticket]):
 
     def has_decisions(self) -> bool:
         """Say whether the batch must be durable, or read from, before its answers leave."""
-        return bool(self.commits or self.invalidations or self.lookups)
+        return bool(self.commits.numbers or self.invalidations or self.lookups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ class Machine(Generic[Ticket]):
             elapsed_ms=self.time.elapsed_ms(now),
             last_issued=inherited.epoch,
         )
+        self._away = self._age.away
         self._samples = SampleLog(inherited.samples)
         self._decisions = Decisions(
             settings.decision_memory,
@@ -183,6 +184,7 @@ class Machine(Generic[Ticket]):
             self._decisions,
             max_commit_cells=settings.max_commit_cells,
             invalidated=self._invalidated,
+            tally=None if self.rates is None else self.rates.tally,
         )
         self._durable_ceiling = inherited.ceiling
         self._ceiling = inherited.ceiling
@@ -258,7 +260,7 @@ class Machine(Generic[Ticket]):
                 assert_never(event)
         if self._engine.low_watermark != self._forgotten_watermark:
             self._forget_what_is_old()
-        if self._old_begins.is_full(self._engine.leaving_count):
+        if self._engine.leaving_count > self._old_begins.room:
             self._engine.settle()
             self._old_begins.make_room(self._engine.low_watermark)
         if self._run_begins or self._run_commits or self._run_aborts:
@@ -316,39 +318,38 @@ class Machine(Generic[Ticket]):
         count = run.request_count
         if not count:
             return 0, 0
-        if run.early_count:
-            if run.early_ts:
-                self._issued(run.early_ts)
-            self._answer_framed(ticket, run.early_answers(), run.early_count)
-        if run.commit_count:
+        commit_count = run.commit_count
+        early_count = run.early_count if commit_count else count
+        if early_count:
+            if early_ts := run.early_ts:
+                self._note(early_ts)
+            self._answer_framed(ticket, run.early_answers(), early_count)
+        if commit_count:
             self._open_decisions()
             self._pending.commits.add_bytes(run.entries())
-            self._issued(self._engine.last_issued)
-            self._answer_framed(ticket, run.late_answers(), count - run.early_count)
-            self._run_commits += run.commit_count
-        self._run_aborts += run.refused_count
-        decided_count = run.commit_count + run.refused_count
-        self._run_begins += count - decided_count
-        if rates is not None:
-            share = client >> NUMBER_BITS
-            if share == rates.unpaid:
-                rates.unpaid_cells += run.written_count
-                rates.unpaid_s = self._now_s
-            else:
-                rates.spend(
-                    share,
-                    self._now_s,
-                    cells=run.written_count,
-                    begins=count - decided_count,
-                    commits=decided_count,
-                )
+            self._note(self._engine.last_issued)
+            self._answer_framed(ticket, run.late_answers(), count - early_count)
+            self._run_commits += commit_count
+        refused_count = run.refused_count
+        if refused_count:
+            self._run_aborts += refused_count
+        begin_count = count - commit_count - refused_count
+        self._run_begins += begin_count
+        if rates is not None and not run.is_tallied:
+            rates.spend(
+                client >> NUMBER_BITS,
+                self._now_s,
+                cells=run.written_count,
+                begins=begin_count,
+                commits=commit_count + refused_count,
+            )
         return taken, count
 
     def _hear(self, client: int) -> None:
         """Note that a client asks something."""
         self._last_request_s = self._now_s
         self._client = client
-        if client:
+        if self._away and client in self._away:
             self._age.come_back(client)
 
     def _spend(self, client: int, *, cells: int = 0, begins: int = 0, commits: int = 0) -> None:
@@ -582,9 +583,12 @@ class Machine(Generic[Ticket]):
 
     def _issued(self, timestamp: int) -> Timestamp:
         """Note that `timestamp` waits in the pending batch until the ceiling covers it."""
+        self._note(timestamp)
+        return Timestamp(timestamp)
+
+    def _note(self, timestamp: int) -> None:
         self._pending.newest_ts = timestamp
         self._cover(timestamp)
-        return Timestamp(timestamp)
 
     def _cover(self, timestamp: int) -> None:
         """Ask for a higher ceiling when less than half of the lookahead is left."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from typing import Final
 
 from tso.core.clients import share_of
@@ -35,25 +35,23 @@ class Owners:
         self._capacity = capacity
         self._begun: dict[int, array[int]] = {}
         self._weight = 0
+        self.room = capacity
+        """So much more may be told until it is time to `make_room`."""
 
-    def keep(self, runs: Sequence[tuple[int, int]], start_timestamps: bytes) -> None:
+    def keep(self, begun: Mapping[int, bytes | bytearray]) -> None:
         """Note who began what, all of it after what is known.
 
         Args:
-            runs: Clients, and where the timestamps of each begin.
-            start_timestamps: Numbers of eight bytes, in ascending order.
+            begun: What each client began: numbers of eight bytes, in ascending order.
         """
-        view = memoryview(start_timestamps)
-        size = array("q").itemsize
-        count = len(view) // size
-        ends = [first for _, first in runs[1:]]
-        for (client, first), end in zip(runs, [*ends, count], strict=True):
-            begun = self._begun.get(client)
-            if begun is None:
-                begun = self._begun[client] = array("q")
+        for client, stamps in begun.items():
+            known = self._begun.get(client)
+            if known is None:
+                known = self._begun[client] = array("q")
                 self._weight += CLIENT_WEIGHT
-            begun.frombytes(view[size * first : size * end])
-        self._weight += count
+            known.frombytes(stamps)
+            self._weight += len(stamps) // known.itemsize
+        self.room = self._capacity - self._weight
 
     def has(self, client: int, start_ts: int) -> bool:
         """Say whether a client is known to have begun a transaction."""
@@ -63,15 +61,15 @@ class Owners:
         place = bisect_left(begun, start_ts)
         return place < len(begun) and begun[place] == start_ts
 
-    def is_full(self, more: int = 0) -> bool:
-        """Say whether it is time to `make_room`, where so many more are about to be told."""
-        return self._weight + more > self._capacity
-
     def make_room(self, low_watermark: int) -> None:
         """Forget what is at or below the low watermark, then what is too much of one client.
 
         Cost: O(clients), and seldom: a quarter of all is free afterwards.
         """
+        self._forget_what_is_old_or_too_much(low_watermark)
+        self.room = self._capacity - self._weight
+
+    def _forget_what_is_old_or_too_much(self, low_watermark: int) -> None:
         for client in list(self._begun):
             self._forget(client, bisect_right(self._begun[client], low_watermark))
         room = 3 * self._capacity // 4

@@ -21,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tso.core.engine import Tally
+
 WAIT_S: Final = 0.9
 """How long a request of a share in debt waits at most: clients wait 5 s for an answer, of which a
 heavy request may have to wait 4 for its turn."""
@@ -88,19 +90,16 @@ class Rates:
         self._buckets: dict[int, _Bucket] = {}
         self._lone = _NOBODY
         """The only share that is there, where that one may spend what it likes."""
-        self.unpaid = _NOBODY
+        self.tally: Final = Tally()
         """The same, if nothing else of it is counted.  Then whoever asks for it may add up what it
-        writes, and when it asked, in place of `spend`, which is the whole cost where one share is
-        alone."""
-        self.unpaid_cells = 0
-        self.unpaid_s = 0.0
+        takes in place of `spend`, which is the whole cost where one share is alone."""
         self._swept_s = 0.0
 
     def spend(self, share: int, now_s: float, *, cells: int, begins: int, commits: int) -> None:
         """Note what a share was given."""
-        if share == self.unpaid:
-            self.unpaid_cells += cells
-            self.unpaid_s = now_s
+        if share == self.tally.share:
+            self.tally.cells_count += cells
+            self.tally.request_count += begins + commits
             return
         bucket = self._buckets.get(share)
         if bucket is None:
@@ -151,11 +150,11 @@ class Rates:
         if len(self._buckets) == 1:
             self._see_who_is_alone(now_s)
         else:  # until the next sweep, if the others left long ago
-            self._lone = self.unpaid = _NOBODY
+            self._lone = self.tally.share = _NOBODY
         return bucket
 
     def _see_who_is_alone(self, now_s: float) -> None:
-        self._lone = self.unpaid = _NOBODY
+        self._lone = self.tally.share = _NOBODY
         if not self._present_s:
             return
         there = [
@@ -168,18 +167,18 @@ class Rates:
             bucket = self._buckets[self._lone]
             bucket.cells_s = min(bucket.cells_s, now_s + self._burst_s)
             if self._counts_cells_alone:
-                self.unpaid = self._lone
+                self.tally.share = self._lone
 
     def _settle(self, now_s: float) -> None:
         """Let the share that is alone have as little in its bucket as it has left there."""
-        bucket = self._buckets.get(self.unpaid)
-        if bucket is None:
+        tally = self.tally
+        bucket = self._buckets.get(tally.share)
+        if bucket is None or not tally.request_count:
             return
-        bucket.asked_s = max(bucket.asked_s, self.unpaid_s)
-        if self.unpaid_cells:
-            owed_s = max(bucket.cells_s, now_s) + self.unpaid_cells * self._cell_s
-            bucket.cells_s = min(owed_s, now_s + self._burst_s)
-            self.unpaid_cells = 0
+        bucket.asked_s = now_s
+        owed_s = max(bucket.cells_s, now_s) + tally.cells_count * self._cell_s
+        bucket.cells_s = min(owed_s, now_s + self._burst_s)
+        tally.cells_count = tally.request_count = 0
 
     def _debt_s(self, bucket: _Bucket, now_s: float) -> float:
         return (

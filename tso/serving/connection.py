@@ -24,7 +24,7 @@ from tso.core.events import Answer, Question
 from tso.core.heavy import HEAVY_BYTES
 from tso.serving.conversation import Session
 from tso.serving.log import log_event
-from tso.serving.tls import ServerTls
+from tso.serving.tls import TLS_BYTE, ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +50,6 @@ KERNEL_BUFFER_BYTES: Final = 256 * 1024
 
 _FRAME_BYTE: Final = 0
 """What a client without TLS says first: a frame is shorter than 2^24 bytes."""
-
-_TLS_BYTE: Final = 22
-"""What one with TLS says first, which would be a frame of 369 million bytes."""
-
 
 _REFUSAL: Final = frame(encode_response(HandshakeResponse(is_compatible=False, capabilities=None)))
 _ALERT: Final = bytes.fromhex("15030100020246")
@@ -165,7 +161,8 @@ class Connection(asyncio.Protocol):
             return
         if self._first_byte is None and data:
             self._first_byte = data[0]
-            if self._tls is None and self._first_byte == _TLS_BYTE:
+            if self._tls is None and self._first_byte == TLS_BYTE:
+                # It would be a frame of 369 million bytes.
                 # What is no TLS tells the client that there is none.
                 self.write(_REFUSAL)
                 self.close(

@@ -115,7 +115,7 @@ class Session:
 
     def locate(self, address: str) -> None:
         """Note where the client is: who shows no certificate has its share by that."""
-        self._belong(f"address {_network(address)}")
+        self._belong(_whose_address(address))
 
     def identify(self, name: str | None, roles: Role, *, is_operator: bool = False) -> None:
         """Note whose certificate was shown, and what it entitles to; before anything is received.
@@ -265,6 +265,15 @@ class Session:
             if request.hold_ms <= 0:
                 raise RemoteProtocolError(f"a hold of {request.hold_ms} ms")
         return request
+
+
+def share_of_address(address: str) -> int:
+    """Return whose share it is that somebody at an address has who shows no certificate."""
+    return share_number(_digest(_whose_address(address)))
+
+
+def _whose_address(address: str) -> str:
+    return f"address {_network(address)}"
 
 
 def _digest(text: str) -> int:

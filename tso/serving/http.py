@@ -1,20 +1,34 @@
 """Answer /metrics and /healthz, for those who watch an oracle.  Off unless asked for.
 
 Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Whoever
-comes takes the place of the one that has said nothing for longest, so that nobody can keep those
-out who ask whether the oracle is well; and /healthz waits for no /metrics, whose pages are long.
+comes takes the place of the one that has said nothing for longest, at the address that has the most
+of those, so that nobody can keep those out who ask whether the oracle is well; and /healthz waits
+for no /metrics, whose pages are long.
+
+With TLS it is that of the clients' port, see `tls.py`: where clients show a certificate, whoever
+watches shows one that the same authority signed, whatever its role.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import ssl
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from omidpy.wire.tls import TlsStream
+from tso.serving.admission import Places
+from tso.serving.conversation import share_of_address
+from tso.serving.log import log_event
+from tso.serving.tls import TLS_BYTE, ServerTls
+
+logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES: Final = 8192
 MAX_SILENT_COUNT: Final = 32
@@ -24,6 +38,10 @@ MAX_PAGE_COUNT: Final = 16
 """Pages of metrics that are on their way."""
 
 REQUEST_TIMEOUT_S: Final = 5.0
+"""How long a connection lasts at most, the handshake of TLS and the reading of a page included."""
+
+_HEAD_END: Final = b"\r\n\r\n"
+_READ_BYTES: Final = 4096
 
 _BUCKETS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 100, 1000, 10_000)
 
@@ -59,14 +77,89 @@ class PrometheusMetrics:
         self._gauges[name].set(value)
 
 
+class _NotHttp(Exception):
+    """A client says something else than it should; the message tells it what, if it reads."""
+
+
+class _Talk:
+    """What is said on one connection, without TLS or within."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls: ServerTls | None
+    ) -> None:
+        host, port = writer.get_extra_info("peername", ("?", 0))[:2]
+        self.peer = f"{host}:{port}"
+        self.share = share_of_address(str(host))
+        self._reader = reader
+        self._writer = writer
+        self._tls = None if tls is None else TlsStream(tls.context, server_side=True)
+
+    async def head(self) -> bytes:
+        """Return what is asked.
+
+        Raises:
+            _NotHttp: nothing is, or nothing that is short, or not in the way it is spoken here.
+            ssl.SSLError: the TLS handshake failed; the client was told.
+        """
+        head = b""
+        is_first = True
+        while _HEAD_END not in head:
+            data = await self._reader.read(_READ_BYTES)
+            if not data or len(head) > MAX_REQUEST_BYTES:
+                raise _NotHttp
+            if is_first:
+                self._check_first(data[0])
+            is_first = False
+            head += self._opened(data)
+        return head
+
+    async def say(self, answer: bytes) -> None:
+        """Send an answer, and wait until most of it has left."""
+        if self._tls is not None:
+            self._tls.seal(answer)
+            answer = self._tls.to_send()
+        self._writer.write(answer)
+        await self._writer.drain()
+
+    def say_plainly(self, answer: bytes) -> None:
+        """Send what a client that got the scheme wrong can read; most name it in their error."""
+        self._writer.write(answer)
+
+    def _check_first(self, byte: int) -> None:
+        if self._tls is None and byte == TLS_BYTE:
+            raise _NotHttp("this address is served without TLS: ask http://")
+        if self._tls is not None and byte != TLS_BYTE:
+            raise _NotHttp("this address is served with TLS alone: ask https://")
+
+    def _opened(self, data: bytes) -> bytes:
+        if self._tls is None:
+            return data
+        try:
+            return self._tls.receive(data)
+        finally:
+            self._writer.write(self._tls.to_send())
+
+
 class HttpEndpoint:
     """Serves the two pages."""
 
-    def __init__(self, metrics: PrometheusMetrics, is_healthy: Callable[[], bool]) -> None:
-        """Serve these numbers, and 200 or 503 for health."""
+    def __init__(
+        self,
+        metrics: PrometheusMetrics,
+        is_healthy: Callable[[], bool],
+        tls: ServerTls | None = None,
+    ) -> None:
+        """Serve these numbers, and 200 or 503 for health.
+
+        Args:
+            metrics: The numbers.
+            is_healthy: Whether the oracle answers.
+            tls: How connections are made secure, looked at for each; None leaves them open.
+        """
         self._metrics = metrics
         self._is_healthy = is_healthy
-        self._silent: dict[asyncio.StreamWriter, None] = {}
+        self._tls = tls
+        self._places: Places[asyncio.StreamWriter] = Places(8 * MAX_SILENT_COUNT)
         self._page_count = 0
         self._server: asyncio.Server | None = None
 
@@ -84,26 +177,47 @@ class HttpEndpoint:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._silent[writer] = None
-        if len(self._silent) > MAX_SILENT_COUNT:
-            oldest = next(iter(self._silent))
-            del self._silent[oldest]
-            oldest.transport.abort()
-        is_page = False
+        talk = _Talk(reader, writer, self._tls)
+        dropped = self._places.come(writer, talk.share)
+        if dropped is not None:
+            dropped.transport.abort()
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                self._silent.pop(writer, None)
-                is_page = self._page_count < MAX_PAGE_COUNT and head.startswith(b"GET /metrics ")
-                self._page_count += is_page
-                writer.write(self._response(head, may_be_page=is_page))
-                await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a client that does not speak HTTP, or went away, gets nothing
+                await self._answer(talk, writer)
+        except ssl.SSLError as error:
+            self._log(talk, f"TLS failed: {error.reason or error}")
+        except _NotHttp as error:
+            if text := str(error):
+                talk.say_plainly(
+                    _framed(HTTPStatus.BAD_REQUEST, "text/plain", f"{text}\n".encode())
+                )
+                self._log(talk, text)
+        except (TimeoutError, OSError):
+            pass  # a client that says nothing, or went away, gets nothing
         finally:
-            self._silent.pop(writer, None)
-            self._page_count -= is_page
+            self._places.leave(writer)
             writer.close()
+
+    async def _answer(self, talk: _Talk, writer: asyncio.StreamWriter) -> None:
+        head = await talk.head()
+        self._places.leave(writer)
+        is_page = self._page_count < MAX_PAGE_COUNT and head.startswith(b"GET /metrics ")
+        self._page_count += is_page
+        try:
+            await talk.say(self._response(head, may_be_page=is_page))
+        finally:
+            self._page_count -= is_page
+
+    @staticmethod
+    def _log(talk: _Talk, reason: str) -> None:
+        log_event(
+            logger,
+            logging.WARNING,
+            "metrics-refused",
+            about=talk.share,
+            peer=talk.peer,
+            reason=reason,
+        )
 
     def _response(self, head: bytes, *, may_be_page: bool) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
@@ -119,17 +233,21 @@ class HttpEndpoint:
                 status, body = HTTPStatus.OK, b"ok\n"
             else:
                 status, body = HTTPStatus.SERVICE_UNAVAILABLE, b"this oracle does not answer\n"
-        lines = (
-            f"HTTP/1.1 {status.value} {status.phrase}",
-            f"Content-Type: {kind}",
-            f"Content-Length: {len(body)}",
-            "Connection: close",
-        )
-        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+        return _framed(status, kind, body)
 
     def _page(self) -> bytes:
         page: bytes = generate_latest(self._metrics.registry)
         return page
+
+
+def _framed(status: HTTPStatus, kind: str, body: bytes) -> bytes:
+    lines = (
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    )
+    return "\r\n".join(lines).encode() + _HEAD_END + body
 
 
 def _plain(name: str) -> str:

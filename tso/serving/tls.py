@@ -22,6 +22,9 @@ from omidpy.wire.tls import show_certificate
 ANY_NAME: Final = "*"
 """In the file of roles: every name that has no line of its own."""
 
+TLS_BYTE: Final = 22
+"""What a client with TLS says first."""
+
 _CRL: Final = "name a PEM file of the authority's list of certificates that it has revoked"
 
 _ROLES: Final[Mapping[str, Role]] = {

@@ -129,7 +129,7 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         ([*STORE, "--listen", "[::]:1"], "say --insecure"),
         ([*STORE, "--listen", "tso.example:1"], "--tls-cert and --tls-client-ca"),
         ([*STORE, "--metrics", "0.0.0.0:1"], "say --insecure"),
-        ([*STORE, "--metrics", "[::]:1", "--tls-cert", "c.pem"], "say --insecure"),
+        ([*STORE, "--metrics", "[::]:1"], "--tls-cert and --tls-client-ca"),
         (
             [*STORE, "--tls-cert", "c.pem", "--tls-crl", "r.pem"],
             "--tls-crl says nothing without --tls-client-ca",
@@ -260,10 +260,24 @@ def test_the_shipped_unit_starts_the_server_with_them() -> None:
     assert int(unit["Service"]["TimeoutStopSec"]) > 30
 
 
-def test_metrics_are_served_to_others_where_the_network_is_trusted() -> None:
-    """Who reads them learns what goes on here, and they are served without TLS."""
-    config = load_config([*STORE, "--metrics", "0.0.0.0:1", "--insecure"], {})
-    assert config.metrics == ("0.0.0.0", 1)
+@pytest.mark.parametrize(
+    ("address", "options", "is_secure"),
+    [
+        ("0.0.0.0:1", ["--insecure"], False),
+        ("0.0.0.0:1", ["--tls-cert", "c.pem"], True),
+        ("0.0.0.0:1", ["--tls-cert", "c.pem", "--insecure"], False),
+        ("127.0.0.1:1", ["--tls-cert", "c.pem"], False),
+        ("[::1]:1", [], False),
+    ],
+)
+def test_metrics_are_served_to_others_with_tls_or_where_the_network_is_trusted(
+    address: str, options: list[str], *, is_secure: bool
+) -> None:
+    """Who reads them learns what goes on here."""
+    config = load_config([*STORE, "--metrics", address, *options], {})
+    assert config.metrics is not None
+    assert config.has_secure_metrics == is_secure
+    assert not load_config([*STORE, "--tls-cert", "c.pem"], {}).has_secure_metrics
 
 
 @pytest.mark.skipif(

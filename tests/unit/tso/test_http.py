@@ -18,7 +18,13 @@ from tso.serving.http import (
 
 
 async def _ask(port: int, path: str) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    return await _ask_on(await asyncio.open_connection("127.0.0.1", port), path)
+
+
+async def _ask_on(
+    connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], path: str
+) -> bytes:
+    reader, writer = connection
     writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
     answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
@@ -53,6 +59,44 @@ def test_those_who_say_nothing_keep_nobody_from_asking_for_health(
         await _leave(endpoint, [writer for _, writer in silent])
 
     asyncio.run(main())
+
+
+def test_those_who_say_nothing_push_out_nobody_at_another_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However fast they come: a scraper that is still shaking hands stays."""
+    monkeypatch.setattr(http, "REQUEST_TIMEOUT_S", 1000.0)
+
+    async def main() -> None:
+        endpoint = HttpEndpoint(PrometheusMetrics(), lambda: True)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        scraper = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        silent = [
+            await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_SILENT_COUNT + 5)
+        ]
+        first, _ = silent[0]
+        assert await asyncio.wait_for(first.read(), 10) == b""
+        assert (await _ask_on(scraper, "/healthz")).endswith(b"ok\n")
+        await _leave(endpoint, [writer for _, writer in silent])
+
+    asyncio.run(main())
+
+
+def test_who_speaks_tls_where_there_is_none_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """At once, in words that most clients recognise."""
+
+    async def main() -> None:
+        endpoint = HttpEndpoint(PrometheusMetrics(), lambda: True)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(bytes.fromhex("160301"))
+        answer = await asyncio.wait_for(reader.read(), 30)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.endswith(b"ask http://\n")
+        await _leave(endpoint, [writer])
+
+    asyncio.run(main())
+    assert "without TLS" in caplog.text
 
 
 def test_health_waits_for_no_page_of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def begun(*start_timestamps: int) -> array[int]:
 
 def keep(owners: Owners, client: int, stamps: array[int]) -> None:
     """Note what one client began."""
-    owners.keep([(client, 0)], stamps.tobytes())
+    owners.keep({client: stamps.tobytes()})
 
 
 def test_each_client_has_what_it_began_and_nothing_else() -> None:
@@ -38,9 +38,9 @@ def test_whoever_keeps_most_pays() -> None:
     owners = Owners(1000)
     keep(owners, 7, begun(50))
     keep(owners, 8, begun(*range(100, 100 + 50 * 1000, 50)))
-    assert owners.is_full()
+    assert owners.room < 0
     owners.make_room(0)
-    assert not owners.is_full()
+    assert owners.room >= 0
     assert owners.has(7, 50)
     assert not owners.has(8, 100)
     kept = sum(owners.has(8, ts) for ts in range(100, 100 + 50 * 1000, 50))
@@ -79,9 +79,9 @@ def test_what_is_old_takes_no_room() -> None:
     owners = Owners(100)
     keep(owners, 7, begun(50, 100, 150))
     keep(owners, 8, begun(*range(200, 200 + 50 * 60, 50)))
-    assert owners.is_full()
+    assert owners.room < 0
     owners.make_room(200 + 50 * 58)
-    assert not owners.is_full()
+    assert owners.room >= 0
     assert not owners.has(7, 150)
     assert owners.has(8, 200 + 50 * 59)
     owners.make_room(10**9)
@@ -115,7 +115,7 @@ def test_what_is_kept_is_the_newest_and_fits(steps: list[tuple[int, int, int, in
         truth.setdefault(client, []).extend(stamps)
         keep(owners, client, begun(*stamps))
         watermark = max(watermark, newest - 50 * age)
-        if owners.is_full():
+        if owners.room < 0:
             owners.make_room(watermark)
             assert owners._weight <= 225
     for client, stamps in truth.items():

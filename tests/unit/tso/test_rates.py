@@ -160,6 +160,28 @@ def test_commits_in_runs_count_as_well() -> None:
     assert taken == (len(late), 1)
 
 
+def test_runs_of_a_lone_share_leave_its_bucket_empty() -> None:
+    """They are only added up while nobody else is there, and count as soon as somebody comes."""
+    driver = Driver(small(conflict_map_size=4000, cells_per_s=None))
+    rates = driver.machine.rates
+    assert rates is not None
+    begins = frame_request(TimestampRequest()) * 41
+    assert driver.machine.run(driver.now(), "run", begins, THEIRS, False, False, 100)[1] == 41
+    frames = [
+        frame_request(commit_request(start, range(2 * start, 2 * start + 60)))
+        for start in range(50, 2100, 50)
+    ]
+    early, late = b"".join(frames[:-1]), frames[-1]
+    assert driver.machine.run(driver.now(), "run", early, THEIRS, False, False, 100)[1] == 40
+    assert (rates.tally.cells_count, rates.tally.request_count) == (40 * 60, 40)
+    assert not rates.over
+    begin = frame_request(TimestampRequest())
+    assert driver.machine.run(driver.now(), "another", begin, MINE, False, False, 1)[1] == 1
+    assert driver.machine.run(driver.now(), "run", late, THEIRS, False, False, 1)[1] == 1
+    debt_s = rates.debt_s(THEIRS >> 40, driver.clock.monotonic_s())
+    assert debt_s == pytest.approx(60 / LEAST_CELLS_PER_S)
+
+
 def test_old_transactions_are_no_way_around_it() -> None:
     """Their commits are looked up before they are decided, when somebody else asked last."""
     driver = Driver(small(conflict_map_size=4000, cells_per_s=10, decision_memory=1))
