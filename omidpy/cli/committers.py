@@ -3,6 +3,7 @@
     omidpy committers uploads list|abort PATH [--older-than TIME] [--job ID]
     omidpy committers plan list PATH | show|resume|rollback PLAN
     omidpy committers verify PATH [--rows]
+    omidpy committers doctor PATH
 
 PATH is `s3://BUCKET/FOLDER`, and a folder is a folder: `dataset1` says nothing of `dataset10`.
 Credentials come by boto3's own chain.  Progress goes to stderr, where somebody looks at it.
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.cli.committers_doctor import examine
 from omidpy.cli.common import (
     AsJson,
     moment,
@@ -268,6 +270,17 @@ def verify(
         )
     if not found.is_whole:
         raise typer.Exit(1)
+
+
+@app.command()
+@with_objects
+def doctor(objects: ObjectStore, path: Path, *, as_json: AsJson = False) -> None:
+    """Say what a store does not promise to jobs of a folder, and who else writes there.
+
+    Tries conditional writes on an object of its own below `_omidpy/`, which it removes again.  Exit
+    code 1 if no job can be committed there.
+    """
+    examine(objects, parse_folder(path), as_json=as_json)
 
 
 def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from omidpy.committers import deciding, listing, success
 from omidpy.committers import plan as plans
@@ -33,7 +33,7 @@ from omidpy.committers.completing import each, undo
 from omidpy.committers.deciding import Decided, Seen
 from omidpy.committers.head import Entry
 from omidpy.committers.plan import Plan
-from omidpy.committers.store import Gone, Head, ObjectStore, Occupied, Unconditional
+from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
 from omidpy.errors import CommitterError
 
 TRIES: Final = 100
@@ -112,12 +112,9 @@ def write_success(store: ObjectStore, plan: Plan, data: bytes) -> None:
         ):
             return
         tag = "" if found is None else found.etag
-        put = partial(store.put, bucket, key, data, job_id=plan.job_id, stamp=plan.run)
+        stamps: Any = {"job_id": plan.job_id, "stamp": plan.run}
         try:
-            put(is_new=not tag, expected_etag=tag)
-            return
-        except Unconditional:
-            put()
+            store.put(bucket, key, data, is_new=not tag, expected_etag=tag, **stamps)
             return
         except (Occupied, Gone):
             continue  # another job's has come, or gone, since we looked

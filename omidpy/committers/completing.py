@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from omidpy.committers.deciding import Decided, Foreign, outcome_of
 from omidpy.committers.plan import Plan
 from omidpy.committers.standing import Standing
-from omidpy.committers.store import Gone, Head, ObjectStore, Occupied, Unconditional
+from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 
@@ -95,8 +95,6 @@ def _put(store: ObjectStore, plan: Plan, one: PendingFile, data: bytes) -> tuple
     for _ in range(TRIES):
         try:
             return send(is_new=not there, expected_etag=there)
-        except Unconditional:
-            return send(is_new=False)
         except (Occupied, Gone):
             # Somebody else has written or removed it.  It is looked at before the head: while the
             # job is not decided nobody can have replaced what it was to write.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from botocore.exceptions import ClientError
 
@@ -48,6 +48,8 @@ class Objects:
         """Hold nothing."""
         self.objects: dict[str, _Object] = {}
         self.uploads: dict[str, _Upload] = {}
+        self.if_match: Literal["kept", "refused", "ignored"] = "kept"
+        """What the store makes of a write on the condition of a tag."""
         self._ids = itertools.count()
 
     def store(self) -> FakeStore:
@@ -118,7 +120,9 @@ class _Client:
     ) -> Any:
         def work() -> Any:
             now = self._all.objects.get(Key)
-            self._check(now, IfNoneMatch, IfMatch)
+            if IfMatch and self._all.if_match == "refused":
+                raise _refused(501, "NotImplemented")
+            self._check(now, IfNoneMatch, IfMatch if self._all.if_match == "kept" else "")
             self._all.objects[Key] = _Object(Body, Metadata, _md5(Body))
             return {"ETag": f'"{_md5(Body)}"'}
 
