@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from omidpy.committers.client import StoreOptions
 from omidpy.committers.store import ObjectStore
@@ -74,6 +74,10 @@ class FakeStore(ObjectStore):
         """Which request is carried out, has no answer, and is sent again."""
         self.between: Callable[[], None] | None = None
         """Called between its two tries."""
+        self.refuses: tuple[int, int] | None = None
+        """Which request is answered with which status, and not carried out."""
+        self.silent_at: int | None = None
+        """Which request is carried out, and has no answer however often it is tried."""
         self._client = _Client(objects, self)
 
     def call(self, operation: str, work: Callable[[], Any]) -> Any:
@@ -82,6 +86,14 @@ class FakeStore(ObjectStore):
         self.requests[operation] += 1
         if self.at_request is not None:
             self.at_request(number, operation)
+        if self.refuses is not None and number == self.refuses[0]:
+            raise _refused(self.refuses[1], _code(self.refuses[1], operation))
+        if number == self.silent_at:
+            with suppress(ClientError):
+                work()
+            self._calling.is_unanswered = operation == "PutObject"
+            self.has_lost_upload = self.has_lost_upload or operation == "CreateMultipartUpload"
+            raise ConnectionClosedError(endpoint_url="http://nowhere")
         if number == self.twice_at:
             with suppress(ClientError):  # which nobody hears of either
                 work()
@@ -95,6 +107,13 @@ class FakeStore(ObjectStore):
 def _refused(status: int, code: str) -> ClientError:
     said: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(said, "a request")
+
+
+def _code(status: int, operation: str) -> str:
+    """Return what a store says beside a status."""
+    missing = "NoSuchUpload" if "Upload" in operation else "NoSuchKey"
+    codes = {404: missing, 409: "ConditionalRequestConflict", 412: "PreconditionFailed"}
+    return codes.get(status, "SlowDown")
 
 
 def _md5(data: bytes) -> str:
