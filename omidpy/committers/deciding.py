@@ -28,6 +28,7 @@ from omidpy.committers import delta, listing
 from omidpy.committers import head as heads
 from omidpy.committers import plan as plans
 from omidpy.committers.head import Entry, Head, Outcome, Replaces, head_key
+from omidpy.committers.neighbours import record_of
 from omidpy.committers.places import (
     PLANS,
     SUMMARIES,
@@ -38,7 +39,7 @@ from omidpy.committers.places import (
     owner,
 )
 from omidpy.committers.plan import OldFile, Plan
-from omidpy.committers.store import Found, Gone, ObjectStore, Occupied, Unconditional
+from omidpy.committers.store import Found, Gone, ObjectStore, Occupied
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 
@@ -166,18 +167,9 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
 
 def _write(store: ObjectStore, folder: Folder, etag: str, head: Head) -> bool:
     """Write a head; say whether it is certain that it took the place of the one that was read."""
-    key, data = head_key(folder), heads.encode(head)
-    try:
-        store.put(folder.bucket, key, data, is_new=not etag, expected_etag=etag)
-        return True
-    except Unconditional:
-        _log.warning(
-            "the store of %s has no conditional writes: jobs that end at the same time may be "
-            "taken for one another's, so let one run at a time",
-            folder.url,
-        )
-        store.put(folder.bucket, key, data)
-        return False
+    data = heads.encode(head)
+    store.put(folder.bucket, head_key(folder), data, is_new=not etag, expected_etag=etag)
+    return store.has_swaps(folder.bucket)
 
 
 def _remove_lists(store: ObjectStore, folder: Folder, keys: Sequence[str]) -> None:
@@ -272,7 +264,8 @@ def old_files(store: ObjectStore, plan: Plan, head: Head) -> list[OldFile]:
 def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[Found]:
     """Return the files of others in a job's scope, but for those of jobs that are not decided."""
     written = {one.key for one in plan.files}
-    found = [one for one in _below(store, plan.folder, written, scope) if one.key not in written]
+    below = _below(store, plan.folder, written, scope, says_record=bool(plan.replaces))
+    found = [one for one in below if one.key not in written]
     committed = {one.job for one in head.entries if one.outcome == "committed"}
     if all(owner(one.key) in committed for one in found):
         return found
@@ -287,7 +280,7 @@ def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list
 
 
 def _below(
-    store: ObjectStore, folder: Folder, written: set[str], scope: Replaces
+    store: ObjectStore, folder: Folder, written: set[str], scope: Replaces, *, says_record: bool
 ) -> Iterator[Found]:
     top = ""
     places: Sequence[str] = ("",)
@@ -298,13 +291,27 @@ def _below(
             return
         places = [f"{one}/" for one in folders]
         top = _common(folders)
+    records: set[str] = set()
     for one in store.objects(Folder(folder.bucket, folder.key(top))):
         path = folder.below(one.key)
+        if says_record and (record := record_of(path)) and record not in records:
+            records.add(record)
+            _say_record(folder, record)
         is_summary = path.rpartition("/")[2] in SUMMARIES
         if is_hidden(path) and not is_summary:
             continue
         if path.startswith(tuple(places)):
             yield one
+
+
+def _say_record(folder: Folder, record: str) -> None:
+    _log.warning(
+        "%s has %s: who reads by it sees nothing of this job, and it may name what the job "
+        "removes; `omidpy committers doctor %s` says more",
+        folder.url,
+        record,
+        folder.url,
+    )
 
 
 def _common(folders: Sequence[str]) -> str:

@@ -126,7 +126,6 @@ class FileOutputCommitter(Committer):
     """Renames files to where they belong."""
 
     name = "file"
-    commits_tasks_at_once = False  # one looks what is there, and then renames
 
     def __init__(
         self,
@@ -167,6 +166,9 @@ class FileOutputCommitter(Committer):
         self.algorithm_version = algorithm_version
         self.app_attempt = app_attempt
         is_first = algorithm_version == 1
+        # A task of version 1 moves a folder of its own, to a name of its own (F1).  One of version
+        # 2 looks what is at its files' places, and then moves them there: nobody may come between.
+        self.commits_tasks_at_once = is_first
         self.capabilities = Capabilities(
             abortable_jobs=is_first,
             hides_uncommitted=is_first,

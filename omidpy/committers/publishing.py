@@ -24,31 +24,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from functools import partial
 
-from omidpy.committers import deciding, delta, hadoop, lateness, remains, success
+from omidpy.committers import awakening, deciding, delta, hadoop, lateness, remains, success
 from omidpy.committers import plan as plans
 from omidpy.committers.client import endpoint_of
+from omidpy.committers.completing import Progress, complete, each, is_own, undo, unobserved
 from omidpy.committers.deciding import Decided, Foreign, Seen
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.standing import Standing
-from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
+from omidpy.committers.store import Gone, ObjectStore, Occupied
 from omidpy.committers.values import Manifest, PendingFile
 from omidpy.errors import CommitterError
-
-Progress = Callable[[int, int], None]
-"""Called with how many files are done, and of how many."""
-
-_One = TypeVar("_One")
-
-
-def unobserved(_done: int, _total: int) -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,24 +136,22 @@ def publish(
             f"`omidpy committers plan rollback {plan.address}`",
             plan=plan.address,
         )
-    is_published = is_resumed and _is_committed(store, plan)
-    files = () if is_published else plan.files
+    was_there = is_resumed and _is_committed(store, plan)
+    files = () if was_there else plan.files
     kept = standing or Standing(store, plan)
-    failures = _each(store, files, lambda one: _complete(store, plan, one, kept), progress)
-    if not failures and not is_published:
+    failures = each(store, files, lambda one: complete(store, plan, one, kept), progress)
+    if not failures and not was_there:
         try:
             decision = deciding.commit(store, plan, seen)
+            plan, was_there = decision.plan, decision.was_there
         except CommitterError as error:
             failures = [error]
-        else:
-            plan = decision.plan
-            if decision.was_there and not _is_to_be_finished(store, plan):
-                return manifest_of(store, plan, effort)
     ended = next((one for one in failures if isinstance(one, Decided)), None)
     if failures and ended is None:
-        ended = _decided_meanwhile(store, plan)
+        ended = awakening.decided_meanwhile(store, plan)
     if ended is not None:
-        return _after_another(store, plan, effort, ended)
+        awakening.after_another(store, plan, ended)
+        was_there, failures = True, []
     if failures:
         lateness.refuse_if_late(store, plan, failures[0])
     if failures and is_resumed:
@@ -173,10 +162,15 @@ def publish(
         ) from failures[0]
     if failures:
         raise _after_failure(store, plan, failures) from failures[0]
-    manifest = manifest_of(store, plan, effort)
+    is_behind = was_there or kept.has_stood_still()
     try:
-        if not (is_resumed and _is_published(store, plan)):
-            _write_success(store, plan, manifest)
+        if is_behind:
+            rest = awakening.rest_of(store, plan)
+            if rest is None:
+                return manifest_of(store, plan, effort)
+            plan = rest
+        manifest = manifest_of(store, plan, effort)
+        _write_success(store, plan, manifest, is_behind=is_behind)
     except CommitterError as error:
         raise CommitterError(
             f"job {plan.job_id} was committed, but {error}; run `omidpy committers plan resume "
@@ -193,6 +187,11 @@ def publish(
             plan=plan.address,
         ) from error
     try:
+        if not is_behind and kept.has_stood_still():
+            rest = awakening.rest_of(store, plan)
+            if rest is None:
+                return manifest
+            plan = rest
         _remove_old(store, plan)
     except CommitterError as error:
         raise CommitterError(
@@ -250,7 +249,7 @@ def take_back(
     if etag:
         # From here on nobody completes what others see us abort.
         _say_rolling_back(store, plan, etag)
-    failures = _each(store, plan.files, lambda one: _undo(store, plan, one), progress)
+    failures = each(store, plan.files, partial(undo, store, plan), progress)
     if failures:
         raise CommitterError(
             f"job {plan.job_id} is not wholly rolled back: {failures[0]}; run `omidpy committers "
@@ -293,71 +292,9 @@ def abort_files(store: ObjectStore, bucket: str, files: Sequence[PendingFile]) -
         CommitterError: The store failed; the uploads that are left can be listed and aborted.
     """
     uploads = [one for one in files if one.upload_id]
-    failures = _each(store, uploads, lambda one: store.abort_upload(bucket, one.key, one.upload_id))
+    failures = each(store, uploads, lambda one: store.abort_upload(bucket, one.key, one.upload_id))
     if failures:
         raise failures[0]
-
-
-# -- one file --------------------------------------------------------------------------------------
-
-
-def _complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standing) -> None:
-    bucket = plan.folder.bucket
-    address = f"s3://{bucket}/{one.key}"
-    standing.check()
-    try:
-        if one.data is not None:
-            etag, is_hash = store.put(
-                bucket,
-                one.key,
-                one.data,
-                job_id=plan.job_id,
-                stamp=one.stamp,
-                is_new=plan.is_new_only,
-            )
-        else:
-            etag, is_hash = store.complete_upload(
-                bucket, one.key, one.upload_id, one.etags, is_new=plan.is_new_only
-            )
-    except CommitterError as error:
-        # The answer to an earlier try may have been lost, or a driver before us completed it.
-        found = store.head(bucket, one.key)
-        if found is not None and _is_own(found, one, plan):
-            return
-        if isinstance(error, Occupied):
-            raise Foreign(f"{address} exists and is not of job {plan.job_id}") from error
-        if isinstance(error, Gone):
-            raise Foreign(
-                f"the upload of {address} is gone: somebody aborted it, or the bucket's rules did"
-            ) from error
-        raise
-    if is_hash and one.etag and etag != one.etag:
-        raise Foreign(
-            f"{address} is not what its task has written: its tag is {etag}, not {one.etag}"
-        )
-
-
-def _undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
-    """Make a file invisible for ever.  First the upload: then no completion can come after us."""
-    bucket = plan.folder.bucket
-    if one.upload_id:
-        store.abort_upload(bucket, one.key, one.upload_id)
-    found = store.head(bucket, one.key)
-    if found is not None and _is_own(found, one, plan):
-        store.delete(bucket, one.key)
-
-
-def _is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
-    """Say whether an object is the one that this plan completes.
-
-    An earlier run of the same job may have left one of the same name and length.
-    """
-    if one.stamp:
-        is_this = found.stamp == one.stamp
-        return is_this and found.job_id == plan.job_id and found.length == one.length
-    if one.is_stamped or found.job_id:
-        return found.job_id == plan.job_id and found.length == one.length
-    return bool(one.etag) and found.etag == one.etag and found.length == one.length
 
 
 # -- the whole job ---------------------------------------------------------------------------------
@@ -382,12 +319,15 @@ def manifest_of(store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
     )
 
 
-def _write_success(store: ObjectStore, plan: Plan, manifest: Manifest) -> None:
+def _write_success(store: ObjectStore, plan: Plan, manifest: Manifest, *, is_behind: bool) -> None:
     if plan.success is None:
         return
     key = plan.folder.key(plan.success_path)
     files = tuple(sorted(plan.files, key=lambda one: one.key))
     data = success.encode(manifest, files, now_ms=int(time.time() * 1000))
+    if is_behind:
+        awakening.write_success(store, plan, data)
+        return
     store.put(plan.folder.bucket, key, data, job_id=plan.job_id, stamp=plan.run)
 
 
@@ -441,15 +381,8 @@ def _is_committed(store: ObjectStore, plan: Plan) -> bool:
 
 def _is_published(store: ObjectStore, plan: Plan) -> bool:
     """Say whether `_SUCCESS` is this run's."""
-    key = plan.folder.key(plan.success_path)
-    found = store.head(plan.folder.bucket, key)
-    if found is None or (found.stamp and found.stamp != plan.run):
-        return False
-    if found.job_id or not plan.is_magic:
-        return found.job_id == plan.job_id
-    # Hadoop's own says whose it is in its text alone.
-    data, _ = store.get(plan.folder.bucket, key)
-    return success.decode(data, f"s3://{plan.folder.bucket}/{key}").get("jobId") == plan.job_id
+    found = store.head(plan.folder.bucket, plan.folder.key(plan.success_path))
+    return found is not None and awakening.is_success_of(store, plan, found)
 
 
 def _is_all_visible(store: ObjectStore, plan: Plan) -> bool:
@@ -461,58 +394,9 @@ def _is_all_visible(store: ObjectStore, plan: Plan) -> bool:
         return False
     for one in plan.files:
         found = store.head(plan.folder.bucket, one.key)
-        if found is None or not _is_own(found, one, plan):
+        if found is None or not is_own(found, one, plan):
             return False
     return True
-
-
-def _after_another(
-    store: ObjectStore, plan: Plan, effort: Effort, error: CommitterError
-) -> Manifest:
-    """Return what a job has published that another process has ended while this one stood still.
-
-    Raises:
-        CommitterError: It was rolled back, or nobody remembers.
-    """
-    entry = deciding.outcome_of(store, plan)
-    if entry is not None and entry.outcome == "committed":
-        _is_to_be_finished(store, plan)
-        return manifest_of(store, plan, effort)
-    failures = _each(store, plan.files, lambda one: _undo(store, plan, one)) if entry else []
-    if failures:
-        raise CommitterError(f"{error}, and is not wholly taken back: {failures[0]}") from error
-    raise CommitterError(f"{error}; what this process did since is taken back") from error
-
-
-def _decided_meanwhile(store: ObjectStore, plan: Plan) -> Decided | None:
-    """Say whether files could not be completed because another process has ended the job.
-
-    What this process wrote since would stay, if it were not taken back: the plan is gone.
-    """
-    with suppress(CommitterError):
-        entry = deciding.outcome_of(store, plan)
-        if entry is not None:
-            return Decided(f"job {plan.job_id} was {entry.outcome} by somebody else")
-    return None
-
-
-def _is_to_be_finished(store: ObjectStore, plan: Plan) -> bool:
-    """Say whether a job that another process has decided to commit still has its plan.
-
-    Where the whole destination was replaced since, nothing of the job is to be there, and what this
-    process wrote when it woke is removed.
-    """
-    head = deciding.read(store, plan.folder).head
-    entry = head.of(plan.job_id, plan.run, plan.created_ms)
-    later = head.commits_after(entry.epoch) if entry is not None else []
-    if any(one.replaces == "folder" for one in later):
-        failures = _each(store, plan.files, lambda one: _undo(store, plan, one))
-        if failures:
-            raise CommitterError(
-                f"job {plan.job_id} was committed by another process and replaced since, and "
-                f"{failures[0]}; remove by hand what has its id in its name"
-            ) from failures[0]
-    return store.head(plan.folder.bucket, plan.folder.plan_key(plan.job_id)) is not None
 
 
 def _after_failure(
@@ -546,31 +430,3 @@ def _after_failure(
 def _still_old(store: ObjectStore, folder: Folder, old: Iterable[OldFile]) -> list[OldFile]:
     now = {one.key: one.etag for one in store.objects(folder)}
     return [one for one in old if now.get(one.key) == one.etag]
-
-
-def _each(
-    store: ObjectStore,
-    items: Sequence[_One],
-    work: Callable[[_One], object],
-    progress: Progress = unobserved,
-) -> list[CommitterError]:
-    """Do something for each, many at a time; return what failed.
-
-    What is no error of ours ends it at once: a driver that is being killed sends nothing more.
-    """
-    failures: list[CommitterError] = []
-    if not items:
-        return failures
-    with ThreadPoolExecutor(min(store.options.threads, len(items))) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            for done, future in enumerate(futures, 1):
-                try:
-                    future.result()
-                except CommitterError as error:
-                    failures.append(error)
-                progress(done, len(items))
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return failures

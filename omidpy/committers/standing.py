@@ -6,7 +6,7 @@ refuse it, since the key is free.  So who notices that time has passed asks for 
 gone where the job has ended, before the next file is touched.
 
 What stops between this look and its request is not noticed.  It finds at the end that its job was
-decided, and takes back what it wrote, if the whole destination was replaced since.
+decided, and takes back what it wrote of what was replaced since (`awakening.py`).
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class Standing:
         if self._store.head(plan.folder.bucket, plan.folder.plan_key(plan.job_id)) is None:
             raise Decided(f"job {plan.job_id} was ended by another process")
         self._is_sure = True
+
+    def has_stood_still(self) -> bool:
+        """Say whether somebody has to look before the next step; no request."""
+        return not within(self._lock, self._is_still_sure)
 
     def _is_still_sure(self) -> bool:
         now_s = self._clock()

@@ -9,6 +9,7 @@ Every request is counted where it leaves, repetitions included.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from omidpy.base.within import within
@@ -31,6 +33,8 @@ MANY_KEYS: Final = 1000
 REQUEST_LIFE_S: Final = 1800.0
 """After so long a store refuses a request that was on its way: a signature holds for 15 minutes of
 the store's clock, and the signer's may be 15 minutes ahead."""
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Gone(CommitterError):
@@ -106,6 +110,8 @@ class ObjectStore:
         self._lock = threading.Lock()
         self._client: Any = None
         self._late: dict[tuple[str, str], float] = {}
+        self._unconditional: set[str] = set()
+        """Buckets whose store refused to replace an object by its tag."""
         self._unhashed: set[str] = set()
         """Buckets whose tags are no hashes, as those of S3 Express are."""
         self._calling = threading.local()
@@ -292,18 +298,57 @@ class ObjectStore:
     ) -> tuple[str, bool]:
         """Write an object; return its tag, and whether that is a hash.
 
+        A store that has no writes on the condition of a tag is asked for the tag first, which lets
+        another come between; `has_swaps` says so, and the first time it is logged.
+
         Raises:
             Occupied: There is one already (`is_new`), or another than `expected_etag`.
             Gone: There is none, and `expected_etag` was to be replaced.
             Conflicting: Others write it at the same time, for as long as it was tried.
-            Unconditional: The store knows no such condition.
+            Unconditional: The store cannot say that there is one already (`is_new`).
         """
+        write = partial(
+            self._put, bucket, key, data, {**_stamps(job_id, stamp), **(metadata or {})}
+        )
+        if not expected_etag:
+            return write(is_new=is_new)
+        if self.has_swaps(bucket):
+            try:
+                return write(is_new=is_new, expected_etag=expected_etag)
+            except Unconditional:
+                self._unconditional.add(bucket)
+                _log.warning(
+                    "the store of s3://%s has no conditional writes (If-Match): of jobs and "
+                    "operators that end at the same time at one destination one may not see the "
+                    "other, and a job that is acknowledged may be lost; let one run at a time",
+                    bucket,
+                )
+        found = self.head(bucket, key)
+        if found is None:
+            raise Gone(f"could not write the object s3://{bucket}/{key}: it is gone")
+        if found.etag != expected_etag:
+            raise Occupied(f"could not write the object s3://{bucket}/{key}: it is another now")
+        return write(is_new=False)
+
+    def has_swaps(self, bucket: str) -> bool:
+        """Say whether a bucket's store is not known to lack writes on the condition of a tag."""
+        return bucket not in self._unconditional
+
+    def _put(
+        self,
+        bucket: str,
+        key: str,
+        data: bytes,
+        stamps: dict[str, str],
+        *,
+        is_new: bool,
+        expected_etag: str = "",
+    ) -> tuple[str, bool]:
         options: dict[str, Any] = {}
         if is_new:
             options["IfNoneMatch"] = "*"
         if expected_etag:
             options["IfMatch"] = f'"{expected_etag}"'
-        stamps = {**_stamps(job_id, stamp), **(metadata or {})}
 
         def send() -> Any:
             with _translated(f"s3://{bucket}/{key}", "write the object", is_conditional=True):

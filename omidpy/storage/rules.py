@@ -267,7 +267,7 @@ def add_effects(
         effects[row, family, qualifier, version] = value
     if not deletes:
         return
-    put_here = {put[:3] for put in puts}
+    put_here = {put[:3] for put in puts} if puts else ()
     for family, qualifier, version in deletes:
         if family not in families or not isinstance(qualifier, bytes):
             _refuse_column(table, row, family, qualifier, families)

@@ -303,3 +303,18 @@ def test_a_plan_that_cannot_be_understood_is_left_alone(
     assert message in call(capsys, "uploads", "abort", f"s3://{bucket.name}/out", code=1)
     assert bucket.uploads() == ["out/f"]
     assert bucket.get(key) == data
+
+
+def test_doctor_says_what_a_store_promises_and_leaves_nothing(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server of these tests keeps both conditions."""
+    place = f"s3://{bucket.name}/out"
+    found = call(capsys, "doctor", place)
+    assert [one["verdict"] for one in found["checks"]] == ["ok", "ok", "ok"]
+    assert [one["if_match"] for one in found["checks"] if "if_match" in one] == ["kept"]
+    assert not bucket.keys()
+    bucket.put("out/_omidpy/head.json", b"{}")  # which another tool has written
+    found = call(capsys, "doctor", place, code=1)
+    assert not found["ok"]
+    assert not bucket.keys()

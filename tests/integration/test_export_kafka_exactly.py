@@ -5,6 +5,7 @@ Owners die and sleep between any two steps, of ours and of the transaction.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -155,9 +156,13 @@ def test_who_dies_at_any_moment_brings_nothing_twice(kafka: Kafka, topic: str, m
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_who_sleeps_at_any_moment_brings_nothing_twice(
-    kafka: Kafka, topic: str, moment: str
+    kafka: Kafka, topic: str, moment: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another one has taken the bucket meanwhile and delivered, also what came later."""
+    """Another one has taken the bucket meanwhile and delivered, also what came later.
+
+    To be fenced is no error, and the client called it a fatal one: a program without logging had
+    that on its stderr.
+    """
     scene = Scene()
     sleeper, other = sinks(kafka, topic)
     add(scene, 0)
@@ -176,6 +181,7 @@ def test_who_sleeps_at_any_moment_brings_nothing_twice(
     sleeper.tell = sleep
     scene.runner(sleeper, on_step=sleep).run_once(wait_s=0)
     assert slept
+    assert [one for one in caplog.records if one.levelno > logging.WARNING] == []
     add(scene, 4)
     scene.runner(other).run_once(wait_s=0)
     assert values(kafka, topic) == {b"%d" % key: [0, 1, 2, 3, 4] for key in range(3)}

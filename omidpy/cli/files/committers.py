@@ -3,6 +3,7 @@
     omidpy committers uploads list|abort PATH [--older-than TIME] [--job ID]
     omidpy committers plan list PATH | show|resume|rollback PLAN
     omidpy committers verify PATH [--rows]
+    omidpy committers doctor PATH
 
 PATH is `s3://BUCKET/FOLDER`, and a folder is a folder: `dataset1` says nothing of `dataset10`.
 Credentials come by boto3's own chain.  Progress goes to stderr, where somebody looks at it.
@@ -24,6 +25,7 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
+from omidpy.cli.files.doctor import examine
 from omidpy.cli.files.objects import with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.committers import adoption, leftovers, publishing, verification
@@ -267,6 +269,17 @@ def verify(
         )
     if not found.is_whole:
         raise typer.Exit(1)
+
+
+@app.command()
+@with_objects
+def doctor(objects: ObjectStore, path: Path, *, as_json: AsJson = False) -> None:
+    """Say what a store does not promise to jobs of a folder, and who else writes there.
+
+    Tries conditional writes on an object of its own below `_omidpy/`, which it removes again.  Exit
+    code 1 if no job can be committed there.
+    """
+    examine(objects, parse_folder(path), as_json=as_json)
 
 
 def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:

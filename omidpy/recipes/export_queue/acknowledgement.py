@@ -40,7 +40,7 @@ def remove(store: Store, table: str, found: Sequence[Found]) -> None:
 
 def removals(found: Sequence[Found]) -> list[RowMutation]:
     """Return what removes the cells of entries as a snapshot has shown them; see `remove`."""
-    return [_removal(one.row, {one.version}) for one in found]
+    return [RowMutation(one.row, deletes=_both(one.version)) for one in found]
 
 
 def remove_deleted(store: Store, table: str, rows: Sequence[bytes]) -> None:
@@ -60,9 +60,12 @@ def removals_of(store: Store, table: str, rows: Sequence[bytes]) -> list[RowMuta
 
 
 def _removal(row: bytes, versions: set[int]) -> RowMutation:
-    deletes = [
-        DeleteVersion(FAMILY, qualifier, version)
-        for version in sorted(versions)
-        for qualifier in (QUALIFIER, _SHADOW)
+    return RowMutation(row, deletes=[one for version in sorted(versions) for one in _both(version)])
+
+
+def _both(version: int) -> list[DeleteVersion]:
+    """Return what removes a version of an entry, and its shadow cell."""
+    return [
+        DeleteVersion(FAMILY, QUALIFIER, version),
+        DeleteVersion(FAMILY, _SHADOW, version),
     ]
-    return RowMutation(row, deletes=deletes)

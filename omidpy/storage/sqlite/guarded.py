@@ -43,6 +43,16 @@ class Prepared(NamedTuple):
     check: Check | None
 
 
+class PreparedRows(NamedTuple):
+    """Mutations without conditions that follow each other, of a table that was looked up."""
+
+    cells: str
+    rows: list[bytes]
+    """One for each mutation."""
+    effects: rules.Effects
+    """All of theirs: of two on a cell the later one is left."""
+
+
 class PreparedEntries(NamedTuple):
     """Entries for a table that was looked up."""
 
@@ -54,7 +64,7 @@ class PreparedEntries(NamedTuple):
 
 def apply_guarded(
     connection: sqlite3.Connection,
-    prepared: Sequence[Prepared | PreparedEntries],
+    prepared: Sequence[Prepared | PreparedRows | PreparedEntries],
     guard: Check | None,
 ) -> list[bool] | None:
     """Apply what its checks allow, in order; None, and nothing applied, if the guard fails.
@@ -81,6 +91,11 @@ def apply_guarded(
             applied += _apply_entries(connection, one)
             changed_rows.update((one.cells, row) for row, _, _ in one.entries)
             continue
+        if isinstance(one, PreparedRows):
+            pending.setdefault(one.cells, {}).update(one.effects)
+            changed_rows.update((one.cells, row) for row in one.rows)
+            applied += [True] * len(one.rows)
+            continue
         cells, row, effects, check = one
         if check is None:
             holds = True
@@ -100,7 +115,7 @@ def apply_guarded(
 
 
 def _found_before(
-    connection: sqlite3.Connection, prepared: Sequence[Prepared | PreparedEntries]
+    connection: sqlite3.Connection, prepared: Sequence[Prepared | PreparedRows | PreparedEntries]
 ) -> dict[tuple[str, Column], set[bytes]]:
     """Return, of each column that many checks want absent, the rows among theirs that have it."""
     wanted: defaultdict[tuple[str, Column], list[bytes]] = defaultdict(list)

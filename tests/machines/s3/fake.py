@@ -17,9 +17,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from omidpy.committers.client import StoreOptions
 from omidpy.committers.store import ObjectStore
@@ -48,6 +48,8 @@ class Objects:
         """Hold nothing."""
         self.objects: dict[str, _Object] = {}
         self.uploads: dict[str, _Upload] = {}
+        self.if_match: Literal["kept", "refused", "ignored"] = "kept"
+        """What the store makes of a write on the condition of a tag."""
         self._ids = itertools.count()
 
     def store(self) -> FakeStore:
@@ -72,6 +74,10 @@ class FakeStore(ObjectStore):
         """Which request is carried out, has no answer, and is sent again."""
         self.between: Callable[[], None] | None = None
         """Called between its two tries."""
+        self.refuses: tuple[int, int] | None = None
+        """Which request is answered with which status, and not carried out."""
+        self.silent_at: int | None = None
+        """Which request is carried out, and has no answer however often it is tried."""
         self._client = _Client(objects, self)
 
     def call(self, operation: str, work: Callable[[], Any]) -> Any:
@@ -80,6 +86,14 @@ class FakeStore(ObjectStore):
         self.requests[operation] += 1
         if self.at_request is not None:
             self.at_request(number, operation)
+        if self.refuses is not None and number == self.refuses[0]:
+            raise _refused(self.refuses[1], _code(self.refuses[1], operation))
+        if number == self.silent_at:
+            with suppress(ClientError):
+                work()
+            self._calling.is_unanswered = operation == "PutObject"
+            self.has_lost_upload = self.has_lost_upload or operation == "CreateMultipartUpload"
+            raise ConnectionClosedError(endpoint_url="http://nowhere")
         if number == self.twice_at:
             with suppress(ClientError):  # which nobody hears of either
                 work()
@@ -93,6 +107,13 @@ class FakeStore(ObjectStore):
 def _refused(status: int, code: str) -> ClientError:
     said: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(said, "a request")
+
+
+def _code(status: int, operation: str) -> str:
+    """Return what a store says beside a status."""
+    missing = "NoSuchUpload" if "Upload" in operation else "NoSuchKey"
+    codes = {404: missing, 409: "ConditionalRequestConflict", 412: "PreconditionFailed"}
+    return codes.get(status, "SlowDown")
 
 
 def _md5(data: bytes) -> str:
@@ -118,7 +139,9 @@ class _Client:
     ) -> Any:
         def work() -> Any:
             now = self._all.objects.get(Key)
-            self._check(now, IfNoneMatch, IfMatch)
+            if IfMatch and self._all.if_match == "refused":
+                raise _refused(501, "NotImplemented")
+            self._check(now, IfNoneMatch, IfMatch if self._all.if_match == "kept" else "")
             self._all.objects[Key] = _Object(Body, Metadata, _md5(Body))
             return {"ETag": f'"{_md5(Body)}"'}
 

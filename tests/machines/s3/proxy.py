@@ -3,6 +3,8 @@
     with S3Proxy(server.port) as proxy:
         proxy.lose_answer("Complete")       # the next one is carried out, its answer never arrives
         proxy.end_at(7, process.kill)       # who sends the seventh request, sends no eighth
+        proxy.trouble(7, 503)               # the seventh is refused, however often it is tried
+        proxy.trouble(7, "twice")           # the seventh arrives a second time
         ...endpoint_url=proxy.endpoint
 
 Requests go on as they came, with the host that they were signed for.
@@ -16,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
 _PATIENCE_S: Final = 60.0
@@ -46,6 +48,20 @@ class _End(NamedTuple):
     is_carried_out: bool
 
 
+Trouble = int | Literal["lost", "silent", "twice"]
+"""A status instead of carrying a request out; that it is carried out and has no answer, once or
+however often it is tried; or that it is carried out twice, and the second answer counts."""
+
+_CODES: Final = {404: "NoSuchKey", 409: "ConditionalRequestConflict", 412: "PreconditionFailed"}
+
+
+class _Troubled(NamedTuple):
+    """Which request meets with what."""
+
+    number: int
+    trouble: Trouble
+
+
 class _Server(ThreadingHTTPServer):
     """Takes as many connections at a time as a client opens; one turned away waits a second."""
 
@@ -69,6 +85,8 @@ class S3Proxy:
         self._under_way = 0
         self._is_idle = threading.Condition(self._lock)
         self._end: _End | None = None
+        self._troubled: _Troubled | None = None
+        self._refused: tuple[str, str] | None = None
         proxy = self
 
         class Handler(_Handler):
@@ -107,6 +125,34 @@ class S3Proxy:
             self._arrived = 0
             self._end = _End(number, end, is_carried_out)
 
+    def trouble(self, number: int, trouble: Trouble) -> None:
+        """Let a request, counted from 1 from now on, meet with something.
+
+        A status of the server's own (500 and above), and silence, are the answer to its next tries
+        as well, for as long as nothing else is asked; all others are the answer to one.
+        """
+        with self._lock:
+            self._arrived = 0
+            self._refused = None
+            self._troubled = _Troubled(number, trouble)
+
+    @property
+    def arrived(self) -> int:
+        """How many requests have come since the last was to meet with something."""
+        return self._arrived
+
+    def _meets(self, request: tuple[str, str]) -> Trouble | None:
+        """Return what a request that arrives meets with; the lock is held."""
+        if self._refused == request and self._troubled is not None:
+            return self._troubled.trouble
+        self._refused = None
+        if self._troubled is None or self._arrived != self._troubled.number:
+            return None
+        found = self._troubled.trouble
+        if found == "silent" or (isinstance(found, int) and found >= 500):
+            self._refused = request
+        return found
+
     def wait_until_idle(self) -> None:
         """Wait until nothing of what arrived is still on its way to the store."""
         with self._lock:
@@ -127,6 +173,8 @@ class S3Proxy:
             self._lost[kind] -= is_lost
             status = self._broken.get(kind)
             self._arrived += 1
+            trouble = self._meets((handler.command, handler.path))
+            is_lost = is_lost or trouble in {"lost", "silent"}
             end = self._end
             if end is not None and (
                 self._arrived > end.number
@@ -139,6 +187,11 @@ class S3Proxy:
             is_last = end is not None and self._arrived == end.number
             self._under_way += 1
         try:
+            if isinstance(trouble, int):
+                _refuse(handler, kind, trouble)
+                return
+            if trouble == "twice":
+                self._ask(handler, body)
             self._pass_on(handler, body, status, is_lost=is_lost or is_last)
         finally:
             with self._lock:
@@ -157,6 +210,22 @@ class S3Proxy:
             handler.send_header("Content-Length", "0")
             handler.end_headers()
             return
+        answer, content = self._ask(handler, body)
+        if is_lost:
+            handler.close_connection = True
+            return
+        handler.send_response_only(answer.status, answer.reason)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OF_THE_HOP | {"content-length"}:
+                handler.send_header(name, value)
+        length = answer.headers["Content-Length"] if handler.command == "HEAD" else len(content)
+        handler.send_header("Content-Length", str(length or 0))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    def _ask(
+        self, handler: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         upstream = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_PATIENCE_S)
         try:
             upstream.putrequest(
@@ -170,17 +239,7 @@ class S3Proxy:
             content = answer.read()
         finally:
             upstream.close()
-        if is_lost:
-            handler.close_connection = True
-            return
-        handler.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
-            if name.lower() not in _OF_THE_HOP | {"content-length"}:
-                handler.send_header(name, value)
-        length = answer.headers["Content-Length"] if handler.command == "HEAD" else len(content)
-        handler.send_header("Content-Length", str(length or 0))
-        handler.end_headers()
-        handler.wfile.write(content)
+        return answer, content
 
     def close(self) -> None:
         """Stop listening."""
@@ -195,6 +254,20 @@ class S3Proxy:
     def __exit__(self, *_: object) -> None:
         """Stop listening."""
         self.close()
+
+
+def _refuse(handler: BaseHTTPRequestHandler, kind: str, status: int) -> None:
+    """Answer as S3 does that does not carry a request out."""
+    code = _CODES.get(status, "SlowDown")
+    if status == 404 and kind in {"Part", "Complete", "Abort"}:
+        code = "NoSuchUpload"
+    said = f"<Error><Code>{code}</Code><Message>the proxy</Message></Error>".encode()
+    handler.send_response(status)
+    handler.send_header("Content-Type", "application/xml")
+    handler.send_header("Content-Length", str(len(said)))
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(said)
 
 
 class _Handler(BaseHTTPRequestHandler):

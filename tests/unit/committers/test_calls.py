@@ -14,6 +14,7 @@ import pytest
 from omidpy import committers
 from omidpy.committers import transactional
 from omidpy.committers.client import StoreOptions
+from omidpy.committers.file_output import FileOutputCommitter
 from omidpy.committers.places import Folder
 from omidpy.committers.protocol import Attempt
 from omidpy.committers.published import file_system
@@ -283,6 +284,60 @@ def test_tasks_of_threads_are_committed_at_the_same_time(
     job.commit()
     assert job.manifest is not None
     assert len(job.manifest.files) == 8
+
+
+def test_tasks_that_move_their_own_folder_are_committed_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight on a local file system; the barrier opens once all are about to rename."""
+    job = committers.job(str(tmp_path / "out"), committer="file").__enter__()
+    assert isinstance(job.committer, FileOutputCommitter)
+    together = threading.Barrier(8, timeout=60)
+    rename = job.committer.tree.rename
+
+    def beside(source: str, target: str, *, is_over: bool = False) -> None:
+        if "task_" in target:
+            together.wait()
+        rename(source, target, is_over=is_over)
+
+    monkeypatch.setattr(job.committer.tree, "rename", beside)
+
+    def one(number: int) -> None:
+        with job.task(number=number) as task, task.open(f"f{number}") as file:
+            file.write(b"x%d" % number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, range(8)))
+    job.commit()
+    found = [one for one in (tmp_path / "out").iterdir() if one.name[0] == "f"]
+    assert sorted(one.read_bytes() for one in found) == [b"x%d" % at for at in range(8)]
+
+
+def test_tasks_that_move_their_files_to_the_destination_are_not(tmp_path: Path) -> None:
+    """Of two of one name the second sees the first one's, and is refused."""
+    job = committers.job(
+        str(tmp_path / "out"), committer="file", algorithm_version=2, unique_names=False
+    ).__enter__()
+    second = job.task()
+    with second.open("same") as file:
+        file.write(b"second")
+    assert isinstance(job.committer, FileOutputCommitter)
+    check, waiting = job.committer._check_movable, []
+
+    def beside(*args: Any) -> None:
+        check(*args)
+        if not waiting:
+            waiting.append(pool.submit(second.commit))
+            # It has to wait for its turn: as long as that is taken it has not looked.
+            assert job._turn(second.number).locked()
+
+    with ThreadPoolExecutor(1) as pool:
+        job.committer._check_movable = beside  # type: ignore[method-assign]  # where it has looked
+        with job.task() as task, task.open("same") as file:
+            file.write(b"first")
+    assert isinstance(waiting[0].exception(), CommitterError)
+    (found,) = [one for one in (tmp_path / "out").iterdir() if one.name.startswith("same")]
+    assert found.read_bytes() == b"first"
 
 
 def test_an_attempt_waits_for_another_that_may_fail(

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from omidpy.committers import publishing
+from omidpy.committers import completing
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import Head, ObjectStore
@@ -67,6 +67,6 @@ def test_what_is_taken_back_is_what_the_job_wrote(
     """By the job's id where its writer could leave one, else by the tag; and first the upload."""
     store = OneObject(found)
     plan = Plan(JOB, "omidpy", Folder("bucket", "out/"), (file,))
-    publishing._undo(cast("ObjectStore", store), plan, file)
+    completing.undo(cast("ObjectStore", store), plan, file)
     expected = ["abort bucket out/a upload", "head bucket out/a"]
     assert store.log == expected + ["delete bucket out/a"] * is_deleted

@@ -95,7 +95,7 @@ class KafkaSink(ExactExporter):
             **USUAL,
             **(settings or {}),
             **PROMISED,
-            "logger": log,
+            "logger": _Log(),
             "error_cb": self._hear,
         }
         self._is_exact = not at_least_once
@@ -251,6 +251,20 @@ def _end(producer: Any) -> None:
     """Send nothing more: what a batch has left behind comes again with the batch."""
     producer.purge()
     producer.flush(0)
+
+
+class _Log:
+    """What the client logs to.
+
+    It calls it fatal that an owner was fenced, which is how a bucket changes hands: the exporter
+    says so itself, and a program that configures no logging would have it on its stderr.
+    """
+
+    @staticmethod
+    def log(level: int, text: str, *words: object) -> None:
+        """Log what the client says; with less noise, what is no error."""
+        is_usual = any("fenced by a newer instance" in str(word) for word in (text, *words))
+        log.log(logging.INFO if is_usual else level, text, *words)
 
 
 def _confluent_kafka() -> Any:
