@@ -334,7 +334,7 @@ def adopt(
         # From now on it is there for everybody: one change makes it so.
         attributes[MAKER_ATTRIBUTE] = None
     # Clients go by the level that the table has, and another operator may have changed it since: to
-    # set it without the fence would lose updates (D25).
+    # set it without the fence would lose updates.
     seen = {
         name: plan.seen.attributes.get(name)
         for name in (CONFLICT_LEVEL_ATTRIBUTE, LEVEL_CHANGE_ATTRIBUTE)
@@ -348,7 +348,7 @@ def adopt(
         }
         set_attributes(store, plan.table, which, changing, seen=seen)
         oracle.fence(table_id(plan.table))
-        # Behind the fence of this change, and of no other one (D21).
+        # Behind the fence of this change, and of no other one.
         seen = changing
         attributes[LEVEL_CHANGE_ATTRIBUTE] = None
     set_attributes(store, plan.table, which, attributes, seen=seen)

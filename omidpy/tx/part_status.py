@@ -80,7 +80,7 @@ def contradiction(one: Registration | None, part: Part, digest: str) -> str | No
     """
     if one is None:
         # One that wrote nothing says so by its digest, too: with that of another worker's writes
-        # its part, which merges none of them, would answer for that worker (D26).
+        # its part, which merges none of them, would answer for that worker.
         is_empty = not part.cells and part.digest == digest_of(())
         return None if is_empty else f"worker {part.worker_id} has registered no writes"
     if one.version != part.version:

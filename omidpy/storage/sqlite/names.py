@@ -5,7 +5,7 @@ one: it could be written to, and what was acknowledged would be gone with the la
 it open.  And a process opens a file again by its name, after a fork or an error, so that it might
 read one file and write the other.
 
-So a name stands for the file that was first opened by it (D21).  The log beside it goes by the same
+So a name stands for the file that was first opened by it.  The log beside it goes by the same
 rule for as long as a connection is open that has used it: SQLite removes no log before that.
 """
 
