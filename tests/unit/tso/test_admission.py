@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tso.admission import GREED, MAX_SILENT_COUNT, Places
+from tso.admission import GREED, MAX_SILENT_COUNT, FairTurns, Places
 
 
 def opened(places: Places[str], share: str, count: int, *, is_operator: bool = False) -> int:
@@ -71,3 +71,13 @@ def test_whoever_leaves_makes_room() -> None:
         places.leave("mute")
     assert not places._open_counts
     assert not places._silent_counts
+
+
+def test_shares_take_turns_however_many_of_one_wait() -> None:
+    """A stranger with hundreds of handshakes puts off nobody else's by more than one."""
+    turns: FairTurns[str] = FairTurns()
+    for name in ("flood 1", "flood 2", "flood 3", "gone", "other"):
+        turns.wait(name, name.split()[0])
+    turns.forget("gone", "gone")
+    turns.forget("nobody", "nowhere")
+    assert [turns.next() for _ in range(5)] == ["flood 1", "other", "flood 2", "flood 3", None]
