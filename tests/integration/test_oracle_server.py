@@ -58,7 +58,7 @@ from tso.flushing import Worker
 from tso.lease import AnyLease
 from tso.persist import NoPersistence
 from tso.server import ASKS_S, MAX_TURN_WORK, OracleServer
-from tso.session import Session
+from tso.session import Session, share_of_address
 from tso.tls import ServerTls, TlsSettings
 
 pytestmark = pytest.mark.integration
@@ -1028,6 +1028,27 @@ def test_whoever_is_over_its_rate_waits_and_nobody_else_does(
         assert timer.cancelled()
 
     run(test, replace(SETTINGS, begins_per_s=60))
+
+
+def test_lines_about_a_client_count_for_its_share(caplog: pytest.LogCaptureFixture) -> None:
+    """Else a stranger with many connections hides what is said about others."""
+
+    async def test(running: Running) -> None:
+        noisy = await running.connect(shakes_hands=False, host="127.0.0.2")
+        noisy.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await noisy.receive() is None
+        greedy = await running.connect(host="127.0.0.3")
+        greedy.send(*[TimestampRequest()] * 180)
+        assert [isinstance(await greedy.receive(), TimestampResponse) for _ in range(180)]
+        greedy.send(TimestampRequest())
+        await until(lambda: len(running.server._deferred) == 1)
+
+    run(test, replace(SETTINGS, begins_per_s=60))
+    kinds = [getattr(record, "kind_of_line", ()) for record in caplog.records]
+    assert {kind[0]: kind[-1] for kind in reversed(kinds) if kind} == {
+        "connection-closed": share_of_address("127.0.0.2"),
+        "over-its-rate": share_of_address("127.0.0.3"),
+    }
 
 
 def test_whoever_loads_alone_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
