@@ -17,10 +17,12 @@ import contextlib
 import multiprocessing
 import os
 import random
+import resource
 import socket
 import statistics
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -65,6 +67,9 @@ MAX_SLOWDOWN: Final = 3.0
 
 GIVES_WAY: Final = 19
 """How nice an attacker is to the client beside it."""
+
+SILENT_COUNT: Final = 4200
+"""More connections than there are places."""
 
 Attack: TypeAlias = Callable[[str], None]
 
@@ -227,6 +232,54 @@ def _unfinished_frames(address: str) -> None:
                 connection.sendall(bytes(1000))
 
 
+def _silent_connections(address: str) -> None:
+    """Hold as many connections as there may be descriptors, from another address, and ask none."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    silent: deque[socket.socket] = deque()
+    try:
+        while True:
+            if len(silent) == min(SILENT_COUNT, limit - 100):
+                silent.popleft().close()
+            with contextlib.suppress(TimeoutError):
+                silent.append(
+                    socket.create_connection(
+                        parse_address(address), timeout=1, source_address=("127.0.0.2", 0)
+                    )
+                )
+            time.sleep(0.002)
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def _million_cells(address: str) -> None:
+    """Commit a million cells at once, which is what a large job does, from another address."""
+    cells = tuple(map(CellId, range(1_000_000)))
+    with _connected(address, source="127.0.0.2") as connection:
+        connection.settimeout(30)
+        reader = FrameReader(max_frame_bytes=MAX_RESPONSE_FRAME_BYTES)
+
+        def answer() -> Response:
+            while not (found := reader.feed(_received(connection))):
+                pass
+            return decode_response(found[0])
+
+        while True:
+            connection.sendall(frame_request(TimestampRequest()))
+            begun = answer()
+            assert isinstance(begun, TimestampResponse)
+            connection.sendall(frame_request(CommitRequest(begun.start_ts, cells)))
+            answer()
+
+
+def _received(connection: socket.socket) -> bytes:
+    data = connection.recv(1 << 16)
+    if not data:
+        raise ConnectionError("the server hung up")
+    return data
+
+
 def _huge_commits(address: str) -> None:
     with closing(TcpOracle(address)) as oracle:
         while True:
@@ -279,10 +332,7 @@ def _small_commits(address: str) -> None:
         def answers() -> list[Response]:
             found: list[Response] = []
             while len(found) < count:
-                data = connection.recv(1 << 16)
-                if not data:
-                    raise ConnectionError("the server hung up")
-                found += map(decode_response, reader.feed(data))
+                found += map(decode_response, reader.feed(_received(connection)))
             return found
 
         while True:
@@ -312,4 +362,6 @@ ATTACKS: Final[Mapping[str, Attack]] = {
     "connections that speak HTTP": _bad_connections,
     "commits of others' transactions": _commits_of_others,
     "small commits without end": _small_commits,
+    "connections that say nothing": _silent_connections,
+    "commits of a million cells": _million_cells,
 }

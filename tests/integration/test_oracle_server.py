@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -39,7 +40,9 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
+from omidpy.wire.tls import TlsStream
 from tests.machines.processes import tso_server
+from tests.machines.tls import loopback_certificate
 from tso.cli import _Service
 from tso.config import load_config
 from tso.core import heavy as heavy_module
@@ -52,10 +55,10 @@ from tso.durable.lease import AnyLease
 from tso.durable.persist import NoPersistence
 from tso.serving import connection as connection_module
 from tso.serving import server as server_module
-from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
-from tso.serving.conversation import Session
+from tso.serving.conversation import Session, share_of_address
 from tso.serving.flushing import Worker
 from tso.serving.server import ASKS_S, MAX_TURN_WORK, OracleServer
+from tso.serving.tls import ServerTls, TlsSettings
 
 pytestmark = pytest.mark.integration
 
@@ -146,7 +149,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(settings: Settings = SETTINGS) -> AsyncIterator[Running]:
+async def running(
+    settings: Settings = SETTINGS, tls: ServerTls | None = None
+) -> AsyncIterator[Running]:
     """Run a server for the length of a block."""
     persistence, clock = ScriptedPersistence(), ManualClock()
     now = Now(clock.wall_ms(), clock.monotonic_s())
@@ -161,6 +166,7 @@ async def running(settings: Settings = SETTINGS) -> AsyncIterator[Running]:
             clock=clock,
             metrics=NO_METRICS,
             worker=Worker(asyncio.get_running_loop(), executor),
+            tls=tls,
         )
         bound = socket.create_server(("127.0.0.1", 0))
         await server.listen(bound)
@@ -552,6 +558,45 @@ class Whole(bytes):
 
     def __radd__(self, other: object) -> bytes:
         raise AssertionError("each addition copies everything before it")
+
+
+def test_a_turn_shakes_hands_with_one_whoever_knocks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each signature takes a millisecond; 512 at once held up everybody for half a second."""
+    cert, key = loopback_certificate(tmp_path)
+    steps: list[int] = [0]
+    receive = TlsStream.receive
+
+    def counted(stream: TlsStream, data: bytes) -> bytes:
+        steps[-1] += 1
+        return receive(stream, data)
+
+    monkeypatch.setattr(TlsStream, "receive", counted)
+    greeting = TlsStream(ssl.create_default_context(), server_name="127.0.0.1")
+    greeting.start()
+    hello = greeting.to_send()
+
+    async def main() -> None:
+        async with running(tls=ServerTls(TlsSettings(str(cert), str(key)))) as found:
+            floods = [await found.connect(shakes_hands=False) for _ in range(40)]
+            other = await found.connect(shakes_hands=False, host="127.0.0.2")
+            for flood in floods:
+                flood.writer.write(hello)
+            await until(lambda: found.server._handshakes._waiting != {})
+            other.writer.write(hello)
+            answer = asyncio.ensure_future(other.reader.readexactly(1))
+            while not answer.done():
+                steps.append(0)
+                await asyncio.sleep(0)
+            assert max(steps[1:]) == 1
+            assert answer.result() == b"\x16"
+            assert len(found.server._handshakes._waiting) == 1
+            await until(lambda: not found.server._handshakes._waiting)
+            for flood in floods:
+                assert await flood.reader.readexactly(1) == b"\x16"
+
+    asyncio.run(main())
 
 
 def test_answers_that_leave_together_are_joined_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -955,6 +1000,7 @@ def test_whoever_is_over_its_rate_waits_and_nobody_else_does(
         for client in (first, second):
             client.send(*[TimestampRequest()] * 3)
         await until(lambda: len(server._deferred) == 2)
+        assert all(one._is_paused and one.buffered_bytes for one in server._deferred)
         for _ in range(50):
             assert await other.begin()
         assert not any(one.reader._buffer for one in (first, second))  # type: ignore[attr-defined]
@@ -971,8 +1017,37 @@ def test_whoever_is_over_its_rate_waits_and_nobody_else_does(
         await until(lambda: len(server._deferred) == 1)
         first.writer.close()
         await until(lambda: not server._deferred)
+        second.send(TimestampRequest())
+        await until(lambda: len(server._deferred) == 1)
+        ((connection, timer),) = server._deferred.items()
+        connection.abort("it must go while it waits")
+        await until(lambda: connection not in server._connections)
+        assert not server._deferred
+        assert timer is not None
+        assert timer.cancelled()
 
     run(test, replace(SETTINGS, begins_per_s=60))
+
+
+def test_lines_about_a_client_count_for_its_share(caplog: pytest.LogCaptureFixture) -> None:
+    """Else a stranger with many connections hides what is said about others."""
+
+    async def test(running: Running) -> None:
+        noisy = await running.connect(shakes_hands=False, host="127.0.0.2")
+        noisy.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await noisy.receive() is None
+        greedy = await running.connect(host="127.0.0.3")
+        greedy.send(*[TimestampRequest()] * 180)
+        assert [isinstance(await greedy.receive(), TimestampResponse) for _ in range(180)]
+        greedy.send(TimestampRequest())
+        await until(lambda: len(running.server._deferred) == 1)
+
+    run(test, replace(SETTINGS, begins_per_s=60))
+    kinds = [getattr(record, "kind_of_line", ()) for record in caplog.records]
+    assert {kind[0]: kind[-1] for kind in reversed(kinds) if kind} == {
+        "connection-closed": share_of_address("127.0.0.2"),
+        "over-its-rate": share_of_address("127.0.0.3"),
+    }
 
 
 def test_whoever_loads_alone_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,16 @@ of them.  The other places are shared by name, or by address where nobody shows 
 share gets so many times as many as are left free, so that there is always room for another one.
 The last ones are kept for shares that were here before, and for operators.
 
+Who shakes hands with TLS makes the server sign, which takes as long as hundreds of requests, before
+anything is known of who that is.  So no turn of the loop does it for more than one, and addresses
+take turns.
+
 Pure counting; whoever must go is returned.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
@@ -93,3 +97,33 @@ class Places(Generic[C]):
                 counts[share] -= 1
                 if not counts[share]:
                     del counts[share]
+
+
+class FairTurns(Generic[C]):
+    """Who waits, and who is next: shares take turns, each with whoever of it has waited longest."""
+
+    def __init__(self) -> None:
+        """Let nobody wait."""
+        self._waiting: OrderedDict[Hashable, dict[C, None]] = OrderedDict()
+
+    def wait(self, one: C, share: Hashable) -> None:
+        """Let one wait, who does not yet."""
+        self._waiting.setdefault(share, {})[one] = None
+
+    def next(self) -> C | None:
+        """Return whose turn it is, who waits no longer; None if nobody does."""
+        if not self._waiting:
+            return None
+        share, waiting = self._waiting.popitem(last=False)
+        one = next(iter(waiting))
+        del waiting[one]
+        if waiting:
+            self._waiting[share] = waiting
+        return one
+
+    def forget(self, one: C, share: Hashable) -> None:
+        """Let one wait no longer, if it does."""
+        waiting = self._waiting.get(share, {})
+        waiting.pop(one, None)
+        if not waiting:
+            self._waiting.pop(share, None)

@@ -81,6 +81,10 @@ class Host(Protocol):
         """Take in a connection, or say why not."""
         ...
 
+    def may_shake(self, connection: Connection) -> bool:
+        """Say whether TLS may shake hands now; else `Connection.shake` is called in its turn."""
+        ...
+
     def greet(self, connection: Connection) -> None:
         """Note who a connection belongs to: it shook hands.  It may be refused."""
         ...
@@ -136,7 +140,11 @@ class Connection(asyncio.Protocol):
         self._began_s = 0.0
         """When the unfinished request began."""
         self._peer = "?"
+        self.address_share: Hashable = None
+        """Whose share it has as long as it has shown no certificate."""
         self._first_byte: int | None = None
+        self._hello = b""
+        """What arrived of a handshake of TLS that waits for its turn."""
 
     # -- called by the event loop --------------------------------------------------------------
 
@@ -146,6 +154,7 @@ class Connection(asyncio.Protocol):
         host, port = transport.get_extra_info("peername", ("?", 0))[:2]
         self._peer = f"{host}:{port}"
         self._session.locate(str(host))
+        self.address_share = self._session.share
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         watch_peer(raw)
@@ -177,6 +186,10 @@ class Connection(asyncio.Protocol):
 
     def _receive_sealed(self, tls: TlsStream, data: bytes) -> None:
         """Pass on what TLS says, or end a connection that speaks none or is not to be trusted."""
+        if tls.is_open or self._may_shake(data):
+            self._open_sealed(tls, data)
+
+    def _open_sealed(self, tls: TlsStream, data: bytes) -> None:
         was_open = tls.is_open
         try:
             said = tls.receive(data)
@@ -205,6 +218,25 @@ class Connection(asyncio.Protocol):
             self._receive(said)
         if tls.is_over:
             self.close()
+
+    def _may_shake(self, data: bytes) -> bool:
+        """Say whether the handshake may go on; else keep what arrived until it may."""
+        if self._hello or not self._server.may_shake(self):
+            self._hello += data
+            self._count_bytes(len(self._hello))
+            self._server.make_room()
+            self._pause_reading()
+            return False
+        return True
+
+    def shake(self) -> None:
+        """Go on with the handshake that had to wait."""
+        if self._is_closing or self._tls is None:
+            return
+        hello, self._hello = self._hello, b""
+        self._count_bytes(0)
+        self._resume_reading()
+        self._open_sealed(self._tls, hello)
 
     def _receive(self, data: bytes) -> None:
         """Serve what arrived, and what was left behind, as far as a turn goes."""

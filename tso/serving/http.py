@@ -85,7 +85,11 @@ class _Talk:
     """What is said on one connection, without TLS or within."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls: ServerTls | None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        tls: ServerTls | None,
+        turns: asyncio.Lock,
     ) -> None:
         host, port = writer.get_extra_info("peername", ("?", 0))[:2]
         self.peer = f"{host}:{port}"
@@ -93,6 +97,7 @@ class _Talk:
         self._reader = reader
         self._writer = writer
         self._tls = None if tls is None else TlsStream(tls.context, server_side=True)
+        self._turns = turns
 
     async def head(self) -> bytes:
         """Return what is asked.
@@ -110,7 +115,13 @@ class _Talk:
             if is_first:
                 self._check_first(data[0])
             is_first = False
-            head += self._opened(data)
+            if self._tls is None or self._tls.is_open:
+                head += self._opened(data)
+                continue
+            async with self._turns:
+                # A turn of the loop signs for one, as on the clients' port, see `admission.py`.
+                head += self._opened(data)
+                await asyncio.sleep(0)
         return head
 
     async def say(self, answer: bytes) -> None:
@@ -160,6 +171,7 @@ class HttpEndpoint:
         self._is_healthy = is_healthy
         self._tls = tls
         self._places: Places[asyncio.StreamWriter] = Places(8 * MAX_SILENT_COUNT)
+        self._handshakes = asyncio.Lock()
         self._page_count = 0
         self._server: asyncio.Server | None = None
 
@@ -177,7 +189,7 @@ class HttpEndpoint:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = _Talk(reader, writer, self._tls)
+        talk = _Talk(reader, writer, self._tls, self._handshakes)
         dropped = self._places.come(writer, talk.share)
         if dropped is not None:
             dropped.transport.abort()

@@ -54,7 +54,7 @@ from tso.core.machine import Machine
 from tso.core.rates import WAIT_S
 from tso.durable.lease import AnyLease
 from tso.durable.persist import Persistence
-from tso.serving.admission import Places
+from tso.serving.admission import FairTurns, Places
 from tso.serving.connection import Connection
 from tso.serving.conversation import Session
 from tso.serving.flushing import AnyWorker, Flusher
@@ -172,6 +172,9 @@ class OracleServer:
         self._metrics = metrics
         self._worker = worker
         self._places: Places[Connection] = Places(connection_count)
+        self._handshakes: FairTurns[Connection] = FairTurns()
+        self._has_shaken = False
+        """Whether somebody shook hands with TLS in this turn of the loop."""
         self._connections: set[Connection] = set()
         self._clients: dict[int, set[Connection]] = {}
         self._last_left = asyncio.Event()
@@ -274,11 +277,29 @@ class OracleServer:
         if connection.client:
             self._clients.setdefault(connection.client, set()).add(connection)
 
+    def may_shake(self, connection: Connection) -> bool:
+        """Say whether TLS may shake hands now; else `Connection.shake` is called in its turn."""
+        if self._has_shaken:
+            self._handshakes.wait(connection, connection.address_share)
+            return False
+        self._has_shaken = True
+        self.loop.call_soon(self._shake_next)
+        return True
+
+    @_or_the_end
+    def _shake_next(self) -> None:
+        connection = self._handshakes.next()
+        self._has_shaken = connection is not None
+        if connection is not None:
+            self.loop.call_soon(self._shake_next)
+            connection.shake()
+
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""
         self._connections.discard(connection)
         self._places.leave(connection)
         self._heavy.forget(connection)
+        self._handshakes.forget(connection, connection.address_share)
         if (waiting := self._deferred.pop(connection, None)) is not None:
             waiting.cancel()
         if connection is self._asker:

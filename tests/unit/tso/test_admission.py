@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tso.serving.admission import GREED, MAX_SILENT_COUNT, Places
+import pytest
+
+from tso.serving import admission
+from tso.serving.admission import GREED, MAX_SILENT_COUNT, FairTurns, Places
 
 
 def opened(places: Places[str], share: str, count: int, *, is_operator: bool = False) -> int:
@@ -59,6 +62,26 @@ def test_places_are_kept_for_those_who_were_here_and_for_operators() -> None:
     assert opened(places, "another", 1) == 0
 
 
+def test_no_reserve_is_larger_than_what_is_there() -> None:
+    """Operators without number are refused in the end, and silent ones find no place at all."""
+    places: Places[str] = Places(160)
+    names = [f"operator-{number}" for number in range(200)]
+    assert sum(opened(places, name, 1, is_operator=True) for name in names) == 160 - 20
+    few: Places[str] = Places(4)
+    assert sum(opened(few, f"share-{number}", 1, is_operator=True) for number in range(9)) == 4
+    assert few.come("mute", "mute") == "mute"
+
+
+def test_shares_that_were_here_are_remembered_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who comes first is kept: a stranger with many shares forgets nobody else's."""
+    monkeypatch.setattr(admission, "MAX_KNOWN_COUNT", 2)
+    places: Places[str] = Places(160)
+    assert [opened(places, name, 1) for name in ("known", "stranger-1", "stranger-2")] == [1, 1, 1]
+    assert places._known == {"known", "stranger-1"}
+
+
 def test_whoever_leaves_makes_room() -> None:
     """Silent or not; and whoever is not known takes none away."""
     places: Places[str] = Places(8)
@@ -71,3 +94,13 @@ def test_whoever_leaves_makes_room() -> None:
         places.leave("mute")
     assert not places._open_counts
     assert not places._silent_counts
+
+
+def test_shares_take_turns_however_many_of_one_wait() -> None:
+    """A stranger with hundreds of handshakes puts off nobody else's by more than one."""
+    turns: FairTurns[str] = FairTurns()
+    for name in ("flood 1", "flood 2", "flood 3", "gone", "other"):
+        turns.wait(name, name.split()[0])
+    turns.forget("gone", "gone")
+    turns.forget("nobody", "nowhere")
+    assert [turns.next() for _ in range(5)] == ["flood 1", "other", "flood 2", "flood 3", None]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
+from pathlib import Path
 
 import pytest
 
+from omidpy.wire.tls import TlsStream
+from tests.machines.tls import loopback_certificate
 from tso.serving import http
 from tso.serving.http import (
     MAX_PAGE_COUNT,
@@ -15,6 +19,7 @@ from tso.serving.http import (
     HttpEndpoint,
     PrometheusMetrics,
 )
+from tso.serving.tls import ServerTls, TlsSettings
 
 
 async def _ask(port: int, path: str) -> bytes:
@@ -97,6 +102,42 @@ def test_who_speaks_tls_where_there_is_none_is_told(caplog: pytest.LogCaptureFix
 
     asyncio.run(main())
     assert "without TLS" in caplog.text
+
+
+def test_metrics_shake_hands_with_one_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The loop is that of the oracle, whose clients would wait for each signature."""
+    cert, key = loopback_certificate(tmp_path)
+    steps = [0]
+    receive = TlsStream.receive
+
+    def counted(stream: TlsStream, data: bytes) -> bytes:
+        steps[-1] += 1
+        return receive(stream, data)
+
+    monkeypatch.setattr(TlsStream, "receive", counted)
+    greeting = TlsStream(ssl.create_default_context(), server_name="127.0.0.1")
+    greeting.start()
+    hello = greeting.to_send()
+
+    async def main() -> None:
+        tls = ServerTls(TlsSettings(str(cert), str(key)))
+        endpoint = HttpEndpoint(PrometheusMetrics(), lambda: True, tls)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        knocking = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for _, writer in knocking:
+            writer.write(hello)
+        answers = asyncio.gather(*(reader.readexactly(1) for reader, _ in knocking))
+        while not answers.done():
+            steps.append(0)
+            await asyncio.sleep(0)
+        assert set(answers.result()) == {b"\x16"}
+        assert sum(steps) == len(knocking)
+        assert max(steps) == 1
+        await _leave(endpoint, [writer for _, writer in knocking])
+
+    asyncio.run(main())
 
 
 def test_health_waits_for_no_page_of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

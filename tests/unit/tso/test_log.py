@@ -145,7 +145,7 @@ def test_one_cause_of_a_peer_hides_no_other_and_many_causes_no_other_peer() -> N
     said(handler, about="noisy", count=1, reason="something else")
     handler.flush()
     assert "something else" in written.getvalue()
-    for word in range(1000):
+    for word in range(log.MAX_KIND_COUNT + 1000):
         said(handler, about="noisy", count=1, reason=chr(0x4E00 + word))
     said(handler, about="other", count=1)
     handler.flush()

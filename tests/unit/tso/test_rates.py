@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import CommitResponse, TimestampRequest
 from tests.machines.oracle_driver import Driver, commit_request, small
 from tso.core.clients import numbered
+from tso.core.events import Question
 from tso.core.rates import BURST_S, GREAT_DEBT_S, MAX_SHARE_COUNT, SWEEP_S, Limits, Rates
 from tso.core.settings import LEAST_CELLS_PER_S, PROTECTED_MS, Settings
 
@@ -50,6 +52,41 @@ def test_begins_and_commits_have_buckets_of_their_own() -> None:
     rates.spend(1, 0.0, cells=0, begins=0, commits=round(20 * BURST_S) + 10)
     assert rates.debt_s(1, 0.0) == pytest.approx(0.5)
     assert spend(rates, 1, 0.5, begins=10) == pytest.approx(0.5)
+
+
+def test_a_lone_share_begins_no_more_than_it_may() -> None:
+    """Of cells alone it may have what nobody else is there to want."""
+    rates = Rates(replace(CELLS, present_s=60.0, begins_per_s=10))
+    for debt_s in (0.0, 1.0, 2.0):
+        assert spend(rates, 1, 0.0, cells=10**6, begins=10) == pytest.approx(debt_s)
+
+
+def test_rest_saves_no_more_than_a_burst_of_begins_and_commits() -> None:
+    """Whoever asked nothing for a day may ask no more at once than anybody."""
+    rates = Rates(Limits(begins_per_s=10, commits_per_s=20))
+    rates.spend(1, 0.0, cells=0, begins=1, commits=1)
+    assert spend(rates, 1, 1e5, begins=20) == pytest.approx(1.0)
+    rates.spend(2, 0.0, cells=0, begins=1, commits=1)
+    rates.spend(2, 1e5, cells=0, begins=0, commits=40)
+    assert rates.debt_s(2, 1e5) == pytest.approx(1.0)
+
+
+def test_a_debt_outlasts_every_sweep() -> None:
+    """Whoever rests for a moment does not come back without it."""
+    rates = Rates(CELLS)
+    assert spend(rates, 1, 0.0, cells=1100) == pytest.approx(100.0)
+    rates.pass_time(2 * SWEEP_S)
+    assert rates.debt_s(1, 2 * SWEEP_S) == pytest.approx(100.0 - 2 * SWEEP_S)
+
+
+def test_who_left_in_debt_is_not_there() -> None:
+    """What it owes lasts for longer than anybody has to be spared for it."""
+    rates = Rates(replace(CELLS, present_s=60.0))
+    assert spend(rates, 1, 0.0, begins=1) == 0
+    assert spend(rates, 2, 0.0, cells=10**6) > 60.0
+    assert spend(rates, 1, 61.0, begins=1) == 0
+    rates.pass_time(61.0 + SWEEP_S)
+    assert spend(rates, 1, 72.0, cells=10**6) == 0
 
 
 @pytest.mark.parametrize("begins_per_s", [0, 10**6])
@@ -160,6 +197,29 @@ def test_commits_in_runs_count_as_well() -> None:
     assert taken == (len(late), 1)
 
 
+@pytest.mark.parametrize("is_run", [False, True])
+def test_begins_and_commits_are_counted_whatever_becomes_of_them(*, is_run: bool) -> None:
+    """One by one and in runs; a refused commit was as much work as another."""
+
+    def debt_s(driver: Driver, requests: Sequence[Question]) -> float:
+        if is_run:
+            frames = b"".join(map(frame_request, requests))
+            taken = driver.machine.run(driver.now(), "run", frames, THEIRS, False, False, 100)
+            assert taken == (len(frames), len(requests))
+        else:
+            driver.ask_as("client", *requests, client=THEIRS)
+        assert driver.machine.rates is not None
+        return driver.machine.rates.debt_s(THEIRS >> 40, driver.clock.monotonic_s())
+
+    begins = [TimestampRequest()] * 30
+    assert debt_s(Driver(small(begins_per_s=10)), begins) == pytest.approx(30 / 10 - BURST_S)
+    driver = Driver(small(commits_per_s=10))
+    assert debt_s(driver, begins) == 0
+    # In conflict with the first one are all that follow.
+    commits = [commit_request(start_ts, [1]) for start_ts in range(50, 1550, 50)]
+    assert debt_s(driver, commits) == pytest.approx(30 / 10 - BURST_S)
+
+
 def test_runs_of_a_lone_share_leave_its_bucket_empty() -> None:
     """They are only added up while nobody else is there, and count as soon as somebody comes."""
     driver = Driver(small(conflict_map_size=4000, cells_per_s=None))
@@ -197,3 +257,24 @@ def test_old_transactions_are_no_way_around_it() -> None:
     _, answer = driver.sent[-1]
     assert answer == CommitResponse(Timestamp(2000), None, (), AbortReason.RATE.value, 10_000)
     assert len([entry for entry in driver.disk.entries if entry <= 2000]) == 11
+
+
+def test_what_was_looked_up_is_paid_by_whose_it_is() -> None:
+    """And not by whoever asked something while the table was read."""
+    driver = Driver(
+        small(conflict_map_size=4000, cells_per_s=10, decision_memory=1), flushes_at_once=False
+    )
+    driver.ask_as("late", *[TimestampRequest()] * 3, client=THEIRS)
+    for start_ts in (100, 150):
+        driver.ask_as("late", commit_request(start_ts, [start_ts]), client=THEIRS)
+        driver.land()
+    driver.ask_as("late", commit_request(50, range(2000, 3000)), client=THEIRS)
+    driver.ask_as("another", TimestampRequest(), client=MINE)
+    while driver.flight is not None:
+        driver.land()
+    assert 50 in driver.disk.entries
+    rates = driver.machine.rates
+    assert rates is not None
+    now_s = driver.clock.monotonic_s()
+    assert rates.debt_s(MINE >> 40, now_s) == 0
+    assert rates.debt_s(THEIRS >> 40, now_s) == pytest.approx(2 / 10)
