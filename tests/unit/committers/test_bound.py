@@ -150,11 +150,12 @@ def test_an_earlier_run_that_was_committed_is_not_taken_for_this_one(
         return made
 
     job("first").commit()
-    begin, slept = publishing.begin, []
+    begin, slept = publishing.begin, list[str]()
 
     def sleep(*given: Any) -> str:
         if not slept:
-            slept.append(clock.advance(operation.PLAN_WAIT_MS / 1000 + 1))
+            slept.append("for longer than its operation waits")
+            clock.advance(operation.PLAN_WAIT_MS / 1000 + 1)
             other = Fate(None, TableFateStore(cells), clock=clock)
             while not all(one.is_finished for one in all_of(TableFateStore(cells))):
                 clock.advance(other.run_pending() or 0.5)
