@@ -194,3 +194,26 @@ def test_an_unreadable_list_is_said_and_removes_nothing(
         resume(store, first)
     assert visible(store) == ["a"]
     assert deciding.planned_jobs(store, OUT) == [first.id]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({}, 8),
+        ({"conflict": "fail"}, 9),
+        ({"conflict": "replace"}, 9),
+        ({"conflict": "replace", "scope": "partitions"}, 9),
+        ({"inline_bytes": 0}, 14),
+        ({"committer": "directory"}, 14),
+    ],
+    ids=str,
+)
+def test_a_job_that_nobody_disturbs_asks_for_nothing_more(
+    store: ObjectStore, options: dict[str, Any], count: int
+) -> None:
+    """Two requests for the head, beside the plan, three files, `_SUCCESS` and what it replaces."""
+    if options.get("conflict") == "replace":
+        run("p=1/old")
+    job = run("p=1/a", "p=1/b", "p=1/c", **options)
+    assert store_of(job).request_count == count
+    assert len(visible(store)) == 3
