@@ -368,7 +368,7 @@ class Operations:
         """
         result, trouble = self._carried_out(store, plan)
         if result["outcome"] == COMMITTED and not result["run"] and not _is_decided(store, plan):
-            # Whoever waited in vain for the plan found an earlier run of the job committed (D21).
+            # Whoever waited in vain for the plan found an earlier run of the job committed.
             # That operation has ended, and the plan is there: another one carries it out.
             result, trouble = self._carried_out(store, plan)
         is_own = result["run"] == plan.run or (not result["run"] and _is_decided(store, plan))

@@ -260,7 +260,7 @@ def take_back(
         return
     if plan.is_magic:
         remains.clear(store, plan.folder, plan.job_id, keeps=_uploads(plan))
-    # If we stood still another may have ended it meanwhile, and the job be run again (D21).
+    # If we stood still another may have ended it meanwhile, and the job be run again.
     if not kept.has_stood_still() or awakening.as_it_is(store, plan) is not None:
         store.delete(bucket, plan.folder.plan_key(plan.job_id))
 

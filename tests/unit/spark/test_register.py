@@ -21,7 +21,7 @@ import omidpy.spark
 from omidpy.committers import spark_writing
 from omidpy.errors import ConfigError
 
-FORMATS = {"omidpy-parquet", "omidpy-published", "omidpy-export"}
+KNOWN = {"omidpy-parquet", "omidpy-published", "omidpy-export"}
 
 
 class Sources:
@@ -59,7 +59,7 @@ def test_all_formats_are_registered(sources: Sources) -> None:
     save = DataFrameWriter.save
     register(sources)
     assert first == sources.known
-    assert set(first) == FORMATS
+    assert set(first) == KNOWN
     assert DataFrameWriter.save is save, "writers are taught once"
 
 
@@ -105,7 +105,7 @@ def test_a_spark_that_is_too_old_for_one_format_knows_the_others(
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ConfigError, match=r"Spark 4\.2 or newer .*pip install 'omidpy\[spark\]'"):
         register(sources)
-    assert set(sources.known) == FORMATS - {"omidpy-export"}
+    assert set(sources.known) == KNOWN - {"omidpy-export"}
 
 
 def _below(kind: type[Any]) -> set[type[Any]]:
