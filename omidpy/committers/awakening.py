@@ -60,7 +60,7 @@ def rest_of(store: ObjectStore, plan: Plan) -> Plan | None:
         later = deciding.read(store, plan.folder).head.commits_after(entry.epoch)
         if any(one.replaces == "folder" for one in later):
             _take_back_replaced(store, plan, ())
-    now = _as_it_is(store, plan)
+    now = as_it_is(store, plan)
     if now is None:
         return None
     # Who has decided may have listed the files of before anew, and not removed them.
@@ -182,7 +182,7 @@ def _take_back_replaced(store: ObjectStore, plan: Plan, published: Collection[st
         ) from failures[0]
 
 
-def _as_it_is(store: ObjectStore, plan: Plan) -> Plan | None:
+def as_it_is(store: ObjectStore, plan: Plan) -> Plan | None:
     """Return a run's plan; None if it is gone, or made way for that of another run of the job."""
     try:
         data, _ = store.get(plan.folder.bucket, plan.folder.plan_key(plan.job_id))

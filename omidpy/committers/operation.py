@@ -366,6 +366,21 @@ class Operations:
             CommitterError: without `plan`, nothing of the job is visible, and nothing will be;
                 with it, the operation goes on.
         """
+        result, trouble = self._carried_out(store, plan)
+        if result["outcome"] == COMMITTED and not result["run"] and not _is_decided(store, plan):
+            # Whoever waited in vain for the plan found an earlier run of the job committed.
+            # That operation has ended, and the plan is there: another one carries it out.
+            result, trouble = self._carried_out(store, plan)
+        is_own = result["run"] == plan.run or (not result["run"] and _is_decided(store, plan))
+        if result["outcome"] != COMMITTED or not is_own:
+            why = result["why"] or "another run of the job was quicker; give each an id of its own"
+            raise CommitterError(
+                f"job {plan.job_id} was taken back and nothing of it is visible: {why}{trouble}"
+            )
+        return publishing.manifest_of(store, plan, effort)
+
+    def _carried_out(self, store: ObjectStore, plan: Plan) -> tuple[Any, str]:
+        """Return what an operation has come to, and what is to be said of its plan besides."""
         first = Begin(plan.folder.url, plan.job_id, _reachable(store.options), clock.wall_ms())
         with self.opened() as operations:
             fate = Fate(Driver(store), operations, {KIND: 1})
@@ -388,12 +403,7 @@ class Operations:
                     f"{handle.id}` shows how far it is",
                     plan=plan.address,
                 ) from error
-        if result["outcome"] != COMMITTED or result["run"] not in {plan.run, ""}:
-            why = result["why"] or "another run of the job was quicker; give each an id of its own"
-            raise CommitterError(
-                f"job {plan.job_id} was taken back and nothing of it is visible: {why}{trouble}"
-            )
-        return publishing.manifest_of(store, plan, effort)
+        return result, trouble
 
     def _result(self, fate: Fate, handle: OperationHandle) -> Any:
         """Run the operation here, or wait for whoever does."""
@@ -408,6 +418,12 @@ class Operations:
                 if isinstance(one, Operation) and one.key == key and not one.is_finished:
                     return one
         return None
+
+
+def _is_decided(store: ObjectStore, plan: Plan) -> bool:
+    """Say whether a head knows that a run, and not another one of its job, is committed."""
+    entry = deciding.outcome_of(store, plan)
+    return entry is not None and entry.outcome == "committed"
 
 
 def _is_store(one: object) -> bool:

@@ -233,7 +233,7 @@ def take_back(
     Raises:
         CommitterError: The job is committed already, or the store failed: the plan is still there.
     """
-    bucket = plan.folder.bucket
+    bucket, kept = plan.folder.bucket, Standing(store, plan)
     if plan.state == "committing" and (_is_published(store, plan) or _is_all_visible(store, plan)):
         address = plan.address if etag else plan.magic_address
         raise CommitterError(
@@ -260,7 +260,9 @@ def take_back(
         return
     if plan.is_magic:
         remains.clear(store, plan.folder, plan.job_id, keeps=_uploads(plan))
-    store.delete(bucket, plan.folder.plan_key(plan.job_id))
+    # If we stood still another may have ended it meanwhile, and the job be run again.
+    if not kept.has_stood_still() or awakening.as_it_is(store, plan) is not None:
+        store.delete(bucket, plan.folder.plan_key(plan.job_id))
 
 
 def _say_rolling_back(store: ObjectStore, plan: Plan, etag: str) -> None:

@@ -370,4 +370,6 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         query = found[0].rpartition("-b")[0]
         # Of its own, so that no other job's manifest hides that a batch was published.
         made.success_path = f"{PLANS}streams/{query}.json"
+        # Also without `_SUCCESS`: by nothing else a batch that is run again is known.
+        made.marks_success = True
         return made

@@ -10,7 +10,9 @@ import pytest
 
 from omidpy import committers
 from omidpy.committers import deciding, publishing
+from omidpy.committers.plan import Plan
 from omidpy.committers.store import ObjectStore
+from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Died
 from tests.machines.s3.jobs import OUT, before_put, begun, resume, run, store_of, visible
@@ -143,6 +145,35 @@ def test_a_driver_that_wakes_removes_no_plan_of_another_run(
     assert visible(store) == ["a", "new"]
 
 
+def test_who_takes_a_job_back_and_sleeps_removes_no_plan_of_another_run(
+    store: ObjectStore, sleep: Callable[[], None]
+) -> None:
+    """Another operator was quicker, and the job is run again under its id, just now."""
+    one = PendingFile("out/a", 1, data=b"a", stamp="one")
+    plan = Plan("job_00001", "omidpy", OUT, (one,), run="one", created_ms=1)
+    etag = publishing.begin(store, plan)
+    left: list[dict[str, Any]] = [{}]
+
+    def happen(params: dict[str, Any], **_: Any) -> None:
+        if not left or not params["url_path"].endswith("out/a"):
+            return
+        left.pop()
+        sleep()
+        key = OUT.plan_key("job_00001")
+        publishing.take_back(store, *publishing.load(store, plan.address, "lake", key))
+        second = begun("b", job_id="job_00001")
+        before_put(second, "_SUCCESS", die)
+        with pytest.raises(Died):
+            second.commit()
+
+    sleeper = ObjectStore()
+    sleeper.client.meta.events.register("before-call.s3.HeadObject", happen)
+    publishing.take_back(sleeper, plan, etag)
+    assert not left
+    assert deciding.planned_jobs(store, OUT) == ["job_00001"]
+    assert visible(store) == ["b"]
+
+
 def test_what_is_published_again_under_the_name_of_an_old_file_stays(store: ObjectStore) -> None:
     """Equal bytes have equal tags: what the dead job was to remove is another's now."""
     run("x", "y", unique_names=False)
@@ -194,3 +225,26 @@ def test_an_unreadable_list_is_said_and_removes_nothing(
         resume(store, first)
     assert visible(store) == ["a"]
     assert deciding.planned_jobs(store, OUT) == [first.id]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({}, 8),
+        ({"conflict": "fail"}, 9),
+        ({"conflict": "replace"}, 9),
+        ({"conflict": "replace", "scope": "partitions"}, 9),
+        ({"inline_bytes": 0}, 14),
+        ({"committer": "directory"}, 14),
+    ],
+    ids=str,
+)
+def test_a_job_that_nobody_disturbs_asks_for_nothing_more(
+    store: ObjectStore, options: dict[str, Any], count: int
+) -> None:
+    """Two requests for the head, beside the plan, three files, `_SUCCESS` and what it replaces."""
+    if options.get("conflict") == "replace":
+        run("p=1/old")
+    job = run("p=1/a", "p=1/b", "p=1/c", **options)
+    assert store_of(job).request_count == count
+    assert len(visible(store)) == 3

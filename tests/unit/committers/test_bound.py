@@ -130,3 +130,40 @@ def test_a_plan_is_looked_for_less_and_less_often(clock: ManualClock) -> None:
     assert max(pauses) == operation.LONGEST_LOOK_S
     assert sum(pauses) == pytest.approx(operation.PLAN_WAIT_MS / 1000)
     assert len(pauses) < 40
+
+
+def test_an_earlier_run_that_was_committed_is_not_taken_for_this_one(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that was slow to write its plan was told "committed", and nothing of it was there.
+
+    Its operation had waited in vain, and found the id of the job committed: by a run of last week.
+    """
+    cells = MemoryStore()
+
+    def job(name: str) -> committers.Job:
+        made = committers.job(
+            "s3://lake/out", store=cells, job_id="job_00001", threads=1, sweep="never"
+        ).__enter__()
+        with made.task() as task, task.open(name) as file:
+            file.write(b"x")
+        return made
+
+    job("first").commit()
+    begin, slept = publishing.begin, list[str]()
+
+    def sleep(*given: Any) -> str:
+        if not slept:
+            slept.append("for longer than its operation waits")
+            clock.advance(operation.PLAN_WAIT_MS / 1000 + 1)
+            other = Fate(None, TableFateStore(cells), clock=clock)
+            while not all(one.is_finished for one in all_of(TableFateStore(cells))):
+                clock.advance(other.run_pending() or 0.5)
+        return begin(*given)
+
+    monkeypatch.setattr(publishing, "begin", sleep)
+    second = job("second")
+    second.commit()
+    names = [one.key.partition("-")[0] for one in ObjectStore().objects(Folder("lake", "out/"))]
+    assert names == ["out/_SUCCESS", "out/_omidpy/head.json", "out/first", "out/second"]
+    assert slept

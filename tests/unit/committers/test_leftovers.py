@@ -179,6 +179,18 @@ def test_a_job_whose_tasks_have_all_ended_is_aborted_at_once(
     assert left(store) == []
 
 
+def test_a_batch_that_is_run_again_is_known_without_success(store: ObjectStore) -> None:
+    """With success=false its manifest was not written, and the query failed at it for ever."""
+    writer = _StreamWriter(settings(success="false"))
+    job_id = f"{QUERY}-b{1:010}"
+    for _ in range(2):
+        made = settings(success="false").committer(job_id=job_id)
+        writer.commit([_Message(task_of(made, 0), job_id)], 1)
+    assert left(store) == []
+    found = [one.key for one in store.objects(OUT) if not OUT.below(one.key).startswith("_")]
+    assert found == [f"out/f0-{job_id}"]
+
+
 def test_a_batch_that_is_run_again_leaves_nothing_of_its_first_run(store: ObjectStore) -> None:
     """Its driver died before the batch was committed, and told nobody of its uploads."""
     writer = _StreamWriter(settings())

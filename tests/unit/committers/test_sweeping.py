@@ -1,0 +1,100 @@
+"""What a sweep says that it would remove and keep, and what it then does, is the same."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pyarrow as pa
+import pytest
+
+from omidpy.committers import sweeping
+from omidpy.committers.places import Folder
+from omidpy.committers.store import ObjectStore
+from omidpy.committers.sweeping import Swept
+from omidpy.manager import TransactionManager
+from omidpy.storage.memory import MemoryStore
+from omidpy.tx.transaction import Transaction
+from tests.machines.naive_oracle import NaiveOracle
+
+LAKE = Folder("lake", "flights/")
+ONE = pa.table({"v": [1]})
+
+
+class World:
+    """A store of cells, its oracle, and a destination."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.cells = MemoryStore()
+        self.oracle = NaiveOracle(self.cells)
+        self.tm = TransactionManager(self.cells, self.oracle, post_commit="sync")
+        self.objects = ObjectStore()
+
+    def publish(self, tx: Transaction, **options: str) -> str:
+        """Publish a file with a transaction; return its job."""
+        return tx.publish([ONE], LAKE.url, threads=1, **options).job_id
+
+    def sweep(self, *, is_dry: bool) -> Swept:
+        """Sweep, or say what a sweep would do."""
+        return sweeping.sweep(self.tm, self.objects, LAKE, is_dry=is_dry)
+
+    def stored(self) -> list[tuple[str, str]]:
+        """Return all objects, with their tags."""
+        return [(one.key, one.etag) for one in self.objects.objects(Folder("lake", ""))]
+
+
+@pytest.fixture
+def world(moto_bucket: str) -> World:
+    """Give an empty one."""
+    del moto_bucket
+    return World()
+
+
+def test_a_dry_sweep_says_truly_what_a_sweep_keeps(world: World) -> None:
+    """Of every kind of job: dead, replaced, committed a moment ago, and running."""
+    dead, dead_and_flushed = world.tm.begin(), world.tm.begin()
+    gone = [world.publish(dead), world.publish(dead_and_flushed)]
+    dead_and_flushed.flush()
+    with world.tm.begin() as tx:
+        world.publish(tx)
+    with world.tm.begin() as tx:
+        world.publish(tx, conflict="replace")  # an older snapshot reads what it has replaced
+    world.oracle.raise_low_watermark()
+    with world.tm.begin() as tx:
+        world.publish(tx)
+    running, flushed = world.tm.begin(), world.tm.begin()
+    kept = [world.publish(running), world.publish(flushed)]
+    flushed.flush()
+    before = world.stored()
+
+    said = world.sweep(is_dry=True)
+
+    assert world.stored() == before
+    assert (said.named, sorted(said.removed), sorted(said.running)) == (
+        3,
+        sorted(gone),
+        sorted(kept),
+    )
+    assert said.objects > 0
+    assert asdict(world.sweep(is_dry=False)) == asdict(said)
+    left = {key for key, _ in world.stored()}
+    assert {key for key, _ in before} - left == {
+        key for key, _ in before if any(job in key for job in gone)
+    }
+    # Whom it kept since they may still commit does so.
+    running.commit()
+    flushed.commit()
+    again = world.sweep(is_dry=True)
+    assert (again.named, again.removed, again.running) == (5, [], [])
+    assert len(world.tm.snapshot().published(LAKE.url).files) == 4
+
+
+def test_a_dry_sweep_ends_no_transaction(world: World) -> None:
+    """Below the low watermark it cannot commit any more, above it is only asked."""
+    tx = world.tm.begin()
+    job = world.publish(tx)
+    tx.flush()
+    for _ in range(2):
+        assert world.sweep(is_dry=True).running == [job]
+    tx.commit()
+    assert world.sweep(is_dry=True).named == 1
