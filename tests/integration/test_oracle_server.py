@@ -55,6 +55,7 @@ from tso.durable.lease import AnyLease
 from tso.durable.persist import NoPersistence
 from tso.serving import connection as connection_module
 from tso.serving import server as server_module
+from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
 from tso.serving.conversation import Session, share_of_address
 from tso.serving.flushing import Worker
 from tso.serving.server import ASKS_S, MAX_TURN_WORK, OracleServer
