@@ -6,6 +6,7 @@ kept in its record.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -84,12 +85,13 @@ def notes_on_malformed(malformed: Mapping[bytes, str]) -> Iterator[str]:
     """
     for row, complaint in sorted(malformed.items()):
         if row.startswith(HOLD_PREFIX):
+            name = row.removeprefix(HOLD_PREFIX).decode(errors="backslashreplace")
             meaning = (
-                "taken for a hold of every snapshot, so that no version is dropped until that row "
-                "is deleted"
+                "taken for a hold of every snapshot, so that no version is dropped until `omidpy "
+                f"watermarks --revoke-hold {shlex.quote(name)}` ends it"
             )
         else:
-            meaning = "it counts for nothing, and the row may be deleted"
+            meaning = "it counts for nothing, and `omidpy fsck --repair` removes it"
         yield f"{complaint}; {meaning}"
 
 

@@ -117,8 +117,11 @@ class Database:
             False: Handle(self._open_writer),
             True: Handle(self._open_durable),
         }
-        self._logs = {writer: Named(f"{self.path}-wal") for writer in self._writers.values()}
-        """As each writer that is open has used it."""
+        self._logs = {
+            writer: Named(f"{self.path}-wal", f"{self.path}-shm")
+            for writer in self._writers.values()
+        }
+        """As each writer that is open has used them."""
         self._start_readers()
 
     def _start_readers(self) -> None:
@@ -233,7 +236,7 @@ class Database:
         self._name.check()
         log.check()
         done = work(connection)
-        log.note()  # From here on this connection keeps SQLite from removing it.
+        log.note()  # From here on this connection keeps SQLite from removing them.
         return done
 
     def _run(self, handle: Handle, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -5,8 +5,9 @@ one: it could be written to, and what was acknowledged would be gone with the la
 it open.  And a process opens a file again by its name, after a fork or an error, so that it might
 read one file and write the other.
 
-So a name stands for the file that was first opened by it.  The log beside it goes by the same
-rule for as long as a connection is open that has used it: SQLite removes no log before that.
+So a name stands for the file that was first opened by it.  The log beside it, and the memory
+in which processes share what they know of that, go by the same rule for as long as a connection is
+open that has used them: SQLite removes neither before that.
 """
 
 from __future__ import annotations
@@ -39,32 +40,33 @@ class Identity(NamedTuple):
 
 
 class Named:
-    """A name, and which file it stands for."""
+    """Names, and which files they stand for."""
 
-    def __init__(self, path: str) -> None:
-        """Let it stand for none yet."""
-        self._path = path
-        self._identity: Identity | None = None
+    def __init__(self, *paths: str) -> None:
+        """Let them stand for none yet."""
+        self._paths = paths
+        self._identities: list[Identity | None] | None = None
         self._looked_s = -math.inf
 
     def note(self) -> None:
-        """Let it stand for the file that has it, if it stands for none; that one is open."""
-        if self._identity is None:
-            self._identity = Identity.of(self._path)
+        """Let them stand for the files that have them, if they stand for none; those are open."""
+        if self._identities is None:
+            self._identities = [Identity.of(path) for path in self._paths]
 
     def forget(self) -> None:
-        """Let it stand for none: nothing of ours is open by it."""
-        self._identity = None
+        """Let them stand for none: nothing of ours is open by them."""
+        self._identities = None
 
     def check(self) -> None:
-        """Raise `StorageError` if another file has the name by now, or none."""
-        if self._identity is not None and Identity.of(self._path) != self._identity:
-            raise StorageError(
-                f"{self._path} was removed or replaced while this process has it open, so that "
-                "nothing is written, which would be lost: stop every process that has the store "
-                "open, and put the right file in its place, with its own -wal beside it, or one "
-                "that `omidpy backup` made, with none"
-            )
+        """Raise `StorageError` if another file has one of the names by now, or none."""
+        for path, known in zip(self._paths, self._identities or (), strict=False):
+            if known is not None and Identity.of(path) != known:
+                raise StorageError(
+                    f"{path} was removed or replaced while this process has it open, so that "
+                    "nothing is written, which would be lost: stop every process that has the "
+                    "store open, and put the right file in its place, with its own -wal beside "
+                    "it, or one that `omidpy backup` made, with none"
+                )
 
     def check_now_and_then(self) -> None:
         """Check, unless that was done a moment ago."""

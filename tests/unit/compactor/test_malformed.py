@@ -16,6 +16,7 @@ from compactor.check.findings import SEVERITY, CheckReport, Finding, Kind, Sever
 from compactor.check.fsck import Check, CheckOptions
 from compactor.check.malformed import Assumption
 from compactor.check.quarantine import Quarantine
+from compactor.run.notes import notes_on_malformed
 from omidpy.base.cells import commit_row, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
@@ -370,6 +371,18 @@ def test_facts_that_count_for_nothing_go_and_a_hold_stays(world: World) -> None:
     assert (report.counts, report.repaired) == ({Kind.MALFORMED_FACT: 1}, {Kind.MALFORMED_FACT: 1})
     assert world.control.read(HOLD_PREFIX + b"h") == b"{"
     assert kept(world) == [(b"v", b"{")]
+
+
+def test_a_run_names_what_ends_a_malformed_fact() -> None:
+    """No shell deletes a row of a file."""
+    found = {CLAIM_PREFIX + b"t": "a bad claim", HOLD_PREFIX + b"h": "a bad hold"}
+    assert list(notes_on_malformed(found)) == [
+        "a bad claim; it counts for nothing, and `omidpy fsck --repair` removes it",
+        (
+            "a bad hold; taken for a hold of every snapshot, so that no version is dropped until "
+            "`omidpy watermarks --revoke-hold h` ends it"
+        ),
+    ]
 
 
 # -- severity --------------------------------------------------------------------------------------

@@ -101,12 +101,14 @@ def test_a_file_is_not_changed_for_another_by_opening_it_again(
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["a client's", "the oracle's"])
-def test_a_removed_log_is_not_written(store: SqliteStore, path: Path, *, durable: bool) -> None:
-    """What is in it is in no file that others find."""
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_removed_log_is_not_written(
+    store: SqliteStore, path: Path, suffix: str, *, durable: bool
+) -> None:
+    """What is in it is in no file that others find, or they write over it."""
     write(store, 2, durable=durable)
-    log = path.with_name("s.db-wal")
-    log.unlink()
-    with pytest.raises(StorageError, match=r"s\.db-wal was removed or replaced"):
+    path.with_name(f"s.db{suffix}").unlink()
+    with pytest.raises(StorageError, match=rf"s\.db{suffix} was removed or replaced"):
         write(store, 3, durable=durable)
 
 
