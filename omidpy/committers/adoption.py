@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from omidpy.committers import hadoop, publishing
+from omidpy.committers.completing import Progress, unobserved
 from omidpy.committers.places import Folder, check_job_id, parse_folder
 from omidpy.committers.plan import Plan
-from omidpy.committers.publishing import Progress, unobserved
 from omidpy.committers.store import Gone, ObjectStore
 from omidpy.committers.values import Manifest, PendingFile
 from omidpy.errors import CommitterError, UsageError

@@ -7,11 +7,12 @@ the job half visible for ever, so that it is kept, and the plan is named.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from omidpy.committers import adoption, publishing
+from omidpy.committers.completing import Progress, unobserved
 from omidpy.committers.places import PLANS, Folder, names_job
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import Gone, ObjectStore, Upload
@@ -47,7 +48,7 @@ def abort(
     store: ObjectStore,
     folder: Folder,
     uploads: Sequence[Upload],
-    progress: Callable[[int, int], None] = publishing.unobserved,
+    progress: Progress = unobserved,
 ) -> Aborted:
     """Abort uploads, but for those of plans, and of committed tasks of Hadoop's magic jobs."""
     planned = {

@@ -27,8 +27,8 @@ from omidpy.base.arguments import prefix_end
 from omidpy.base.cells import is_tombstone
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.committers import manifests
+from omidpy.committers.completing import unobserved
 from omidpy.committers.places import Folder
-from omidpy.committers.publishing import unobserved
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.transactional import discard, owner_of
 from omidpy.errors import CommitterError, ConfigError, NoSuchTable

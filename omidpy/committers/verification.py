@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omidpy.committers import success
+from omidpy.committers.completing import unobserved
 from omidpy.committers.places import SUCCESS, Folder, is_hidden
-from omidpy.committers.publishing import unobserved
 from omidpy.committers.store import Found, Gone, ObjectStore
 from omidpy.errors import CommitterError
 

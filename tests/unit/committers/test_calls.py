@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -322,7 +322,8 @@ def test_tasks_that_move_their_files_to_the_destination_are_not(tmp_path: Path) 
     with second.open("same") as file:
         file.write(b"second")
     assert isinstance(job.committer, FileOutputCommitter)
-    check, waiting = job.committer._check_movable, []
+    check = job.committer._check_movable
+    waiting: list[Future[None]] = []
 
     def beside(*args: Any) -> None:
         check(*args)
@@ -332,7 +333,7 @@ def test_tasks_that_move_their_files_to_the_destination_are_not(tmp_path: Path) 
             assert job._turn(second.number).locked()
 
     with ThreadPoolExecutor(1) as pool:
-        job.committer._check_movable = beside  # type: ignore[method-assign]  # where it has looked
+        job.committer._check_movable = beside  # type: ignore[method-assign,assignment]  # where it looked
         with job.task() as task, task.open("same") as file:
             file.write(b"first")
     assert isinstance(waiting[0].exception(), CommitterError)
