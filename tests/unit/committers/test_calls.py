@@ -313,7 +313,9 @@ def test_tasks_that_move_their_own_folder_are_committed_at_the_same_time(
     assert sorted(one.read_bytes() for one in found) == [b"x%d" % at for at in range(8)]
 
 
-def test_tasks_that_move_their_files_to_the_destination_are_not(tmp_path: Path) -> None:
+def test_tasks_that_move_their_files_to_the_destination_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of two of one name the second sees the first one's, and is refused."""
     job = committers.job(
         str(tmp_path / "out"), committer="file", algorithm_version=2, unique_names=False
@@ -322,8 +324,7 @@ def test_tasks_that_move_their_files_to_the_destination_are_not(tmp_path: Path) 
     with second.open("same") as file:
         file.write(b"second")
     assert isinstance(job.committer, FileOutputCommitter)
-    check = job.committer._check_movable
-    waiting: list[Future[None]] = []
+    check, waiting = job.committer._check_movable, list[Future[None]]()
 
     def beside(*args: Any) -> None:
         check(*args)
@@ -333,7 +334,7 @@ def test_tasks_that_move_their_files_to_the_destination_are_not(tmp_path: Path) 
             assert job._turn(second.number).locked()
 
     with ThreadPoolExecutor(1) as pool:
-        job.committer._check_movable = beside  # type: ignore[method-assign,assignment]  # where it looked
+        monkeypatch.setattr(job.committer, "_check_movable", beside)
         with job.task() as task, task.open("same") as file:
             file.write(b"first")
     assert isinstance(waiting[0].exception(), CommitterError)

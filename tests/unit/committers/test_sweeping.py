@@ -11,6 +11,7 @@ from omidpy.committers import sweeping
 from omidpy.committers.places import Folder
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.sweeping import Swept
+from omidpy.connect import make_publisher
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from omidpy.tx.transaction import Transaction
@@ -27,7 +28,9 @@ class World:
         """Begin with nothing."""
         self.cells = MemoryStore()
         self.oracle = NaiveOracle(self.cells)
-        self.tm = TransactionManager(self.cells, self.oracle, post_commit="sync")
+        self.tm = TransactionManager(
+            self.cells, self.oracle, post_commit="sync", make_publisher=make_publisher
+        )
         self.objects = ObjectStore()
 
     def publish(self, tx: Transaction, **options: str) -> str:
