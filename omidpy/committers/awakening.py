@@ -27,11 +27,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from omidpy.committers import deciding, listing, success
+from omidpy.committers import deciding, listing, looking, success
 from omidpy.committers import plan as plans
 from omidpy.committers.completing import each, undo
-from omidpy.committers.deciding import Decided, Seen
+from omidpy.committers.deciding import Decided
 from omidpy.committers.head import Entry
+from omidpy.committers.looking import Seen
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
 from omidpy.errors import CommitterError
@@ -57,7 +58,7 @@ def rest_of(store: ObjectStore, plan: Plan) -> Plan | None:
         _take_back_replaced(store, plan, published)
     elif entry is not None:
         # Of heads that list no files it is known what replaced everything, and no more.
-        later = deciding.read(store, plan.folder).head.commits_after(entry.epoch)
+        later = looking.read(store, plan.folder).head.commits_after(entry.epoch)
         if any(one.replaces == "folder" for one in later):
             _take_back_replaced(store, plan, ())
     now = as_it_is(store, plan)
@@ -135,7 +136,7 @@ def is_success_of(store: ObjectStore, plan: Plan, found: Head) -> bool:
 
 def _is_of_later(store: ObjectStore, plan: Plan, found: Head) -> bool:
     """Say whether a `_SUCCESS` is of a commit behind this one; the head is read behind it."""
-    head = deciding.read(store, plan.folder).head
+    head = looking.read(store, plan.folder).head
     entry = head.of(plan.job_id, plan.run, plan.created_ms)
     if entry is None:
         return False
@@ -148,7 +149,7 @@ def _is_of_later(store: ObjectStore, plan: Plan, found: Head) -> bool:
 def _published(store: ObjectStore, plan: Plan) -> tuple[Entry | None, frozenset[str] | None]:
     """Return a run's outcome, and the keys that are published; None if the head does not know."""
     for _ in range(TRIES):
-        seen = deciding.read(store, plan.folder)
+        seen = looking.read(store, plan.folder)
         entry = seen.head.of(plan.job_id, plan.run, plan.created_ms)
         is_old = plan.created_ms <= seen.head.forgotten_ms
         epoch = 0 if entry is None else entry.epoch
@@ -158,7 +159,7 @@ def _published(store: ObjectStore, plan: Plan) -> tuple[Entry | None, frozenset[
             return entry, _keys(store, plan, seen)
         except Gone:
             # Whoever replaced the head has removed a list; else it is an obstacle of its readers.
-            if deciding.read(store, plan.folder).etag == seen.etag:
+            if looking.read(store, plan.folder).etag == seen.etag:
                 raise
     raise CommitterError(
         f"the head of {plan.folder.url} was written by others {TRIES} times while it was read"

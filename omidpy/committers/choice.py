@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from omidpy.committers.operation import Operations
 
 CONFLICTS: Final = ("fail", "append", "replace")
+STORE_OPTIONS: Final = ("endpoint_url", "region", "profile", "path_style", "threads")
 
 
 def _truth(value: object) -> bool:
@@ -213,3 +214,17 @@ def _make(destination: str, name: str, options: Mapping[str, object]) -> Committ
 def _nearest(word: str, words: Iterable[str]) -> str:
     found = difflib.get_close_matches(word, list(words), 1)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
+    """Return the store of a reader.
+
+    Raises:
+        UsageError: an option is none of a reader's.
+    """
+    for name in options:
+        if name not in STORE_OPTIONS:
+            raise UsageError(f"{name!r} is none of {', '.join(STORE_OPTIONS)}")
+    made = committer(url, **options)
+    assert isinstance(made, S3Committer), "the default is one"
+    return made.store

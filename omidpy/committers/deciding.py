@@ -18,7 +18,6 @@ Lacks what is done to files (`publishing.py`).
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,14 +27,13 @@ from omidpy.committers import delta, listing
 from omidpy.committers import head as heads
 from omidpy.committers import plan as plans
 from omidpy.committers.head import Entry, Head, Outcome, Replaces, head_key
+from omidpy.committers.looking import Seen, planned_jobs, read
 from omidpy.committers.neighbours import record_of
 from omidpy.committers.places import (
-    PLANS,
     SUMMARIES,
     Folder,
     folder_of,
     is_hidden,
-    is_job_id,
     owner,
 )
 from omidpy.committers.plan import OldFile, Plan
@@ -48,7 +46,6 @@ TRIES: Final = 200
 PAUSE_S: Final = 0.01
 LONGEST_PAUSE_S: Final = 0.5
 
-_PLAN: Final = re.compile(r"([^/]+)/plan\.json", re.DOTALL)
 _log: Final = logging.getLogger(__name__)
 
 
@@ -61,29 +58,6 @@ class Decided(CommitterError):
 
 class Foreign(CommitterError):
     """The job can never be committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A head as it was read."""
-
-    head: Head
-    etag: str
-    """Empty where there was none."""
-
-
-def read(store: ObjectStore, folder: Folder) -> Seen:
-    """Read the head of a destination; 1 request.
-
-    Raises:
-        CommitterError: It cannot be understood, or the store failed.
-    """
-    key = head_key(folder)
-    try:
-        data, etag = store.get(folder.bucket, key)
-    except Gone:
-        return Seen(Head(), "")
-    return Seen(heads.decode(data, f"s3://{folder.bucket}/{key}"), etag)
 
 
 def outcome_of(store: ObjectStore, plan: Plan) -> Entry | None:
@@ -322,13 +296,6 @@ def _common(folders: Sequence[str]) -> str:
             break
         common.append(parts[0])
     return "".join(f"{part}/" for part in common)
-
-
-def planned_jobs(store: ObjectStore, folder: Folder) -> list[str]:
-    """Return the ids of jobs that have a plan at a destination; a listing of its plans."""
-    below = Folder(folder.bucket, folder.key(PLANS))
-    matches = (_PLAN.fullmatch(below.below(one.key)) for one in store.objects(below))
-    return [match[1] for match in matches if match and is_job_id(match[1])]
 
 
 def _keys_of(store: ObjectStore, folder: Folder, job_id: str) -> list[str]:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from omidpy.committers import looking
 from omidpy.committers import plan as plans
 from omidpy.committers.head import Head, Replaces
 from omidpy.committers.places import NULL_PARTITION, Folder, folder_of, is_hidden, owner
@@ -124,12 +125,10 @@ def publish(store: ObjectStore, plan: Plan) -> None:
 
 def _before(store: ObjectStore, plan: Plan) -> Iterator[Plan]:
     """Yield the plans of jobs that were committed before one, and have not ended; oldest first."""
-    from omidpy.committers import deciding  # noqa: PLC0415 - it asks this what a job replaces
-
-    head = deciding.read(store, plan.folder).head
+    head = looking.read(store, plan.folder).head
     mine = _epoch(head, plan)
     found: list[tuple[int, Plan]] = []
-    for job_id in deciding.planned_jobs(store, plan.folder):
+    for job_id in looking.planned_jobs(store, plan.folder):
         key = plan.folder.plan_key(job_id)
         try:
             data, _ = store.get(plan.folder.bucket, key)
@@ -197,11 +196,9 @@ def _commit(deltalake: Any, store: ObjectStore, plan: Plan, log: _Log) -> bool:
 
 def _replaced(store: ObjectStore, plan: Plan, paths: Sequence[str]) -> list[str]:
     """Return what a job removes: what it saw, and what jobs before it have added since."""
-    from omidpy.committers import deciding  # noqa: PLC0415 - see above
-
     if not plan.replaces:
         return []
-    head = deciding.read(store, plan.folder).head
+    head = looking.read(store, plan.folder).head
     mine = _epoch(head, plan)
     before = {
         one.job for one in head.entries if one.outcome == "committed" and one.epoch < mine

@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Literal
 
-from omidpy.committers import deciding, listing, reading
+from omidpy.committers import listing, looking, reading
 from omidpy.committers.neighbours import DELTA, record_of
 from omidpy.committers.places import PLANS, Folder, is_hidden
 from omidpy.committers.published import PublishedState
@@ -101,9 +101,9 @@ def look(store: ObjectStore, folder: Folder) -> Place:
             records[name] = one.key
     if DELTA in records and _is_own_log(store, folder.bucket, records[DELTA]):
         del records[DELTA]
-    unfinished = tuple(deciding.planned_jobs(store, folder))
+    unfinished = tuple(looking.planned_jobs(store, folder))
     try:
-        seen = deciding.read(store, folder)
+        seen = looking.read(store, folder)
         files = listing.files_of(store, folder, seen.head)
     except Gone as error:
         return Place(f"{error}; the head names this list", 0, 0, (), tuple(records), unfinished)

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.committers import deciding, lateness, publishing
+from omidpy.committers import deciding, lateness, looking, publishing
 from omidpy.committers.client import StoreOptions, endpoint_of
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.plan import Plan
@@ -313,7 +313,7 @@ def ended(store: ObjectStore, nothing: Plan, witness: str, run: str = "") -> str
         witness: The key of one of its files; empty if none is known.
         run: Which run of it; empty for any.
     """
-    head = deciding.read(store, nothing.folder).head
+    head = looking.read(store, nothing.folder).head
     entry = head.of(nothing.job_id, run, 0) if run else None
     if entry is not None:
         return COMMITTED if entry.outcome == "committed" else ROLLED_BACK

@@ -33,7 +33,8 @@ from omidpy.committers import awakening, deciding, delta, hadoop, lateness, rema
 from omidpy.committers import plan as plans
 from omidpy.committers.client import endpoint_of
 from omidpy.committers.completing import Progress, complete, each, is_own, undo, unobserved
-from omidpy.committers.deciding import Decided, Foreign, Seen
+from omidpy.committers.deciding import Decided, Foreign
+from omidpy.committers.looking import Seen
 from omidpy.committers.places import Folder
 from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.standing import Standing

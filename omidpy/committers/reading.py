@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from omidpy.committers import deciding, listing, publishing
+from omidpy.committers import deciding, listing, looking, publishing
+from omidpy.committers.choice import object_store
 from omidpy.committers.head import Head, head_key
 from omidpy.committers.manifests import PublishedFile
 from omidpy.committers.places import Folder, owner, parse_folder
 from omidpy.committers.plan import Plan
 from omidpy.committers.published import PublishedState
 from omidpy.committers.store import Gone, ObjectStore
-from omidpy.committers.transactional import object_store
 from omidpy.errors import CommitterError
 
 TRIES: Final = 100
@@ -50,10 +50,10 @@ def published(destination: str, **options: Any) -> PublishedState:
 def state_of(store: ObjectStore, folder: Folder) -> PublishedState:
     """Return what a destination has; see `published`."""
     for _ in range(TRIES):
-        seen = deciding.read(store, folder)
+        seen = looking.read(store, folder)
         if not seen.etag:
             found = others(store, PublishedState(folder.url, 0, (), store))
-            if deciding.read(store, folder).etag:
+            if looking.read(store, folder).etag:
                 continue  # the first job was committed just now
             if found:
                 raise CommitterError(
@@ -72,7 +72,7 @@ def state_of(store: ObjectStore, folder: Folder) -> PublishedState:
             return PublishedState(folder.url, seen.head.epoch, _files(store, folder, seen), store)
         except Gone as error:
             # Whoever replaced the head has removed a list that it does not name any more.
-            if deciding.read(store, folder).etag == seen.etag:
+            if looking.read(store, folder).etag == seen.etag:
                 raise CommitterError(
                     f"{error}; the head of {folder.url} names this list, and somebody has removed "
                     "it; a job with conflict='replace' begins a new one"
@@ -96,10 +96,10 @@ def others(store: ObjectStore, state: PublishedState) -> list[str]:
         return []
     # What a committed job has yet to remove is in its plan; a job that was committed since the
     # state was read is in the newest head.
-    for job_id in deciding.planned_jobs(store, folder):
+    for job_id in looking.planned_jobs(store, folder):
         removed = _removed(store, folder, job_id)
         left = [key for key in left if key not in removed]
-    now = deciding.read(store, folder).head
+    now = looking.read(store, folder).head
     return [key for key in left if not (owner(key) and now.is_committed(owner(key)))]
 
 
@@ -114,7 +114,7 @@ def _removed(store: ObjectStore, folder: Folder, job_id: str) -> frozenset[str]:
     return frozenset(one.key for one in plan.old)
 
 
-def _files(store: ObjectStore, folder: Folder, seen: deciding.Seen) -> tuple[PublishedFile, ...]:
+def _files(store: ObjectStore, folder: Folder, seen: looking.Seen) -> tuple[PublishedFile, ...]:
     return tuple(
         PublishedFile(folder.bucket, folder.key(one.path), one.path, one.length, one.rows, one.etag)
         for one in listing.files_of(store, folder, seen.head)

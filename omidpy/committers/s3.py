@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.committers import deciding, delta, lateness, publishing, success
+from omidpy.committers import deciding, delta, lateness, looking, publishing, success
 from omidpy.committers.head import head_key
 from omidpy.committers.places import (
     LISTS,
@@ -165,7 +165,7 @@ class S3Committer(Committer):
             return found
         # Jobs ended here, and nothing of them is left.  The head is read before the last look:
         # what is committed behind it this job must not come after (C10).
-        self._epoch = deciding.read(self.store, self.folder).head.epoch
+        self._epoch = looking.read(self.store, self.folder).head.epoch
         lists = self.folder.key(LISTS)
         keys = (one.key for one in self.store.objects(self.folder))
         return next((key for key in keys if key != head and not key.startswith(lists)), None)
@@ -252,7 +252,7 @@ class S3Committer(Committer):
             plan = replace(plan, table=said)
         seen = None
         if plan.replaces:
-            seen = deciding.read(self.store, self.folder)
+            seen = looking.read(self.store, self.folder)
             old = tuple(deciding.old_files(self.store, plan, seen.head))
             plan = replace(plan, old=old, head=seen.etag)
         self._has_begun = True

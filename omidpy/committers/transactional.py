@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omidpy.base.clock import SystemClock
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.committers import manifests, success
-from omidpy.committers.choice import CONFLICTS, committer
+from omidpy.committers.choice import CONFLICTS, committer, object_store
 from omidpy.committers.jobs import Job
 from omidpy.committers.manifests import PublishedFile
 from omidpy.committers.places import SUCCESS, Folder, parse_folder
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 COMMITTERS: Final = ("omidpy", "directory")
 """Whose files are where their messages say, with all that a cell tells of them."""
-STORE_OPTIONS: Final = ("endpoint_url", "region", "profile", "path_style", "threads")
 ROW_PREFIX: Final = b"published/"
 """Of facts; `published/created/<table>`: somebody was about to make it, and so it may have been."""
 
@@ -293,20 +292,6 @@ def discard(store: ObjectStore, place: Folder) -> int:
 def owner_of(tm: TransactionManager) -> str:
     """Return what stands for the table of a manager in the names of files."""
     return manifests.owner_name(tm.store.store_id, tm.session.catalog.full_name(PUBLISHED_TABLE))
-
-
-def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
-    """Return the store of a reader.
-
-    Raises:
-        UsageError: an option is none of a reader's.
-    """
-    for name in options:
-        if name not in STORE_OPTIONS:
-            raise UsageError(f"{name!r} is none of {', '.join(STORE_OPTIONS)}")
-    made = committer(url, **options)
-    assert isinstance(made, S3Committer), "the default is one"
-    return made.store
 
 
 def _created_row(tm: TransactionManager) -> bytes:

@@ -24,10 +24,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from omidpy.base.moments import moment
+from omidpy.committers.choice import STORE_OPTIONS, object_store
 from omidpy.committers.manifests import PublishedFile
 from omidpy.committers.published import Published
 from omidpy.committers.spark_reading import PublishedReader, columns
-from omidpy.committers.transactional import STORE_OPTIONS, object_store
 from omidpy.connect import connect
 from omidpy.errors import UsageError
 

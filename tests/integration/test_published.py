@@ -19,8 +19,9 @@ from omidpy import committers
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.cli import main
 from omidpy.committers import manifests, sweeping
+from omidpy.committers.choice import object_store
 from omidpy.committers.places import Folder
-from omidpy.committers.transactional import object_store, owner_of
+from omidpy.committers.transactional import owner_of
 from omidpy.errors import (
     CommitterError,
     ConfigError,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from omidpy.committers import deciding, publishing, reading
+from omidpy.committers import looking, publishing, reading
 from omidpy.committers.jobs import Job
 from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
@@ -147,7 +147,7 @@ class World:
         store.at_request = die
         with pytest.raises(Died):
             job.commit()
-        is_committed = deciding.read(self._looker, OUT).head.is_committed(job.id)
+        is_committed = looking.read(self._looker, OUT).head.is_committed(job.id)
         assert not is_committed, "choose an earlier death"
         self.model = Model(self.model.state, (kind, "dead"))
 
@@ -201,7 +201,7 @@ class World:
 
     def plans(self) -> list[str]:
         """Return the jobs that have not ended."""
-        return deciding.planned_jobs(self._looker, OUT)
+        return looking.planned_jobs(self._looker, OUT)
 
 
 def names(paths: Iterator[str] | Any) -> State:

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 from omidpy.committers import choice, sweeping, transactional
+from omidpy.committers.choice import object_store
 from omidpy.committers.places import Folder
 from omidpy.committers.sweeping import Swept
-from omidpy.committers.transactional import object_store
 from omidpy.connect import make_publisher
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store

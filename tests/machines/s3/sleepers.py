@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from omidpy.committers import deciding, reading, standing
+from omidpy.committers import looking, reading, standing
 from omidpy.committers.jobs import Job
 from omidpy.committers.s3 import S3Committer
 from tests.machines.s3.fake import FakeStore
@@ -152,7 +152,7 @@ def _judge_success(world: World, sleep: Sleep) -> None:
 
     Who is stopped at the very request that writes it still writes it, which nobody can prevent.
     """
-    entries = deciding.read(world._looker, OUT).head.entries
+    entries = looking.read(world._looker, OUT).head.entries
     committed = [one.job for one in entries if one.outcome == "committed"]
     last = committed[-1:]
     said = [

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import pytest
 
-from omidpy.committers import deciding, publishing, reading
+from omidpy.committers import looking, publishing, reading
 from omidpy.committers.jobs import Job
 from omidpy.committers.places import Folder, owner
 from omidpy.committers.s3 import S3Committer
@@ -62,7 +62,7 @@ class Scene:
 
     def plans(self) -> list[str]:
         """Return the jobs that have not ended."""
-        return deciding.planned_jobs(self.store(), self.folder)
+        return looking.planned_jobs(self.store(), self.folder)
 
     def end(self, operators: Iterable[Kind]) -> None:
         """Let an operator end what has not ended; who cannot finish a job takes it back."""
@@ -117,7 +117,7 @@ def check(
         assert said is not None, f"{what}: {plans} are left of a job that has ended"
         assert said.plan, f"{what}: {plans} are left, and not named: {said}"
         scene.end(operators)
-    is_committed = job is not None and deciding.read(scene.store(), scene.folder).head.is_committed(
+    is_committed = job is not None and looking.read(scene.store(), scene.folder).head.is_committed(
         job.id
     )
     assert said is not None or is_committed, f"{what}: it was acknowledged"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from omidpy import committers
-from omidpy.committers import deciding, publishing
+from omidpy.committers import looking, publishing
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import PendingFile
@@ -140,7 +140,7 @@ def test_a_driver_that_wakes_removes_no_plan_of_another_run(
     job = begun("a", job_id="job_00001")
     after_put(job, "_SUCCESS", happen)
     job.commit()
-    assert deciding.planned_jobs(store, OUT) == ["job_00001"]
+    assert looking.planned_jobs(store, OUT) == ["job_00001"]
     resume(store, second[0])
     assert visible(store) == ["a", "new"]
 
@@ -170,7 +170,7 @@ def test_who_takes_a_job_back_and_sleeps_removes_no_plan_of_another_run(
     sleeper.client.meta.events.register("before-call.s3.HeadObject", happen)
     publishing.take_back(sleeper, plan, etag)
     assert not left
-    assert deciding.planned_jobs(store, OUT) == ["job_00001"]
+    assert looking.planned_jobs(store, OUT) == ["job_00001"]
     assert visible(store) == ["b"]
 
 
@@ -206,7 +206,7 @@ def test_a_driver_that_is_behind_removes_what_others_have_listed(store: ObjectSt
     before_put(job, "head.json", happen)
     job.commit()
     assert visible(store) == ["a"]
-    assert deciding.planned_jobs(store, OUT) == []
+    assert looking.planned_jobs(store, OUT) == []
 
 
 def test_an_unreadable_list_is_said_and_removes_nothing(
@@ -224,7 +224,7 @@ def test_an_unreadable_list_is_said_and_removes_nothing(
     with pytest.raises(CommitterError, match="cannot be read as a list of files"):
         resume(store, first)
     assert visible(store) == ["a"]
-    assert deciding.planned_jobs(store, OUT) == [first.id]
+    assert looking.planned_jobs(store, OUT) == [first.id]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from omidpy import committers
 from omidpy.base.clock import ManualClock
-from omidpy.committers import client, deciding, operation, publishing
+from omidpy.committers import client, looking, operation, publishing
 from omidpy.committers import store as stores
 from omidpy.committers.operation import ENDED_WITHIN_S, Driver, Operations
 from omidpy.committers.places import Folder
@@ -100,7 +100,7 @@ def test_jobs_of_killed_drivers_are_ended_within_the_bound(
     seen = ObjectStore()
     for number in range(JOBS):
         folder = Folder("lake", f"out{number}/")
-        epoch = deciding.read(seen, folder).head.epoch
+        epoch = looking.read(seen, folder).head.epoch
         assert epoch == (0 if number % 3 == 0 else 1)
         assert list(seen.uploads(folder)) == []
     assert looks < 400

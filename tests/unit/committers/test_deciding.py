@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from omidpy.committers import deciding, publishing
+from omidpy.committers import deciding, looking, publishing
 from omidpy.committers import head as heads
 from omidpy.committers.head import Head, head_key
 from omidpy.committers.plan import OldFile, Plan
@@ -78,7 +78,7 @@ def test_a_driver_whose_job_is_rolled_back_while_it_publishes_commits_nothing(
     with pytest.raises(CommitterError, match="rolled back by somebody else"):
         job.commit()
     assert visible(store) == []
-    assert deciding.read(store, OUT).head.epoch == 0
+    assert looking.read(store, OUT).head.epoch == 0
 
 
 def test_a_driver_that_wakes_after_its_job_was_rolled_back_writes_no_new_plan(
@@ -113,7 +113,7 @@ def test_an_answer_lost_to_ones_own_decision_is_a_commit(store: ObjectStore) -> 
     store_of(job).client.meta.events.register("before-call.s3.PutObject", answer)
     job.commit()
     assert visible(store) == ["a"]
-    assert deciding.read(store, OUT).head.epoch == 1
+    assert looking.read(store, OUT).head.epoch == 1
 
 
 def _refusal(status: int, code: str) -> Any:
@@ -304,7 +304,7 @@ def test_outcomes_are_forgotten_once_their_plans_are_gone(
     with pytest.raises(Died):
         first.commit()
     jobs = [run(f"f{at}") for at in range(6)]
-    found = deciding.read(store, OUT).head
+    found = looking.read(store, OUT).head
     assert found.epoch == 7
     assert len(found.entries) <= 4
     assert found.is_committed(first.id)
@@ -336,7 +336,7 @@ def test_a_run_that_may_be_forgotten_is_asked_for_its_plan(store: ObjectStore) -
     assert not deciding.commit(store, replace(plan, created_ms=6)).was_there
     publishing.begin(store, replace(plan, job_id="job_00002"))
     deciding.commit(store, replace(plan, job_id="job_00002"))
-    assert deciding.read(store, OUT).head.epoch == 5
+    assert looking.read(store, OUT).head.epoch == 5
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ def test_a_death_at_any_request_leaves_one_job_or_the_other(store: ObjectStore) 
             break
         run("new", conflict="replace")
         if any(one.key == OUT.plan_key(first.id) for one in store.objects(OUT)):
-            ended = deciding.read(store, OUT).head
+            ended = looking.read(store, OUT).head
             if ended.is_committed(first.id):
                 with pytest.raises(CommitterError, match="can only be finished"):
                     take_back(store, first)

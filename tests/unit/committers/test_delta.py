@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from omidpy import committers
-from omidpy.committers import deciding, delta, publishing
+from omidpy.committers import delta, looking, publishing
 from omidpy.committers import plan as plans
 from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError, ConfigError, UsageError
@@ -103,7 +103,7 @@ def test_a_driver_that_dies_anywhere_is_in_the_log_once(store: ObjectStore) -> N
             break
         if store.head("lake", OUT.plan_key(job.id)) is None:
             continue
-        if is_committed := deciding.read(store, OUT).head.is_committed(job.id):
+        if is_committed := looking.read(store, OUT).head.is_committed(job.id):
             resume(store, job)
         else:
             take_back(store, job)
@@ -218,7 +218,7 @@ def test_columns_are_added_and_others_types_are_refused(store: ObjectStore) -> N
     with pytest.raises(CommitterError, match=r"is partitioned by \['p'\], and this job by \[\]"):
         job.commit()
     assert table().version() == 2
-    assert deciding.planned_jobs(store, OUT) == []
+    assert looking.planned_jobs(store, OUT) == []
 
 
 def test_what_is_no_table_is_refused(store: ObjectStore) -> None:
@@ -236,7 +236,7 @@ def test_what_is_no_table_is_refused(store: ObjectStore) -> None:
         committers.job(OUT.url, table_format="delta").__enter__().commit()
     with pytest.raises(UsageError, match="table_format='iceberg' must be one of delta"):
         committers.job(OUT.url, table_format="iceberg")
-    assert deciding.planned_jobs(store, OUT) == []
+    assert looking.planned_jobs(store, OUT) == []
 
 
 def test_a_log_that_cannot_be_written_leaves_the_plan(
@@ -265,7 +265,7 @@ def test_without_the_extra_its_name_is_said(
     job = begun((1, "a"))
     with pytest.raises(ConfigError, match=r"pip install 'omidpy\[delta\]'"):
         job.commit()
-    assert deciding.planned_jobs(store, OUT) == []
+    assert looking.planned_jobs(store, OUT) == []
 
 
 def test_a_version_behind_another_than_was_looked_at_is_not_written(store: ObjectStore) -> None:

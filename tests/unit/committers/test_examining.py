@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from omidpy.cli.files import doctor as committers_doctor
-from omidpy.committers import deciding, examining
+from omidpy.committers import examining, looking
 from omidpy.committers.examining import Conditions
 from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
@@ -202,4 +202,4 @@ def test_a_job_that_replaces_files_that_another_tool_names_says_so(
         assert world.act(store, REPLACE, "a")
     found = [one.getMessage() for one in caplog.records if "who reads by it" in one.getMessage()]
     assert [said in one for one in found] == ([True] if said else [])
-    assert deciding.read(store, OUT).head.epoch == 2
+    assert looking.read(store, OUT).head.epoch == 2

@@ -12,7 +12,7 @@ import pytest
 
 from omidpy import committers
 from omidpy.cli import main
-from omidpy.committers import changes, deciding, listing
+from omidpy.committers import changes, listing, looking
 from omidpy.committers import head as heads
 from omidpy.committers.changes import Change, ListedFile
 from omidpy.committers.head import Head, head_key
@@ -86,11 +86,11 @@ def test_a_driver_that_dies_anywhere_shows_all_or_nothing(
         else:
             break
         after = ["a", "b"] if conflict == "replace" else ["a", "b", "old"]
-        is_committed = deciding.read(store, OUT).head.is_committed(job.id)
+        is_committed = looking.read(store, OUT).head.is_committed(job.id)
         assert names() == (after if is_committed else ["old"])
         if any(one.key == OUT.plan_key(job.id) for one in store.objects(OUT)):
             (resume if is_committed or at % 3 else take_back)(store, job)
-        is_committed = deciding.read(store, OUT).head.is_committed(job.id)
+        is_committed = looking.read(store, OUT).head.is_committed(job.id)
         assert names() == (after if is_committed else ["old"])
     assert count > 6
 
@@ -207,7 +207,7 @@ def test_a_head_stays_short_and_lists_few(
     most = 0
     for job in range(40):
         run(*(f"f{job:02}x{at}" for at in range(10)))
-        head = deciding.read(store, OUT).head
+        head = looking.read(store, OUT).head
         most = max(most, len(head.lists))
         assert len(heads.encode(replace(head, entries=()))) < 2600
         assert len(lists(store)) == len(head.lists)
@@ -244,7 +244,7 @@ def test_lists_that_nobody_names_go(store: ObjectStore, monkeypatch: pytest.Monk
         job.commit()
     assert len(lists(store)) == 2
     run("c")
-    assert len(lists(store)) == len(deciding.read(store, OUT).head.lists)
+    assert len(lists(store)) == len(looking.read(store, OUT).head.lists)
     run("d", conflict="replace")
     assert len(lists(store)) == 1
     assert names() == ["d"]
@@ -265,7 +265,7 @@ def test_a_list_is_there_that_the_next_head_names(
     before_put(job, "head.json", lambda: [run("c"), run("d")])
     job.commit()
     assert names() == (["b"] if options else ["a", "b", "c", "d"])
-    assert len(lists(store)) == len(deciding.read(store, OUT).head.lists)
+    assert len(lists(store)) == len(looking.read(store, OUT).head.lists)
 
 
 def test_who_reads_while_lists_become_one_looks_again(
@@ -289,15 +289,15 @@ def test_who_reads_while_lists_become_one_looks_again(
 
 def after_head(monkeypatch: pytest.MonkeyPatch, once: list[Callable[[], object]]) -> None:
     """Let others act once, when a head was read."""
-    read = deciding.read
+    read = looking.read
 
-    def and_then(store: ObjectStore, folder: Folder) -> deciding.Seen:
+    def and_then(store: ObjectStore, folder: Folder) -> looking.Seen:
         found = read(store, folder)
         while once:
             once.pop()()
         return found
 
-    monkeypatch.setattr(deciding, "read", and_then)
+    monkeypatch.setattr(looking, "read", and_then)
 
 
 def test_a_list_of_a_newer_version_is_named(
@@ -361,5 +361,5 @@ def test_a_head_without_lists_has_nothing_to_drop(store: ObjectStore) -> None:
     """Else the names of partitions that were replaced would stay for ever."""
     run("p=1/a")
     run("p=1/b", conflict="replace", scope="partitions")
-    assert deciding.read(store, OUT).head.recent.drops == ()
+    assert looking.read(store, OUT).head.recent.drops == ()
     assert Head().recent == Change()
