@@ -22,15 +22,22 @@ A batch counts as delivered when all replicas that are in sync have all of it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.recipes.export_queue.exporter import Deposed, ExactExporter, Poison, Retry
 from omidpy.recipes.export_queue.marks import Mark
 from omidpy.recipes.export_queue.sinks.documents import encoded_value
-from omidpy.recipes.export_queue.sinks.kafka_transactions import Transactions, fenced
+from omidpy.recipes.export_queue.sinks.kafka_transactions import (
+    Transactions,
+    error_in,
+    fenced,
+    raised_by,
+)
 from omidpy.recipes.export_queue.sinks.pool import Pool
 
 if TYPE_CHECKING:
@@ -164,7 +171,7 @@ class KafkaSink(ExactExporter):
             transactions.close()
 
     def _new_pool(self) -> Pool[Any]:
-        return Pool(self._producer, _end)
+        return Pool(self._producer, partial(_end, self._client))
 
     def _producer(self) -> Any:
         try:
@@ -180,7 +187,8 @@ class KafkaSink(ExactExporter):
         try:
             said = producer.list_topics(self._topic, timeout=OPEN_S)
         except self._client.KafkaException as error:
-            producer.poll(0)  # so that it says why
+            with contextlib.suppress(*raised_by(self._client)):
+                producer.poll(0)  # so that it says why
             raise ExportError(f"{self._name}: {error.args[0].str()}{self._said}") from error
         self._cluster = said.cluster_id or ""
         if (found := said.topics[self._topic].error) is not None:
@@ -196,15 +204,20 @@ class KafkaSink(ExactExporter):
             if error is not None:
                 failed.append(error)
 
-        for entry in batch:
-            self._put(producer, batch, entry, told)
-        left = producer.flush(float(self._settings["message.timeout.ms"]) / 1000 + OPEN_S)
+        left = 0
+        try:
+            for entry in batch:
+                self._put(producer, batch, entry, told)
+            left = producer.flush(float(self._settings["message.timeout.ms"]) / 1000 + OPEN_S)
+        except raised_by(self._client) as error:
+            # A fatal one, which explains those of the messages.
+            failed.insert(0, error_in(error))
         if failed:
-            error = failed[0]
-            what = f"{self._name}: {error.str()}{self._said}"
-            if error.code() in fenced(self._client):
+            first = failed[0]
+            what = f"{self._name}: {first.str()}{self._said}"
+            if first.code() in fenced(self._client):
                 raise Deposed(what)
-            if error.code() in self._of_entries():
+            if first.code() in self._of_entries():
                 # Of one of those that went together: the batch comes again in smaller pieces.
                 raise ExportError(what)
             raise Retry(what)
@@ -247,10 +260,11 @@ def _headers(batch: Batch, entry: Entry) -> list[tuple[str, bytes]]:
     return [(name, text.encode()) for name, text in [*entry.headers.items(), *ours.items()]]
 
 
-def _end(producer: Any) -> None:
+def _end(client: Any, producer: Any) -> None:
     """Send nothing more: what a batch has left behind comes again with the batch."""
-    producer.purge()
-    producer.flush(0)
+    with contextlib.suppress(*raised_by(client)):
+        producer.purge()
+        producer.flush(0)
 
 
 class _Log:

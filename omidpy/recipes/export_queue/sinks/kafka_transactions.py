@@ -133,21 +133,22 @@ class Transactions:
             if not is_done:
                 # Readers of what is committed wait behind it.  What has become of a commit that
                 # was not answered the next take-over finds out.
-                with contextlib.suppress(self._client.KafkaException):
+                with contextlib.suppress(*raised_by(self._client)):
                     self.producer.abort_transaction(ABORT_S)
         self._count += 1
 
     def close(self) -> None:
         """Send nothing more."""
-        with contextlib.suppress(self._client.KafkaException):  # of one that was fenced
+        with contextlib.suppress(*raised_by(self._client)):  # of one that was fenced
             self.producer.purge()
             self.producer.flush(0)
 
     def _ask(self, act: Callable[[], Any]) -> Any:
         try:
             return act()
-        except self._client.KafkaException as error:
-            raise self._said(error.args[0]) from error
+        except raised_by(self._client) as error:
+            found = error_in(error)
+        raise self._said(found)
 
     def _said(self, error: Any) -> Exception:
         known, what = self._client.KafkaError, f"{self._name}: {error.str()}"
@@ -165,6 +166,21 @@ class Transactions:
                 "(--at-least-once)"
             )
         return Retry(what)
+
+
+def raised_by(client: Any) -> tuple[type[Any], ...]:
+    """Return what a call of the client may raise.
+
+    A fatal error, such as that a later producer has fenced this one, may also come out of a call
+    that looks at what the client has to tell (`flush`, `poll`).  Then the error itself is raised,
+    which is no `Exception`, so that nothing else catches it.
+    """
+    return client.KafkaException, client.KafkaError
+
+
+def error_in(raised: Any) -> Any:
+    """Return the error in what was raised."""
+    return raised.args[0] if isinstance(raised, Exception) else raised
 
 
 def fenced(client: Any) -> tuple[int, ...]:

@@ -1,0 +1,78 @@
+"""What the client of Kafka raises from its callbacks is heard, though it is no exception."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from omidpy.recipes.export_queue.exporter import Deposed, Retry
+from omidpy.recipes.export_queue.marks import Mark
+from omidpy.recipes.export_queue.sinks.kafka import KafkaSink
+from omidpy.recipes.export_queue.sinks.kafka_transactions import Transactions
+
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="an extra")
+KafkaError = confluent_kafka.KafkaError
+
+FENCED = KafkaError(KafkaError._FENCED, "fenced by a newer instance", True)
+DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "nobody is there", True)
+
+
+class Producer:
+    """Raises an error itself wherever the real one looks at what it has to tell."""
+
+    def __init__(self, error: Any) -> None:
+        self._error = error
+        self.aborted = 0
+
+    def flush(self, _: float) -> NoReturn:
+        """Tell of it."""
+        raise self._error
+
+    def abort_transaction(self, _: float) -> NoReturn:
+        """Note that it was called, and tell of it."""
+        self.aborted += 1
+        raise self._error
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+def client(producer: Producer) -> Any:
+    """Return a module that makes this producer."""
+    return SimpleNamespace(
+        Producer=lambda _: producer,
+        KafkaError=KafkaError,
+        KafkaException=confluent_kafka.KafkaException,
+        TopicPartition=confluent_kafka.TopicPartition,
+    )
+
+
+def test_a_fatal_error_is_no_exception() -> None:
+    """If it is one day, what is done about it here can go."""
+    assert not issubclass(KafkaError, BaseException)
+
+
+@pytest.mark.parametrize(("error", "heard"), [(FENCED, Deposed), (DOWN, Retry)])
+def test_a_transaction_hears_a_fatal_error(error: Any, heard: type[Exception]) -> None:
+    """An owner that was fenced stops, and does not end its process."""
+    producer = Producer(error)
+    share: Any = SimpleNamespace(name="q-0", fence=1)
+    held = Transactions(
+        client(producer), {"message.timeout.ms": 1000}, name="kafka", topic="t", share=share
+    )
+    with pytest.raises(heard, match=error.str()):
+        held.commit(lambda one: one.flush(1.0), Mark())
+    assert producer.aborted == 1
+    held.close()
+
+
+@pytest.mark.parametrize(("error", "heard"), [(FENCED, Deposed), (DOWN, Retry)])
+def test_a_batch_without_a_transaction_hears_it_too(error: Any, heard: type[Exception]) -> None:
+    """The batch comes again, or another owner sends it."""
+    sink = KafkaSink("127.0.0.1:1", "t")
+    sink._client = client(Producer(error))
+    with pytest.raises(heard, match=error.str()):
+        sink._send(Producer(error), [])  # type: ignore[arg-type]
+    sink.close()
