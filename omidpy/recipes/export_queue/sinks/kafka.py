@@ -211,7 +211,7 @@ class KafkaSink(ExactExporter):
             left = producer.flush(float(self._settings["message.timeout.ms"]) / 1000 + OPEN_S)
         except raised_by(self._client) as error:
             # A fatal one, which explains those of the messages.
-            failed.insert(0, error_in(error))
+            failed[:0] = [error_in(error)]
         if failed:
             first = failed[0]
             what = f"{self._name}: {first.str()}{self._said}"
