@@ -56,8 +56,7 @@ class Job:
     @property
     def done(self) -> frozenset[int]:
         """The numbers of the tasks that are committed: by earlier runs of this job, too."""
-        with self._lock:
-            return frozenset(one.task.task for one in self._messages)
+        return frozenset(one.task.task for one in within(self._lock, self._messages.copy))
 
     def task(
         self, *outputs: object, number: int | None = None, partition_by: Iterable[str] | None = None
@@ -74,20 +73,8 @@ class Job:
             CommitterError: The job is not running, or the task is committed already.
         """
         columns = self._partition_by if partition_by is None else tuple(partition_by)
-        with self._lock:
-            self._check_running("begin a task")
-            chosen = max(self._attempts, default=-1) + 1 if number is None else number
-            if any(one.task.task == chosen for one in self._messages):
-                raise CommitterError(f"task {chosen} of job {self.id} is committed already")
-            if chosen < 0:
-                raise UsageError(f"number={chosen} is negative; tasks count from 0")
-            attempt = self._attempts.get(chosen, -1) + 1
-            self._attempts[chosen] = attempt
-        made = self.committer.setup_task(TaskId(chosen, attempt))
-        with self._lock:
-            self._open[made.id] = made
-            is_over = self._state != "running"
-        if is_over:
+        made = self.committer.setup_task(within(self._lock, self._next_attempt, number))
+        if not within(self._lock, self._is_opened, made):
             self._end_attempts()
         task = Task(self, made, columns)
         if outputs:
@@ -98,15 +85,9 @@ class Job:
 
     def commit(self) -> Manifest:
         """Publish what the committed tasks have written."""
-        with self._lock:
-            self._check_running("be committed")
-            turns = list(self._turns.values())
-        for turn in turns:
+        for turn in within(self._lock, self._turns_to_await):
             within(turn, bool)  # what is on its way is part of the job
-        with self._lock:
-            self._check_running("be committed")
-            # Whatever comes now, no task of this job promotes anything any more.
-            self._state = "aborted"
+        within(self._lock, self._take_no_more)
         self._end_attempts()
         try:
             self.manifest = self.committer.commit_job(self._messages)
@@ -119,10 +100,8 @@ class Job:
 
     def abort(self) -> None:
         """End the job; nothing of it is left."""
-        with self._lock:
-            if self._state in {"committed", "aborted"}:
-                return
-            self._state = "aborted"
+        if not within(self._lock, self._is_ended_by_us):
+            return
         self._end_attempts()
         self.committer.abort_job(self._messages)
         self.committer.cleanup_job()
@@ -151,9 +130,39 @@ class Job:
         else:
             self._abort_after(error)
 
+    def _next_attempt(self, number: int | None) -> TaskId:
+        self._check_running("begin a task")
+        chosen = max(self._attempts, default=-1) + 1 if number is None else number
+        if any(one.task.task == chosen for one in self._messages):
+            raise CommitterError(f"task {chosen} of job {self.id} is committed already")
+        if chosen < 0:
+            raise UsageError(f"number={chosen} is negative; tasks count from 0")
+        attempt = self._attempts.get(chosen, -1) + 1
+        self._attempts[chosen] = attempt
+        return TaskId(chosen, attempt)
+
+    def _is_opened(self, attempt: Attempt) -> bool:
+        """Know an attempt; False: the job has ended meanwhile."""
+        self._open[attempt.id] = attempt
+        return self._state == "running"
+
+    def _turns_to_await(self) -> list[threading.Lock]:
+        self._check_running("be committed")
+        return list(self._turns.values())
+
+    def _take_no_more(self) -> None:
+        """Whatever comes now, no task of this job promotes anything any more."""
+        self._check_running("be committed")
+        self._state = "aborted"
+
+    def _is_ended_by_us(self) -> bool:
+        if self._state in {"committed", "aborted"}:
+            return False
+        self._state = "aborted"
+        return True
+
     def _abort_after(self, error: BaseException) -> None:
-        with self._lock:
-            self._state = "aborted"
+        within(self._lock, setattr, self, "_state", "aborted")
         self._end_attempts()
         if isinstance(error, CommitterError) and self.id in error.plan:
             return  # whoever reads it ends the plan, which must be there then
@@ -166,10 +175,7 @@ class Job:
 
     def _end_attempts(self) -> None:
         """End each attempt that is not committed: a thread that writes on leaves nothing (C6)."""
-        with self._lock:
-            left = list(self._open.values())
-            self._open.clear()
-        for one in left:
+        for one in within(self._lock, self._take_open):
             if one.state != "running":
                 continue
             try:
@@ -181,6 +187,11 @@ class Job:
                     self.id,
                     failure,
                 )
+
+    def _take_open(self) -> list[Attempt]:
+        left = list(self._open.values())
+        self._open.clear()
+        return left
 
     def _check_running(self, action: str) -> None:
         if self._state != "running":
@@ -195,27 +206,29 @@ class Job:
     def _turn(self, number: int) -> threading.Lock:
         """Return what an attempt at a task holds while it is committed."""
         key = number if self.committer.commits_tasks_at_once else -1
-        with self._lock:
-            return self._turns.setdefault(key, threading.Lock())
+        return within(self._lock, self._turns.setdefault, key, threading.Lock())
 
     def _commit_attempt(self, attempt: Attempt) -> None:
-        number = attempt.id.task
-        with self._lock:
-            self._check_running("take what its task has written")
-            if any(one.task.task == number for one in self._messages):
-                raise CommitterError(
-                    f"another attempt at task {number} of job {self.id} was committed before this "
-                    "one"
-                )
+        within(self._lock, self._check_first, attempt.id.task)
         message = self.committer.commit_task(attempt)
-        with self._lock:
-            is_over = self._state != "running"
-            if not is_over:
-                self._messages.append(message)
-                self._open.pop(attempt.id, None)
-        if is_over:
+        if not within(self._lock, self._is_taken, attempt, message):
             self.committer.abort_task(attempt)  # the job has ended meanwhile, without this one
             self._check_running("take what its task has written")
+
+    def _check_first(self, number: int) -> None:
+        self._check_running("take what its task has written")
+        if any(one.task.task == number for one in self._messages):
+            raise CommitterError(
+                f"another attempt at task {number} of job {self.id} was committed before this one"
+            )
+
+    def _is_taken(self, attempt: Attempt, message: TaskMessage) -> bool:
+        """Take what an attempt has written; False: the job has ended meanwhile."""
+        if self._state != "running":
+            return False
+        self._messages.append(message)
+        self._open.pop(attempt.id, None)
+        return True
 
 
 class Task:

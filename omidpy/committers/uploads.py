@@ -44,11 +44,13 @@ class Allowance:
 
     def take(self, count: int) -> bool:
         """Take `count` bytes; False, and none are taken, where that is too many."""
-        with self._lock:
-            if count > self._left:
-                return False
-            self._left -= count
-            return True
+        return within(self._lock, self._is_taken, count)
+
+    def _is_taken(self, count: int) -> bool:
+        if count > self._left:
+            return False
+        self._left -= count
+        return True
 
 
 def part_bytes(number: int, first_bytes: int) -> int:

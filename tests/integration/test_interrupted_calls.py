@@ -25,7 +25,11 @@ from tests.machines.interrupts.lines import Interrupt, Interrupter, Place, TimeL
 from tests.machines.interrupts.sweep import Choice, World, sweep, sweep_close, sweep_open
 from tests.machines.interrupts.worlds import MEMORY, a_file, a_server, beside_a_server
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    # What comes while something is collected reaches nobody.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 SEED = 9
 
