@@ -93,11 +93,14 @@ MACHINE_GUARDS: Final = {
         "            self._pending.commits.add_bytes",
     ),
     "the ceiling above begins": (
-        "                self._issued(run.early_ts)\n",
+        "                self._note(early_ts)\n",
         "                pass\n",
     ),
-    "refusals need no ceiling": ("            if run.early_ts:\n", "            if True:\n"),
-    "the ceiling above commits": ("            self._issued(self._engine.last_issued)\n", ""),
+    "refusals need no ceiling": (
+        "            if early_ts := run.early_ts:\n",
+        "            if (early_ts := run.early_ts) or True:\n",
+    ),
+    "the ceiling above commits": ("            self._note(self._engine.last_issued)\n", ""),
     "a commit that the table refused": (
         "                if result.refused:\n",
         "                if False:\n",
