@@ -32,7 +32,6 @@ from omidpy.committers import plan as plans
 from omidpy.committers.completing import each, undo
 from omidpy.committers.deciding import Decided
 from omidpy.committers.head import Entry
-from omidpy.committers.looking import Seen
 from omidpy.committers.plan import Plan
 from omidpy.committers.store import Gone, Head, ObjectStore, Occupied
 from omidpy.errors import CommitterError
@@ -155,20 +154,12 @@ def _published(store: ObjectStore, plan: Plan) -> tuple[Entry | None, frozenset[
         epoch = 0 if entry is None else entry.epoch
         if (entry is None and not is_old) or seen.head.unlisted >= max(epoch, 1):
             return entry, None
-        try:
-            return entry, _keys(store, plan, seen)
-        except Gone:
-            # Whoever replaced the head has removed a list; else it is an obstacle of its readers.
-            if looking.read(store, plan.folder).etag == seen.etag:
-                raise
+        files = listing.files_if_newest(store, plan.folder, seen)
+        if files is not None:
+            return entry, frozenset(plan.folder.key(one.path) for one in files)
     raise CommitterError(
         f"the head of {plan.folder.url} was written by others {TRIES} times while it was read"
     )
-
-
-def _keys(store: ObjectStore, plan: Plan, seen: Seen) -> frozenset[str]:
-    files = listing.files_of(store, plan.folder, seen.head)
-    return frozenset(plan.folder.key(one.path) for one in files)
 
 
 def _take_back_replaced(store: ObjectStore, plan: Plan, published: Collection[str]) -> None:

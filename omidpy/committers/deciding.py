@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from omidpy.base.pauses import Pauses
 from omidpy.committers import delta, listing
 from omidpy.committers import head as heads
 from omidpy.committers import plan as plans
@@ -102,7 +103,7 @@ def roll_back(store: ObjectStore, plan: Plan) -> None:
 
 
 def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None) -> Decision:
-    pause_s = PAUSE_S
+    pauses = Pauses(PAUSE_S, LONGEST_PAUSE_S, at_least=1)
     for _ in range(TRIES):
         if seen is None:
             seen = read(store, plan.folder)
@@ -126,8 +127,7 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
         except (Occupied, Gone):
             # Another has written it, or our own answer was lost: the next head says which.
             seen = None
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            time.sleep(pauses.next_s())
             continue
         if is_next and unnamed:
             _remove_lists(store, plan.folder, sorted(unnamed))

@@ -31,11 +31,13 @@ from typing import Final
 
 import msgspec
 
+from omidpy.committers import looking
 from omidpy.committers.changes import EVERYTHING, Change, ListedFile, ListName, then
 from omidpy.committers.head import Head
+from omidpy.committers.looking import Seen
 from omidpy.committers.places import LISTS, Folder, folder_of
 from omidpy.committers.plan import Plan
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.store import Gone, ObjectStore
 from omidpy.errors import CommitterError
 
 FORMAT: Final = "omidpy-list"
@@ -99,6 +101,24 @@ def files_of(store: ObjectStore, folder: Folder, head: Head) -> tuple[ListedFile
     for one in head.lists:
         found = then(found, _read(store, folder, one))
     return tuple(sorted(then(found, head.recent).files, key=lambda one: one.path))
+
+
+def files_if_newest(
+    store: ObjectStore, folder: Folder, seen: Seen
+) -> tuple[ListedFile, ...] | None:
+    """Return the files of a destination whose head was read; None: it has another head by now.
+
+    Raises:
+        Gone: A list is not there that the newest head names: somebody has removed it.
+        CommitterError: A list cannot be understood, or the store failed.
+    """
+    try:
+        return files_of(store, folder, seen.head)
+    except Gone:
+        # Whoever replaced the head has removed a list that it does not name any more.
+        if looking.read(store, folder).etag == seen.etag:
+            raise
+        return None
 
 
 def list_key(folder: Folder, one: ListName) -> str:

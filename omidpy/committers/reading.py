@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from omidpy.committers import deciding, listing, looking, publishing
+from omidpy.committers.changes import ListedFile
 from omidpy.committers.choice import object_store
 from omidpy.committers.head import Head, head_key
 from omidpy.committers.manifests import PublishedFile
@@ -69,14 +70,15 @@ def state_of(store: ObjectStore, folder: Folder) -> PublishedState:
                 "conflict='replace' begins a list of them"
             )
         try:
-            return PublishedState(folder.url, seen.head.epoch, _files(store, folder, seen), store)
+            listed = listing.files_if_newest(store, folder, seen)
         except Gone as error:
-            # Whoever replaced the head has removed a list that it does not name any more.
-            if looking.read(store, folder).etag == seen.etag:
-                raise CommitterError(
-                    f"{error}; the head of {folder.url} names this list, and somebody has removed "
-                    "it; a job with conflict='replace' begins a new one"
-                ) from error
+            raise CommitterError(
+                f"{error}; the head of {folder.url} names this list, and somebody has removed "
+                "it; a job with conflict='replace' begins a new one"
+            ) from error
+        if listed is not None:
+            files = tuple(_published(folder, one) for one in listed)
+            return PublishedState(folder.url, seen.head.epoch, files, store)
     raise CommitterError(
         f"the head of {folder.url} was written by others {TRIES} times while it was read; ask again"
     )
@@ -114,8 +116,6 @@ def _removed(store: ObjectStore, folder: Folder, job_id: str) -> frozenset[str]:
     return frozenset(one.key for one in plan.old)
 
 
-def _files(store: ObjectStore, folder: Folder, seen: looking.Seen) -> tuple[PublishedFile, ...]:
-    return tuple(
-        PublishedFile(folder.bucket, folder.key(one.path), one.path, one.length, one.rows, one.etag)
-        for one in listing.files_of(store, folder, seen.head)
-    )
+def _published(folder: Folder, one: ListedFile) -> PublishedFile:
+    key = folder.key(one.path)
+    return PublishedFile(folder.bucket, key, one.path, one.length, one.rows, one.etag)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from omidpy.base.pauses import Pauses
 from omidpy.base.within import within
 from omidpy.committers.client import MISSING_EXTRA, StoreOptions, new_client
 from omidpy.committers.places import Folder
@@ -519,13 +521,12 @@ def _again_after_conflicts(send: Callable[[], Any]) -> Any:
     Raises:
         Conflicting: It asked to the end.
     """
-    pause_s = CONFLICT_PAUSE_S
+    pauses = Pauses(CONFLICT_PAUSE_S, math.inf, at_least=1)
     for _ in range(CONFLICT_TRIES - 1):
         try:
             return send()
         except Conflicting:
-            time.sleep(pause_s)
-            pause_s *= 2
+            time.sleep(pauses.next_s())
     return send()
 
 
