@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from omidpy.base.within import within
+
 C = TypeVar("C")
 T = TypeVar("T")
 
@@ -39,17 +41,20 @@ class Pool(Generic[C]):
             is_good = True
             return found
         finally:
-            with self._lock:
-                keeps = is_good and self._is_open
-                if keeps:
-                    self._idle.append(connection)
-            if not keeps:
+            if not (is_good and within(self._lock, self._is_kept, connection)):
                 self._close(connection)
 
     def close(self) -> None:
         """Close what is idle, and later what is in use."""
-        with self._lock:
-            self._is_open = False
-            idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection in within(self._lock, self._end):
             self._close(connection)
+
+    def _is_kept(self, connection: C) -> bool:
+        if self._is_open:
+            self._idle.append(connection)
+        return self._is_open
+
+    def _end(self) -> list[C]:
+        self._is_open = False
+        idle, self._idle = self._idle, []
+        return idle
