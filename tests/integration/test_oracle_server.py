@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import ssl
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -40,9 +39,8 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from omidpy.wire.tls import TlsStream
 from tests.machines.processes import tso_server
-from tests.machines.tls import loopback_certificate
+from tests.machines.tls import client_hello, counted_steps, loopback_certificate
 from tso.cli import _Service
 from tso.config import load_config
 from tso.core import heavy as heavy_module
@@ -566,17 +564,8 @@ def test_a_turn_shakes_hands_with_one_whoever_knocks(
 ) -> None:
     """Each signature takes a millisecond; 512 at once held up everybody for half a second."""
     cert, key = loopback_certificate(tmp_path)
-    steps: list[int] = [0]
-    receive = TlsStream.receive
-
-    def counted(stream: TlsStream, data: bytes) -> bytes:
-        steps[-1] += 1
-        return receive(stream, data)
-
-    monkeypatch.setattr(TlsStream, "receive", counted)
-    greeting = TlsStream(ssl.create_default_context(), server_name="127.0.0.1")
-    greeting.start()
-    hello = greeting.to_send()
+    steps = counted_steps(monkeypatch)
+    hello = client_hello()
 
     async def main() -> None:
         async with running(tls=ServerTls(TlsSettings(str(cert), str(key)))) as found:

@@ -13,6 +13,10 @@ import threading
 from pathlib import Path
 from typing import Final
 
+import pytest
+
+from omidpy.wire.tls import TlsStream
+
 PATIENCE_S: Final = 30.0
 
 
@@ -147,3 +151,23 @@ _SIGNS: Final = ("-addext", "keyUsage=critical,digitalSignature,keyCertSign,cRLS
 def openssl(*arguments: str) -> None:
     """Run a command of OpenSSL."""
     subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+def client_hello() -> bytes:
+    """Return the first thing that a client of TLS says, to a server on this machine."""
+    greeting = TlsStream(ssl.create_default_context(), server_name="127.0.0.1")
+    greeting.start()
+    return greeting.to_send()
+
+
+def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list whose last number counts what is received in TLS from now on."""
+    steps = [0]
+    receive = TlsStream.receive
+
+    def counted(stream: TlsStream, data: bytes) -> bytes:
+        steps[-1] += 1
+        return receive(stream, data)
+
+    monkeypatch.setattr(TlsStream, "receive", counted)
+    return steps

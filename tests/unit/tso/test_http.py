@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from pathlib import Path
 
 import pytest
 
-from omidpy.wire.tls import TlsStream
-from tests.machines.tls import loopback_certificate
+from tests.machines.tls import client_hello, counted_steps, loopback_certificate
 from tso.serving import http
 from tso.serving.http import (
     MAX_PAGE_COUNT,
@@ -109,17 +107,8 @@ def test_metrics_shake_hands_with_one_in_a_turn(
 ) -> None:
     """The loop is that of the oracle, whose clients would wait for each signature."""
     cert, key = loopback_certificate(tmp_path)
-    steps = [0]
-    receive = TlsStream.receive
-
-    def counted(stream: TlsStream, data: bytes) -> bytes:
-        steps[-1] += 1
-        return receive(stream, data)
-
-    monkeypatch.setattr(TlsStream, "receive", counted)
-    greeting = TlsStream(ssl.create_default_context(), server_name="127.0.0.1")
-    greeting.start()
-    hello = greeting.to_send()
+    steps = counted_steps(monkeypatch)
+    hello = client_hello()
 
     async def main() -> None:
         tls = ServerTls(TlsSettings(str(cert), str(key)))
