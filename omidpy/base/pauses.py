@@ -12,10 +12,11 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-_DRAW: Final = random.SystemRandom().random
+dice: random.Random = random.SystemRandom()
 """One for all, without a seed that forked processes would share.
 
-A generator for each transaction would cost it 15 µs of seeding, and few draw from it.
+A generator for each transaction would cost it 15 µs of seeding, and few draw from it.  What plays a
+run again puts a seeded one here.
 """
 
 _MOST_DOUBLINGS: Final = 30
@@ -27,7 +28,7 @@ def pause_after(
     longest_s: float,
     *,
     at_least: float = 0.0,
-    draw: Callable[[], float] = _DRAW,
+    draw: Callable[[], float] | None = None,
 ) -> float:
     """Return the seconds to wait after so many failures in a row, from 1.
 
@@ -36,10 +37,10 @@ def pause_after(
         first_s: The cap after the first.
         longest_s: What the cap stops to grow at.
         at_least: The share of the cap that is always waited, from 0 to 1.
-        draw: A number in [0, 1).
+        draw: A number in [0, 1); one of `dice` if None.
     """
     cap_s = min(longest_s, first_s * (1 << min(failures - 1, _MOST_DOUBLINGS)))
-    return cap_s * (at_least + (1 - at_least) * draw())
+    return cap_s * (at_least + (1 - at_least) * (draw or dice.random)())
 
 
 class Pauses:
@@ -57,7 +58,7 @@ class Pauses:
         self._first_s = first_s
         self._longest_s = longest_s
         self._at_least = at_least
-        self._draw = draw or _DRAW
+        self._draw = draw
         self._failures = 0
 
     def next_s(self) -> float:

@@ -47,7 +47,10 @@ SEEN: Final = {
 }
 
 MOST_SEEDS: Final = 1000
-"""Within so many, from the first one on, each mutant must be found."""
+"""Within so many, from the first one on, each mutant must be found by something."""
+
+OTHER_SEEDS: Final = 150
+"""So many are tried where a mutant is not found at its own."""
 
 
 def test_every_mutant_is_listed() -> None:
@@ -59,12 +62,12 @@ def test_every_mutant_is_listed() -> None:
 def test_a_mutant_is_found_by_its_name(name: str) -> None:
     """And nothing is found in the product where it is."""
     known, finding = SEEN[name]
-    for seed in (known, *range(MOST_SEEDS)):
+    for seed in (known, *range(OTHER_SEEDS)):
         found = {one.partition(":")[0] for one in simulate(seed, MUTANTS[name]).findings}
         if finding in found:
             assert simulate(seed).findings == ()
             return
-    pytest.fail(f"{name} was not found in {MOST_SEEDS} seeds")
+    pytest.fail(f"{name} was not found in {OTHER_SEEDS} seeds: give it another of its own")
 
 
 @pytest.mark.nightly

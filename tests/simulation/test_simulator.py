@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from omidpy.base import pauses
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.world import SimClock, World
 
@@ -99,3 +100,11 @@ def test_a_seed_gives_the_same_hash_in_another_process(seed: int) -> None:
         check=True,
     ).stdout.strip()
     assert simulate(seed).digest == elsewhere != simulate(seed + 1).digest
+
+
+def test_pauses_of_a_run_come_from_its_seed() -> None:
+    """They were drawn from the system once, and few seeds are long enough to notice."""
+    before = pauses.dice
+    digests = {simulate(6).digest for _ in range(2)}  # a client's pause decides what it reads
+    assert len(digests) == 1
+    assert pauses.dice is before

@@ -8,7 +8,6 @@ however often it comes; what says that it refuses everybody ends the exporter in
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -25,13 +24,13 @@ class Patience:
     """What is known of the failures of one bucket."""
 
     def __init__(
-        self, max_attempts: int = MAX_ATTEMPTS, *, draw: Callable[[], float] = random.random
+        self, max_attempts: int = MAX_ATTEMPTS, *, draw: Callable[[], float] | None = None
     ) -> None:
         """Know of none.
 
         Args:
             max_attempts: How often one entry alone may fail.
-            draw: A number in [0, 1), which spreads pauses.
+            draw: A number in [0, 1), which spreads pauses; drawn without a seed if None.
         """
         self._max_attempts = max_attempts
         self._draw = draw

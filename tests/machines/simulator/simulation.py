@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from omidpy.base import pauses
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
@@ -90,8 +91,8 @@ PRODUCT: Final = Parts()
 
 def simulate(seed: int, parts: Parts = PRODUCT) -> Report:
     """Run one seed."""
-    state, level = random.getstate(), logging.root.manager.disable
-    random.seed(seed)  # some pauses of the product are drawn from it
+    dice, level = pauses.dice, logging.root.manager.disable
+    pauses.dice = random.Random(seed)
     logging.disable(logging.CRITICAL)
     simulation = Simulation(seed, parts)
     try:
@@ -99,7 +100,7 @@ def simulate(seed: int, parts: Parts = PRODUCT) -> Report:
     finally:
         simulation.world.end()
         logging.disable(level)
-        random.setstate(state)
+        pauses.dice = dice
     return simulation.report()
 
 
