@@ -28,7 +28,7 @@ from omidpy.errors import UsageError
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue import ExportQueue, Lag, Runner
-    from omidpy.recipes.export_queue.tally import BucketTally
+    from omidpy.recipes.export_queue.delivery.tally import BucketTally
 
 DEFAULT_PREFIX: Final = "omidpy"
 

@@ -8,7 +8,7 @@
 Files are uploaded where they will be, and become visible when the job is committed: nothing is
 renamed or copied.  `docs/guide/committers.md` says which committer to choose.
 
-    omidpy.committers.published("s3://bucket/folder").table()
+    omidpy.committers.contents.state("s3://bucket/folder").table()
 
 reads what the last committed job has left, whatever is published meanwhile.
 
@@ -18,8 +18,11 @@ Importing this needs no extra; publishing to S3 needs `omidpy[s3]`.
 from __future__ import annotations
 
 from omidpy.committers.choice import CONFLICTS, NAMES, committer, job
-from omidpy.committers.client import StoreOptions
+from omidpy.committers.contents.reading import published
+from omidpy.committers.contents.state import PublishedState
 from omidpy.committers.jobs import Job, Task
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.protocol import (
     Attempt,
     Capabilities,
@@ -28,10 +31,7 @@ from omidpy.committers.protocol import (
     DelayedFile,
     TaskFile,
 )
-from omidpy.committers.published import PublishedState
-from omidpy.committers.reading import published
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
 

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from omidpy.base.sizes import EXAMPLES, size_bytes
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.file_output import FileOutputCommitter
-from omidpy.committers.filesystem import open_tree
+from omidpy.committers.hadoop.file_output import FileOutputCommitter
+from omidpy.committers.hadoop.filesystem import open_tree
+from omidpy.committers.hadoop.magic import MagicCommitter
+from omidpy.committers.hadoop.staging import DirectoryCommitter, PartitionedCommitter
 from omidpy.committers.jobs import Job
-from omidpy.committers.magic import MagicCommitter
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import is_object_store, parse_folder
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.staging import DirectoryCommitter, PartitionedCommitter
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import UsageError
 
 if TYPE_CHECKING:
-    from omidpy.committers.operation import Operations
+    from omidpy.committers.publishing.operation import Operations
 
 CONFLICTS: Final = ("fail", "append", "replace")
 STORE_OPTIONS: Final = ("endpoint_url", "region", "profile", "path_style", "threads")
@@ -87,7 +87,7 @@ def _text(value: object) -> str:
 
 
 def _operations(value: object) -> Operations:
-    from omidpy.committers.operation import Operations  # noqa: PLC0415 - for those who ask
+    from omidpy.committers.publishing.operation import Operations  # noqa: PLC0415 - for those who ask
 
     return Operations(value)
 

@@ -26,8 +26,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.committers import deciding, delta, lateness, looking, publishing, success
-from omidpy.committers.head import head_key
+from omidpy.committers.heads import deciding, delta, looking
+from omidpy.committers.heads.head import head_key
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.heads.standing import Standing
+from omidpy.committers.objects.store import Gone, NoBucket, ObjectStore
+from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.places import (
     LISTS,
     SUCCESS,
@@ -38,7 +42,6 @@ from omidpy.committers.places import (
     owner,
     unique_name,
 )
-from omidpy.committers.plan import Plan
 from omidpy.committers.protocol import (
     Attempt,
     Capabilities,
@@ -47,14 +50,12 @@ from omidpy.committers.protocol import (
     DelayedFile,
     checked_messages,
 )
-from omidpy.committers.standing import Standing
-from omidpy.committers.store import Gone, NoBucket, ObjectStore
-from omidpy.committers.uploads import Allowance, Sender, UploadedFile
+from omidpy.committers.publishing import ending, lateness, success
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
 
 if TYPE_CHECKING:
-    from omidpy.committers.operation import Operations
+    from omidpy.committers.publishing.operation import Operations
 
 Scope = Literal["folder", "partitions"]
 Sweep = Literal["auto", "always", "never"]
@@ -258,10 +259,10 @@ class S3Committer(Committer):
         self._has_begun = True
         standing = Standing(self.store, plan)
         if self.operations is None:
-            publishing.begin(self.store, plan)
-        effort = publishing.Effort(self._started_s, success.summed(messages, self.store.id, {}))
+            ending.begin(self.store, plan)
+        effort = ending.Effort(self._started_s, success.summed(messages, self.store.id, {}))
         if self.operations is None:
-            manifest = publishing.publish(self.store, plan, effort, seen=seen, standing=standing)
+            manifest = ending.publish(self.store, plan, effort, seen=seen, standing=standing)
         else:
             manifest = self.operations.carry_out(self.store, plan, effort)
         may_be_left = (
@@ -275,7 +276,7 @@ class S3Committer(Committer):
         """Take back what a plan of ours began, if there is one; abort every upload of the job."""
         bucket, key = self.folder.bucket, self.folder.plan_key(self.job_id)
         try:
-            plan, etag = publishing.load(self.store, f"s3://{bucket}/{key}", bucket, key)
+            plan, etag = ending.load(self.store, f"s3://{bucket}/{key}", bucket, key)
         except NoBucket:
             return  # which whoever has failed was told
         except CommitterError as error:
@@ -296,13 +297,13 @@ class S3Committer(Committer):
                     plan=plan.address,
                 )
             lateness.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
-            publishing.take_back(self.store, plan, etag)
+            ending.take_back(self.store, plan, etag)
         self.sweep_uploads()
 
     def abort_tasks(self, messages: Iterable[TaskMessage]) -> None:
         """Abort the uploads of tasks that are no part of the job after all."""
         files = [one for message in messages for one in message.files]
-        publishing.abort_files(self.store, self.folder.bucket, files)
+        ending.abort_files(self.store, self.folder.bucket, files)
 
     def was_committed(self) -> bool:
         """Say whether an earlier driver of this job has committed it, and finish it if it began.
@@ -311,7 +312,7 @@ class S3Committer(Committer):
         """
         bucket, key = self.folder.bucket, self.folder.plan_key(self.job_id)
         try:
-            plan, etag = publishing.load(self.store, f"s3://{bucket}/{key}", bucket, key)
+            plan, etag = ending.load(self.store, f"s3://{bucket}/{key}", bucket, key)
         except CommitterError as error:
             if not isinstance(error.__cause__, Gone):
                 raise
@@ -319,9 +320,9 @@ class S3Committer(Committer):
             return found is not None and found.job_id == self.job_id
         entry = deciding.outcome_of(self.store, plan)
         if plan.state == "rolling back" or (entry and entry.outcome == "rolled back"):
-            publishing.take_back(self.store, plan, etag)
+            ending.take_back(self.store, plan, etag)
             return False
-        publishing.resume(self.store, plan)
+        ending.resume(self.store, plan)
         return True
 
     def abort_late(self) -> None:

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.codec import Codec
 from omidpy.committers.choice import committer
-from omidpy.committers.completing import unobserved
 from omidpy.committers.places import partition_folder
 from omidpy.committers.protocol import Attempt, TaskFile
+from omidpy.committers.publishing.completing import unobserved
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.tables import PartitionedWriter
 from omidpy.committers.values import Manifest, TaskId, TaskMessage

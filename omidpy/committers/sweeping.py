@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Final
 from omidpy.base.arguments import prefix_end
 from omidpy.base.cells import is_tombstone
 from omidpy.base.tables import PUBLISHED_TABLE
-from omidpy.committers import manifests
-from omidpy.committers.completing import unobserved
+from omidpy.committers.contents import manifests
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.publishing.completing import unobserved
 from omidpy.committers.transactional import discard, owner_of
 from omidpy.errors import CommitterError, ConfigError, NoSuchTable
 from omidpy.facts.commit_table import read_low_watermark

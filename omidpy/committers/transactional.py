@@ -29,14 +29,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.clock import SystemClock
 from omidpy.base.tables import PUBLISHED_TABLE
-from omidpy.committers import manifests, success
 from omidpy.committers.choice import CONFLICTS, committer, object_store
+from omidpy.committers.contents import manifests
+from omidpy.committers.contents.manifests import PublishedFile
+from omidpy.committers.contents.state import Publication, Published
 from omidpy.committers.jobs import Job
-from omidpy.committers.manifests import PublishedFile
+from omidpy.committers.objects.store import Gone, NoBucket, ObjectStore, Occupied
 from omidpy.committers.places import SUCCESS, Folder, parse_folder
-from omidpy.committers.published import Publication, Published
+from omidpy.committers.publishing import success
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import Gone, NoBucket, ObjectStore, Occupied
 from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError, ConfigError, NoSuchTable, TableExists, UsageError
 
@@ -235,11 +236,11 @@ def _save(
     options: Mapping[str, Any],
 ) -> None:
     """Let Spark's tasks write a frame, as a job of the same id."""
-    from omidpy.committers import spark  # noqa: PLC0415 - an extra
+    from omidpy.committers.spark import source  # noqa: PLC0415 - an extra
 
-    spark.register(frame.sparkSession)
+    source.register(frame.sparkSession)
     given = {key: value for key, value in options.items() if key not in {"success", "committer"}}
-    writer = frame.write.format(spark.NAME).mode("append")
+    writer = frame.write.format(source.NAME).mode("append")
     writer = writer.option("job_id", job_id).option("committer", name)
     if partition_by:
         writer = writer.option("partitionBy", ",".join(partition_by))

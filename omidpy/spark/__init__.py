@@ -22,7 +22,7 @@ def register(spark: SparkSession) -> None:
     Raises:
         ConfigError: this Spark is too old for omidpy-export; the others are registered.
     """
-    from omidpy.committers.spark import register as register_parquet  # noqa: PLC0415 - an extra
+    from omidpy.committers.spark.source import register as register_parquet  # noqa: PLC0415 - an extra
     from omidpy.spark.published import PublishedSource  # noqa: PLC0415 - see above
 
     register_parquet(spark)

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from omidpy.connect import connect
 from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue.portions import Portion, Possession, read
+from omidpy.recipes.export_queue.delivery.portions import Portion, Possession, read
 from omidpy.recipes.export_queue.sinks.documents import ORDINAL_BYTES
 
 FORMAT: Final = "omidpy-export"

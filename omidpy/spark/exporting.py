@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from omidpy.connect import connect
-from omidpy.recipes.export_queue.codecs import codec_named
+from omidpy.recipes.export_queue.delivery.portions import Portion, Possession, read
+from omidpy.recipes.export_queue.entries.codecs import codec_named
 from omidpy.recipes.export_queue.exporter import Batch, Entry, Exporter, Exporting, as_exporter
-from omidpy.recipes.export_queue.portions import Portion, Possession, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

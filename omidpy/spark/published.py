@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 
 from omidpy.base.moments import moment
 from omidpy.committers.choice import STORE_OPTIONS, object_store
-from omidpy.committers.manifests import PublishedFile
-from omidpy.committers.published import Published
-from omidpy.committers.spark_reading import PublishedReader, columns
+from omidpy.committers.contents.manifests import PublishedFile
+from omidpy.committers.contents.state import Published
+from omidpy.committers.spark.reading import PublishedReader, columns
 from omidpy.connect import connect
 from omidpy.errors import UsageError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from tests.machines.s3.server import S3Server
 from tests.machines.s3.store_contract import ObjectStoreContract
 

@@ -16,7 +16,8 @@ import pytest
 
 import omidpy
 from omidpy.cli import main
-from omidpy.recipes.export_queue import ExportQueue, rebucketing
+from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue.upkeep import rebucketing
 from tests.machines.documents import environment
 from tests.machines.processes import tso_server
 from tests.machines.waiting import wait_for

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from omidpy import committers
-from omidpy.committers import adoption, leftovers, publishing
-from omidpy.committers.client import StoreOptions
+from omidpy.committers.hadoop import leftovers, rescue
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder, parse_object
+from omidpy.committers.publishing import ending as publishing
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.looking import Bucket
@@ -81,8 +82,8 @@ class World:
                 if "is committed" not in str(error):
                     raise
                 publishing.resume(self.store, plan)
-        for address in adoption.magic_folders(self.store, folder):
-            adoption.take_back(self.store, address)  # it had no plan
+        for address in rescue.magic_folders(self.store, folder):
+            rescue.take_back(self.store, address)  # it had no plan
         leftovers.abort(self.store, folder, list(self.store.uploads(folder)))
 
     def check(self) -> str:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from omidpy import committers
-from omidpy.committers import delta
+from omidpy.committers.heads import delta
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
 

@@ -14,10 +14,10 @@ import pytest
 from pyarrow import fs
 
 from omidpy import committers
-from omidpy.committers import success
 from omidpy.committers.choice import committer as make
-from omidpy.committers.file_output import FileOutputCommitter
+from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.places import is_hidden
+from omidpy.committers.publishing import success
 from omidpy.committers.values import TaskId
 from omidpy.errors import CommitterError, UsageError
 from tests.machines.s3.crashing import Died

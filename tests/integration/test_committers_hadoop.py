@@ -11,11 +11,11 @@ import pytest
 
 from omidpy import committers
 from omidpy.cli import main
-from omidpy.committers import adoption, leftovers
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.hadoop import PENDING_SET
+from omidpy.committers.hadoop import leftovers, rescue
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.pendings import PENDING_SET
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.hadoop import Hadoop, HadoopJob
 from tests.machines.s3.crashing import Death, Died
@@ -79,10 +79,10 @@ def test_a_dead_job_of_hadoops_is_finished(
     _, address = dead_job(hadoop, bucket)
     bucket.put("out/theirs")
     assert len(list(store.uploads(Folder(bucket.name, "out/")))) == 4
-    found = adoption.load(store, address)
+    found = rescue.load(store, address)
     assert (found.tasks, found.unready, found.etag) == (2, "", "")
     assert sorted(one.key for one in found.plan.files) == sorted(FILES)
-    manifest = adoption.resume(store, address)
+    manifest = rescue.resume(store, address)
     assert manifest.files == tuple(sorted(FILES))
     assert data(bucket) == {**FILES, "out/theirs": b"theirs"}
     assert sorted(bucket.keys()) == sorted([*FILES, "out/theirs", "out/_SUCCESS"])
@@ -97,14 +97,14 @@ def test_a_dead_job_of_hadoops_is_taken_back(
     bucket.put("out/theirs")
     complete_one(store, address)
     assert data(bucket) == {"out/a": b"aaa", "out/theirs": b"theirs"}
-    adoption.take_back(store, address)
+    rescue.take_back(store, address)
     assert bucket.keys() == ["out/theirs"]
     assert bucket.uploads() == []
 
 
 def complete_one(store: ObjectStore, address: str, count: int = 1) -> None:
     """Complete uploads as the dead driver would have."""
-    for one in adoption.load(store, address).plan.files[:count]:
+    for one in rescue.load(store, address).plan.files[:count]:
         bucket = address.split("/")[2]
         store.complete_upload(bucket, one.key, one.upload_id, one.etags, is_new=False)
 
@@ -115,7 +115,7 @@ def test_a_half_committed_job_of_hadoops_is_finished(
     """What was completed is recognised by its tag."""
     _, address = dead_job(hadoop, bucket)
     complete_one(store, address, 2)
-    adoption.resume(store, address)
+    rescue.resume(store, address)
     assert data(bucket) == FILES
     assert bucket.uploads() == []
 
@@ -130,9 +130,9 @@ def test_a_committed_job_of_hadoops_is_not_taken_back(
         if success is not None:
             bucket.put("out/_SUCCESS", success)
         with pytest.raises(CommitterError, match=r"is committed, and can only be finished.*resume"):
-            adoption.take_back(store, address)
+            rescue.take_back(store, address)
     assert data(bucket) == FILES
-    adoption.resume(store, address)
+    rescue.resume(store, address)
     assert data(bucket) == FILES
     assert sorted(bucket.keys()) == sorted([*FILES, "out/_SUCCESS"])
 
@@ -143,8 +143,8 @@ def test_a_job_that_was_not_ready_is_not_finished(
     """A task was begun that was never committed: readers would see a part for the whole."""
     _, address = dead_job(hadoop, bucket, is_ready=False)
     with pytest.raises(CommitterError, match=r"its task was not committed; run .*rollback"):
-        adoption.resume(store, address)
-    adoption.take_back(store, address)
+        rescue.resume(store, address)
+    rescue.take_back(store, address)
     assert bucket.keys() == []
     assert bucket.uploads() == []
 
@@ -153,11 +153,11 @@ def test_an_upload_that_is_gone_is_said(hadoop: Hadoop, bucket: Bucket, store: O
     """A rule of the bucket was quicker: the rest can be taken back, and theirs stays."""
     _, address = dead_job(hadoop, bucket)
     bucket.put("out/theirs")
-    one = adoption.load(store, address).plan.files[1]
+    one = rescue.load(store, address).plan.files[1]
     store.abort_upload(bucket.name, one.key, one.upload_id)
     with pytest.raises(CommitterError, match=r"the upload of s3://.*/out/c is gone.*rollback"):
-        adoption.resume(store, address)
-    adoption.take_back(store, address)
+        rescue.resume(store, address)
+    rescue.take_back(store, address)
     assert bucket.keys() == ["out/theirs"]
     assert bucket.uploads() == []
 
@@ -174,12 +174,12 @@ def test_who_ends_a_dead_job_may_die_too(
         mortal = ObjectStore(store.options)
         death = Death(at, is_answered=is_answered)
         death.watch(mortal)
-        act: Any = getattr(adoption, action)
+        act: Any = getattr(rescue, action)
         try:
             act(mortal, address)
         except Died:
             folder = Folder(bucket.name, "out/")
-            if adoption.magic_folders(store, folder) or leftovers.plan_addresses(store, folder):
+            if rescue.magic_folders(store, folder) or leftovers.plan_addresses(store, folder):
                 act(store, address)
         assert data(bucket) == (FILES if action == "resume" else {})
         assert bucket.uploads() == []
@@ -268,7 +268,7 @@ def test_our_verification_reads_hadoops_manifest(
     s3: S3Server, hadoop: Hadoop, bucket: Bucket, store: ObjectStore
 ) -> None:
     """Which files it names, and whether they are there."""
-    from omidpy.committers import verification
+    from omidpy.committers.contents import verification
 
     del s3
     job, _ = dead_job(hadoop, bucket)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omidpy import committers
-from omidpy.committers import leftovers
+from omidpy.committers.hadoop import leftovers
 from omidpy.committers.places import Folder
 from omidpy.committers.s3 import S3Committer
 from tests.integration.test_committers_crashes import World, write

@@ -17,11 +17,12 @@ from botocore import auth
 from botocore.exceptions import ReadTimeoutError
 
 from omidpy import committers
-from omidpy.committers import leftovers, publishing
-from omidpy.committers import store as stores
+from omidpy.committers.hadoop import leftovers
+from omidpy.committers.objects import store as stores
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder, parse_object
+from omidpy.committers.publishing import ending
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.looking import Bucket
@@ -94,8 +95,8 @@ def test_a_job_is_not_taken_back_while_a_small_file_is_on_its_way(
         job.committer.abort_job([])
     assert raised.value.plan == again.value.plan
     assert detour.arrive() == 200
-    plan, _ = publishing.load(store, again.value.plan, *parse_object(again.value.plan))
-    publishing.resume(store, plan)
+    plan, _ = ending.load(store, again.value.plan, *parse_object(again.value.plan))
+    ending.resume(store, plan)
     assert [path.partition("-")[0] for path in bucket.visible("out")] == ["large", "small"]
     assert bucket.uploads() == []
 
@@ -130,7 +131,7 @@ def test_nobody_knows_of_a_plan_that_may_be_on_its_way(s3: S3Server, bucket: Buc
     (address,) = leftovers.plan_addresses(store, Folder(bucket.name, "out/"))
     assert address == raised.value.plan
     detour.is_open = False
-    publishing.take_back(store, *publishing.load(store, address, *parse_object(address)))
+    ending.take_back(store, *ending.load(store, address, *parse_object(address)))
     assert (bucket.keys(), bucket.uploads()) == ([], [])
 
 
@@ -200,9 +201,9 @@ def test_another_process_of_a_dead_driver_does_not_take_its_job_back(
             with pytest.raises(CommitterError, match="still be carried out") as raised:
                 copy.abort_job([])
             assert leftovers.plan_addresses(copy.store, copy.folder) == [raised.value.plan]
-            publishing.take_back(
+            ending.take_back(
                 copy.store,
-                *publishing.load(copy.store, raised.value.plan, *parse_object(raised.value.plan)),
+                *ending.load(copy.store, raised.value.plan, *parse_object(raised.value.plan)),
             )
         else:
             copy.abort_job([])

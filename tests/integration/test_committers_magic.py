@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from omidpy import committers
-from omidpy.committers import adoption, hadoop, leftovers
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.magic import MagicCommitter
+from omidpy.committers.hadoop import leftovers, rescue
+from omidpy.committers.hadoop.magic import MagicCommitter
+from omidpy.committers.objects import pendings
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError, UsageError
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
@@ -126,21 +127,21 @@ def test_a_job_of_ours_without_a_plan_can_only_be_taken_back(
 ) -> None:
     """It had not decided: what its tasks have written may be half of it."""
     address = dead(s3, bucket)
-    assert adoption.magic_folders(store, Folder(bucket.name, "out/")) == [address]
+    assert rescue.magic_folders(store, Folder(bucket.name, "out/")) == [address]
     with pytest.raises(CommitterError, match=r"has no plan.* plan rollback s3://"):
-        adoption.resume(store, address)
+        rescue.resume(store, address)
     assert len(bucket.uploads()) == 1
-    adoption.take_back(store, address)
+    rescue.take_back(store, address)
     assert bucket.keys() == []
     assert bucket.uploads() == []
     with pytest.raises(CommitterError, match="there is no s3://"):
-        adoption.load(store, address)
+        rescue.load(store, address)
 
 
 def change(bucket: Bucket, fields: dict[str, Any]) -> None:
     """Change what the `.pendingset` says."""
     keys = bucket.keys()
-    (key,) = [one for one in keys if one.endswith(hadoop.PENDING_SET)]
+    (key,) = [one for one in keys if one.endswith(pendings.PENDING_SET)]
     document = json.loads(bucket.get(key))
     for name, value in fields.items():
         target = document if name in document else document["commits"][0]
@@ -166,7 +167,7 @@ def test_a_set_that_nobody_understands_is_left_alone(
     address = dead(s3, bucket)
     change(bucket, fields)
     before = bucket.keys(), bucket.uploads()
-    for act in (adoption.load, adoption.resume, adoption.take_back):
+    for act in (rescue.load, rescue.resume, rescue.take_back):
         with pytest.raises(CommitterError, match=message):
             act(store, address)
     assert (bucket.keys(), bucket.uploads()) == before
@@ -188,4 +189,4 @@ def test_another_folder_is_no_magic_one(store: ObjectStore) -> None:
     """What is below one is not it."""
     for address in ("s3://b/out", f"s3://b/__magic_job-{JOB}/x", "s3://b/__magic_job-"):
         with pytest.raises(UsageError, match="is no magic folder"):
-            adoption.load(store, address)
+            rescue.load(store, address)

@@ -166,8 +166,8 @@ def test_a_store_that_breaks_down_leaves_nothing_visible_once_it_is_back(
 
 def test_what_cannot_be_taken_back_names_its_plan(proxy: S3Proxy, bucket: Bucket) -> None:
     """The store refuses that, too: whoever comes later finishes the job."""
-    from omidpy.committers import publishing
     from omidpy.committers.places import parse_object
+    from omidpy.committers.publishing import ending
 
     job = begun(proxy, bucket)
     proxy.break_down("Complete", 503)
@@ -179,8 +179,8 @@ def test_what_cannot_be_taken_back_names_its_plan(proxy: S3Proxy, bucket: Bucket
     proxy.mend()
     assert isinstance(job.committer, S3Committer)
     store = job.committer.store
-    plan, _ = publishing.load(store, address, *parse_object(address))
-    publishing.resume(store, plan)
+    plan, _ = ending.load(store, address, *parse_object(address))
+    ending.resume(store, plan)
     assert len(bucket.visible("out")) == 2
     assert len(bucket.keys()) == 3
 

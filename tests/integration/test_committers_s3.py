@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from omidpy import committers
-from omidpy.committers import plan as plans
-from omidpy.committers import publishing
-from omidpy.committers.client import StoreOptions
+from omidpy.committers.heads import plan as plans
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore, Refused
+from omidpy.committers.objects.uploads import Sender
 from omidpy.committers.places import Folder
+from omidpy.committers.publishing import ending
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, Refused
-from omidpy.committers.uploads import Sender
 from omidpy.committers.values import TaskId
 from omidpy.errors import CommitterError, ConfigError, UsageError
 from tests.machines.s3.crashing import Death, Died
@@ -405,7 +405,7 @@ def test_a_batch_whose_plan_is_being_rolled_back_was_not_committed(
     """Whoever runs it again ends that first, and then begins anew."""
     made = committer_of(s3, bucket, job_id="job_00001")
     plan = plans.Plan("job_00001", "omidpy", made.folder, (), state="rolling back")
-    publishing.begin(made.store, plan)
+    ending.begin(made.store, plan)
     assert not made.was_committed()
     assert bucket.keys() == []
 
@@ -787,7 +787,7 @@ def test_a_second_driver_of_a_job_is_refused(s3: S3Server, bucket: Bucket) -> No
         messages.append(committer.commit_task(attempt))
     store = ObjectStore(StoreOptions(endpoint_url=s3.endpoint))
     plan = plans.Plan("job_00001", "omidpy", one.folder, messages[0].files)
-    publishing.begin(store, plan)
+    ending.begin(store, plan)
     with pytest.raises(CommitterError, match="another driver has begun") as raised:
         two.commit_job(messages[1:])
     assert raised.value.plan == plan.address

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omidpy.committers import leftovers, publishing, success
-from omidpy.committers.client import StoreOptions
+from omidpy.committers.hadoop import leftovers
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import parse_folder, parse_object
+from omidpy.committers.publishing import ending, success
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 from omidpy.committers.values import TaskId
 from omidpy.errors import UsageError
 from tests.machines.s3.looking import Bucket
@@ -353,7 +354,7 @@ def test_who_ends_at_a_request_leaves_a_job_whole_or_nothing(
                 writer.save(address)
         has_ended = (marks / "ended").exists()
         for plan in leftovers.plan_addresses(store, parse_folder(address)):
-            publishing.resume(store, publishing.load(store, plan, *parse_object(plan))[0])
+            ending.resume(store, ending.load(store, plan, *parse_object(plan))[0])
         found = sorted(row["id"] for row in rows(bucket, "out"))
         assert found in ([[*range(100)]] if who == "task" or not has_ended else [[], [*range(100)]])
         assert bucket.uploads() == [theirs]
@@ -442,7 +443,7 @@ def test_a_batch_that_is_run_again_is_not_published_again(
     """Spark runs the last batch again where it did not note its end."""
     from pyspark.sql.types import StructType
 
-    from omidpy.committers.spark import _Message, _settings, _StreamWriter
+    from omidpy.committers.spark.source import _Message, _settings, _StreamWriter
 
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
     given = {"path": f"s3://{bucket.name}/out", "inlineBytes": "0"}

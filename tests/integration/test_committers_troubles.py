@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from omidpy.committers.client import StoreOptions
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
 from tests.machines.s3.pairs import (
     APPEND,
     FAIL,

@@ -10,7 +10,8 @@ import pytest
 from omidpy.connect import connect
 from omidpy.errors import TransactionAborted
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import Batch, ExportQueue, rebucketing
+from omidpy.recipes.export_queue import Batch, ExportQueue
+from omidpy.recipes.export_queue.upkeep import rebucketing
 from tests.machines.export_queues import Collector
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase

@@ -19,8 +19,9 @@ from omidpy.errors import TransactionAborted
 from omidpy.fate.client import Fate
 from omidpy.fate.table_store import TableFateStore
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import ExportQueue, rebucketing
+from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue import queue as queue_module
+from omidpy.recipes.export_queue.upkeep import rebucketing
 from tests.machines.export_processes import QUEUE, Work, lines, run, start
 from tests.machines.export_queues import Collector
 from tests.machines.processes import tso_server

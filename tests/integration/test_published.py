@@ -18,8 +18,9 @@ import omidpy
 from omidpy import committers
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.cli import main
-from omidpy.committers import manifests, sweeping
+from omidpy.committers import sweeping
 from omidpy.committers.choice import object_store
+from omidpy.committers.contents import manifests
 from omidpy.committers.places import Folder
 from omidpy.committers.transactional import owner_of
 from omidpy.errors import (

@@ -14,11 +14,12 @@ import pytest
 
 import omidpy
 from omidpy.base.clock import ManualClock, SystemClock
-from omidpy.committers import leftovers, operation, publishing
-from omidpy.committers.operation import Operations
+from omidpy.committers.hadoop import leftovers
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import parse_object, unique_name
-from omidpy.committers.plan import Plan
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.publishing import ending, operation
+from omidpy.committers.publishing.operation import Operations
 from omidpy.errors import CommitterError, StorageUnavailable, UsageError
 from omidpy.fate.client import Fate
 from omidpy.fate.operation import Status
@@ -156,7 +157,7 @@ def test_steps_stand_being_called_twice(world: World, monkeypatch: pytest.Monkey
 
 def test_a_slow_driver_is_not_taken_for_dead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor that comes by before its plan is there waits."""
-    begin = publishing.begin
+    begin = ending.begin
 
     def slow(*arguments: Any) -> str:
         fate = Fate(None, world.operations, clock=ManualClock())
@@ -165,7 +166,7 @@ def test_a_slow_driver_is_not_taken_for_dead(world: World, monkeypatch: pytest.M
         assert "for the plan s3://" in one.waiting
         return begin(*arguments)
 
-    monkeypatch.setattr(publishing, "begin", slow)
+    monkeypatch.setattr(ending, "begin", slow)
     world.run(world.job())
     assert world.see() == "committed"
 
@@ -176,9 +177,7 @@ def test_a_plan_that_somebody_has_resumed_is_not_given_up(
     """By hand, before an executor came by: its job is committed."""
     leave(world, monkeypatch, is_planned=True)
     (address,) = leftovers.plan_addresses(world.objects, world.folder)
-    publishing.resume(
-        world.objects, publishing.load(world.objects, address, *parse_object(address))[0]
-    )
+    ending.resume(world.objects, ending.load(world.objects, address, *parse_object(address))[0])
     monkeypatch.setattr(operation, "PLAN_WAIT_MS", 0)
     world.recover()
     assert world.outcomes() == [world.see()] == ["committed"]
@@ -203,13 +202,13 @@ def test_a_plan_whose_answer_was_lost_is_carried_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver is told how its job ended, whatever it heard of its plan."""
-    begin = publishing.begin
+    begin = ending.begin
 
     def unheard(*arguments: Any) -> str:
         begin(*arguments)
         raise CommitterError("no answer", retryable=True)
 
-    monkeypatch.setattr(publishing, "begin", unheard)
+    monkeypatch.setattr(ending, "begin", unheard)
     world.run(world.job())
     assert world.see() == "committed"
 
@@ -218,13 +217,13 @@ def test_a_job_whose_upload_is_gone_is_taken_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reason is the driver's to hear."""
-    begin = publishing.begin
+    begin = ending.begin
 
     def abort_one(*arguments: Any) -> str:
         lose_an_upload(world)
         return begin(*arguments)
 
-    monkeypatch.setattr(publishing, "begin", abort_one)
+    monkeypatch.setattr(ending, "begin", abort_one)
     with pytest.raises(CommitterError, match=r"taken back.*the upload of .* is gone") as caught:
         world.run(world.job())
     assert caught.value.plan == ""
@@ -317,12 +316,12 @@ def test_who_takes_a_job_back_may_die_anywhere(
 def test_the_plan_of_a_later_run_is_not_swept(world: World) -> None:
     """Somebody has rolled the first run back by hand, and run the job again."""
     later = Plan("weekly_report", "omidpy", world.folder, (), run="second")
-    publishing.begin(world.objects, later)
+    ending.begin(world.objects, later)
     first = operation.Sweep(
         world.folder.url, "weekly_report", world.objects.options, "first", "", since_ms=0
     )
     first.call(cast("Any", None), None)
-    found, _ = publishing.load(world.objects, later.address, *parse_object(later.address))
+    found, _ = ending.load(world.objects, later.address, *parse_object(later.address))
     assert found.state == "committing"
 
 
@@ -382,7 +381,7 @@ def test_what_is_no_store_is_refused(world: World, where: object) -> None:
 _KILLED = """
 import sys
 import omidpy.committers
-from omidpy.committers import publishing
+from omidpy.committers.publishing import ending
 from omidpy.testing.faults import kill
 
 url, address, at = sys.argv[1:]

@@ -15,10 +15,10 @@ import pytest
 import omidpy
 from omidpy.cli import main
 from omidpy.codec import INT64, TEXT
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.published import file_system
+from omidpy.committers.contents.state import file_system
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.snapshots import Codecs, Work, export_snapshot, run_here
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError, NoSuchTable, SnapshotTooOld, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from omidpy.recipes.export_queue import Batch, Exporter, Poison
-from omidpy.recipes.export_queue.runner import Runner
+from omidpy.recipes.export_queue.delivery.runner import Runner
 from omidpy.storage.base import Store
 from tests.machines.export_queues import STEPS, Killed, Scene
 from tests.machines.fencing import takes_over

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from omidpy.base.clock import ManualClock
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue
-from omidpy.recipes.export_queue.runner import Runner
+from omidpy.recipes.export_queue.delivery.runner import Runner
 from omidpy.storage.base import Store
 from tests.machines.clients import Client
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from omidpy.fate.step import Defer, Done, Step
-from omidpy.recipes.export_queue.rebucketing import (
+from omidpy.recipes.export_queue.upkeep.rebucketing import (
     Drain,
     Prepare,
     RebucketTools,

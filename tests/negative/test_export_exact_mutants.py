@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from omidpy.recipes.export_queue.exactly import ExactDelivery
+from omidpy.recipes.export_queue.delivery.exactly import ExactDelivery
+from omidpy.recipes.export_queue.entries.ordering import Position
 from omidpy.recipes.export_queue.marks import Mark
-from omidpy.recipes.export_queue.ordering import Position
 from omidpy.storage.memory import MemoryStore
 from tests.machines import export_exact
 from tests.machines.marking import LogSink
@@ -106,8 +106,8 @@ def it_was_set_aside() -> None:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
-    monkeypatch.setattr("omidpy.recipes.export_queue.patience.FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.exactly.DEPOSED_S", 0.0)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.patience.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,15 @@ from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
-from omidpy.recipes.export_queue import acknowledgement, delivery, ordering, queue, rebucketing
-from omidpy.recipes.export_queue.delivery import Delivery
+from omidpy.recipes.export_queue import queue
+from omidpy.recipes.export_queue.delivery import bucket as delivery
+from omidpy.recipes.export_queue.delivery.bucket import Delivery
+from omidpy.recipes.export_queue.entries import acknowledgement, ordering
+from omidpy.recipes.export_queue.entries.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Definition, Raw
+from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Batch
-from omidpy.recipes.export_queue.ordering import Found, Position, Window
-from omidpy.recipes.export_queue.state import BucketRows, BucketState, Definition, Raw
-from omidpy.recipes.export_queue.view import View
+from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.storage.base import DeleteVersion, RowMutation
 from omidpy.tx.ordinals import Ordinals
 from tests.machines import export_checks

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from omidpy.committers import manifests, operation, publishing, sweeping
-from omidpy.committers.operation import Operations
+from omidpy.committers import sweeping
+from omidpy.committers.contents import manifests
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.plan import Plan
-from omidpy.committers.publishing import Effort
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.publishing import ending, operation
+from omidpy.committers.publishing.ending import Effort
+from omidpy.committers.publishing.operation import Operations
 from omidpy.committers.transactional import Publisher
 from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError
@@ -123,8 +125,8 @@ def publishes_its_plan_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         with self.opened() as operations:
             first = operation.Begin(plan.folder.url, plan.job_id, store.options, 0)
             Fate(None, operations).submit(operation.KIND, first)
-            publishing.begin(store, plan)
-        return publishing.publish(store, plan, effort)
+            ending.begin(store, plan)
+        return ending.publish(store, plan, effort)
 
     monkeypatch.setattr(Operations, "carry_out", alone)
 

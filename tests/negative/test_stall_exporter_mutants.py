@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from omidpy.recipes.export_queue import patience as patience_module
-from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw
+from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Raw
 from tests.machines.stalls.exporters import FENCE, MARKS, World
 from tests.machines.stalls.lives import Ending, moments_of
 from tests.negative.test_export_exact_mutants import never_looks_again, reads_no_mark
@@ -35,7 +35,7 @@ def moves_a_cursor_that_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.exactly.DEPOSED_S", 0.0)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 @pytest.mark.parametrize(

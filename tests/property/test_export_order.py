@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.recipes.export_queue.ordering import BEGINNING, Found, Position, Window
+from omidpy.recipes.export_queue.entries.ordering import BEGINNING, Found, Position, Window
 
 Step = tuple[str, int, int]
 

@@ -52,31 +52,31 @@ TABLES: Final = "omidpy/recipes/export_queue/sinks/tables.py"
 
 ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     BUFFERED: (
-        "omidpy/recipes/export_queue/dead.py bury delete",
-        "omidpy/recipes/export_queue/dead.py rewrite delete",
-        "omidpy/recipes/export_queue/dead.py keep delete",
-        "omidpy/recipes/export_queue/delivery.py Delivery._export delete",
-        "omidpy/recipes/export_queue/rebucketing.py _move_dead delete",
+        "omidpy/recipes/export_queue/entries/dead.py bury delete",
+        "omidpy/recipes/export_queue/entries/dead.py rewrite delete",
+        "omidpy/recipes/export_queue/entries/dead.py keep delete",
+        "omidpy/recipes/export_queue/delivery/bucket.py Delivery._export delete",
+        "omidpy/recipes/export_queue/upkeep/rebucketing.py _move_dead delete",
     ),
     EXPORTERS: (
-        "omidpy/recipes/export_queue/acknowledgement.py remove write",
-        "omidpy/recipes/export_queue/acknowledgement.py remove_deleted write",
+        "omidpy/recipes/export_queue/entries/acknowledgement.py remove write",
+        "omidpy/recipes/export_queue/entries/acknowledgement.py remove_deleted write",
     ),
     SHARING: (
-        "omidpy/recipes/export_queue/crew.py Crew.join write",
-        "omidpy/recipes/export_queue/crew.py Crew.look forget",
-        "omidpy/recipes/export_queue/crew.py Crew.leave forget",
+        "omidpy/recipes/export_queue/delivery/crew.py Crew.join write",
+        "omidpy/recipes/export_queue/delivery/crew.py Crew.look forget",
+        "omidpy/recipes/export_queue/delivery/crew.py Crew.leave forget",
     ),
     GAUGES: (
-        "omidpy/recipes/export_queue/lag.py measure write",
-        "omidpy/recipes/export_queue/lag.py measure_roughly write",
+        "omidpy/recipes/export_queue/upkeep/lag.py measure write",
+        "omidpy/recipes/export_queue/upkeep/lag.py measure_roughly write",
     ),
     NO_CHANGE: (
-        "omidpy/recipes/export_queue/dead.py Graves.left remove",
-        "omidpy/recipes/export_queue/making.py _drop_table forget",
-        "omidpy/recipes/export_queue/rebucketing.py RebucketTools.remove_table forget",
+        "omidpy/recipes/export_queue/entries/dead.py Graves.left remove",
+        "omidpy/recipes/export_queue/upkeep/making.py _drop_table forget",
+        "omidpy/recipes/export_queue/upkeep/rebucketing.py RebucketTools.remove_table forget",
     ),
-    UNDOING: ("omidpy/recipes/export_queue/rebucketing.py Prepare._undo replace",),
+    UNDOING: ("omidpy/recipes/export_queue/upkeep/rebucketing.py Prepare._undo replace",),
     SINKS: (
         "omidpy/recipes/export_queue/sinks/file_marks.py FolderMarks._write write",
         "omidpy/recipes/export_queue/sinks/files.py FileSink._written write",

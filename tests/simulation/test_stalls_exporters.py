@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.like_thrift2 import LikeThrift2
@@ -47,7 +47,7 @@ LEAST_CHANGES: Final = 10
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.exactly.DEPOSED_S", 0.0)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 def moments(receiver: str, make_store: Callable[[], Store]) -> list[Moment]:

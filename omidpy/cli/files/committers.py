@@ -28,10 +28,12 @@ from omidpy.cli.common import (
 from omidpy.cli.files.doctor import examine
 from omidpy.cli.files.objects import with_objects
 from omidpy.cli.progress import progress_bar
-from omidpy.committers import adoption, leftovers, publishing, verification
+from omidpy.committers.contents import verification
+from omidpy.committers.hadoop import leftovers, rescue
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.store import ObjectStore, Upload
 from omidpy.committers.places import parse_folder, parse_object
-from omidpy.committers.plan import Plan
-from omidpy.committers.store import ObjectStore, Upload
+from omidpy.committers.publishing import ending
 
 app: Final = typer.Typer(help="Look after the output of jobs in S3.", no_args_is_help=True)
 uploads: Final = typer.Typer(help="Uploads that are neither completed nor aborted.")
@@ -131,7 +133,7 @@ def list_plans(
     """Show the plans below a folder."""
     folder = parse_folder(path)
     found = leftovers.plan_addresses(objects, folder)
-    found += adoption.magic_folders(objects, folder)
+    found += rescue.magic_folders(objects, folder)
     if as_json:
         print_json([{"plan": one} for one in found])
         return
@@ -148,8 +150,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a job was about to publish."""
-    if adoption.is_magic(address):
-        adopted = adoption.load(objects, address)
+    if rescue.is_magic(address):
+        adopted = rescue.load(objects, address)
         found = adopted.plan
         more = {"tasks": adopted.tasks, "unready": adopted.unready or None}
     else:
@@ -185,10 +187,10 @@ def resume(
 ) -> None:
     """Finish a job whose driver has died: afterwards everything of it is visible."""
     with progress_bar("completing files") as report:
-        if adoption.is_magic(address):
-            manifest = adoption.resume(objects, address, report)
+        if rescue.is_magic(address):
+            manifest = rescue.resume(objects, address, report)
         else:
-            manifest = publishing.resume(objects, _loaded(objects, address)[0], report)
+            manifest = ending.resume(objects, _loaded(objects, address)[0], report)
     if as_json:
         print_json(
             {
@@ -217,11 +219,11 @@ def rollback(
 ) -> None:
     """Take back a job whose driver has died: afterwards nothing of it is visible."""
     with progress_bar("taking files back") as report:
-        if adoption.is_magic(address):
-            found = adoption.take_back(objects, address, report)
+        if rescue.is_magic(address):
+            found = rescue.take_back(objects, address, report)
         else:
             found, etag = _loaded(objects, address)
-            publishing.take_back(objects, found, etag, report)
+            ending.take_back(objects, found, etag, report)
     if as_json:
         print_json({"job": found.job_id, "destination": found.folder.url, "rolled_back": True})
     else:
@@ -284,7 +286,7 @@ def doctor(objects: ObjectStore, path: Path, *, as_json: AsJson = False) -> None
 
 def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:
     bucket, key = parse_object(address)
-    return publishing.load(store, f"s3://{bucket}/{key}", bucket, key)
+    return ending.load(store, f"s3://{bucket}/{key}", bucket, key)
 
 
 def _before_ms(older_than: str | None) -> int | None:

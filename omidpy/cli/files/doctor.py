@@ -10,10 +10,10 @@ import typer
 
 from omidpy.cli.common import print_json, say
 from omidpy.cli.store.findings import Health
-from omidpy.committers import examining
-from omidpy.committers.examining import Conditions, Place
+from omidpy.committers.contents import examining
+from omidpy.committers.contents.examining import Conditions, Place
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
 
 EXIT_FAILED = 1
 

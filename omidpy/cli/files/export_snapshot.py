@@ -22,10 +22,10 @@ from omidpy.cli.files.objects import with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.cli.queues.common import managed, moment
 from omidpy.codec import Codec
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import is_object_store
 from omidpy.committers.snapshots import HOLD_S, Run
 from omidpy.committers.snapshots import export_snapshot as write_snapshot
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import ConfigError, UsageError
 
 CODECS: Final[dict[str, Codec[Any]]] = {

@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from omidpy.cli.common import UnaskedTso
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 
 Endpoint: TypeAlias = Annotated[
     str | None, typer.Option(metavar="URL", help="Of the store, where it is not Amazon's.")

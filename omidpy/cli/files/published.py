@@ -20,9 +20,9 @@ from omidpy.cli.files.committers import Path
 from omidpy.cli.files.objects import with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.cli.queues.common import managed, moment
-from omidpy.committers import reading
+from omidpy.committers.contents import reading
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import parse_folder
-from omidpy.committers.store import ObjectStore
 from omidpy.committers.sweeping import sweep as sweep_folder
 from omidpy.committers.transactional import Publisher
 from omidpy.tx.publishing import PublishedFile

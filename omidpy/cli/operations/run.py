@@ -23,7 +23,7 @@ from omidpy.admin import TableTools
 from omidpy.base.durations import seconds_in
 from omidpy.cli.common import say
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates
-from omidpy.committers import operation as _publishing_steps  # noqa: F401 - registers them
+from omidpy.committers.publishing import operation as _publishing_steps  # noqa: F401 - registers them
 from omidpy.connect import connect
 from omidpy.errors import OmidError, UsageError
 from omidpy.fate.client import Fate
@@ -32,7 +32,7 @@ from omidpy.fate.locks import Locks
 from omidpy.fate.store import FateStore
 from omidpy.opening import open_oracle, open_store
 from omidpy.oracle.zookeeper import SCHEME
-from omidpy.recipes.export_queue.rebucketing import RebucketTools
+from omidpy.recipes.export_queue.upkeep.rebucketing import RebucketTools
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from omidpy.cli.operations.run import imported, told_to_stop
 from omidpy.cli.queues.common import QueueId, managed
 from omidpy.errors import ConfigError, UsageError
 from omidpy.recipes.export_queue import Exporter, ExportQueue, Runner
+from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
+from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES
 from omidpy.recipes.export_queue.exporter import as_exporter, promise_of
-from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
-from omidpy.recipes.export_queue.terms import BUFFER_BYTES
 
 To: TypeAlias = Annotated[
     str | None,

@@ -9,7 +9,8 @@ are two entries.
 
 from __future__ import annotations
 
-from omidpy.recipes.export_queue.dead import DeadLetter
+from omidpy.recipes.export_queue.delivery.runner import Runner
+from omidpy.recipes.export_queue.entries.dead import DeadLetter
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Deposed,
@@ -21,11 +22,10 @@ from omidpy.recipes.export_queue.exporter import (
     Retry,
     TransactionalExporter,
 )
-from omidpy.recipes.export_queue.lag import BucketLag, Lag
-from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.marks import Mark, Share
 from omidpy.recipes.export_queue.queue import ExportQueue
-from omidpy.recipes.export_queue.runner import Runner
+from omidpy.recipes.export_queue.upkeep.lag import BucketLag, Lag
+from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 
 __all__ = [
     "Batch",

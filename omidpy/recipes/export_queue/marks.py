@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omidpy.errors import CorruptCell
-from omidpy.recipes.export_queue.ordering import BEGINNING, Position
+from omidpy.recipes.export_queue.entries.ordering import BEGINNING, Position
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -26,37 +26,37 @@ from omidpy.errors import (
     QueueFull,
     UsageError,
 )
-from omidpy.recipes.export_queue import making, retention
-from omidpy.recipes.export_queue.acknowledgement import remove
-from omidpy.recipes.export_queue.adding import Limit, QueueWriter, Writer
-from omidpy.recipes.export_queue.bell import Queue
-from omidpy.recipes.export_queue.codecs import codec_named
-from omidpy.recipes.export_queue.crew import LEASE_S
-from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
-from omidpy.recipes.export_queue.lag import Lag, known, measure, measure_roughly
-from omidpy.recipes.export_queue.layout import (
+from omidpy.recipes.export_queue.delivery.crew import LEASE_S
+from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
+from omidpy.recipes.export_queue.delivery.runner import MAX_POLL_S, Runner
+from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES, POLICIES, Options
+from omidpy.recipes.export_queue.entries.acknowledgement import remove
+from omidpy.recipes.export_queue.entries.adding import Limit, QueueWriter, Writer
+from omidpy.recipes.export_queue.entries.bell import Queue
+from omidpy.recipes.export_queue.entries.codecs import codec_named
+from omidpy.recipes.export_queue.entries.layout import (
     BY_KEY,
     BY_TIME,
     LAYOUTS,
     MAX_BUCKETS,
     decode_content,
 )
-from omidpy.recipes.export_queue.letters import DeadLetters
-from omidpy.recipes.export_queue.patience import MAX_ATTEMPTS
-from omidpy.recipes.export_queue.runner import MAX_POLL_S, Runner
-from omidpy.recipes.export_queue.state import (
+from omidpy.recipes.export_queue.entries.state import (
     DEFINITION_AGE_S,
     BucketRows,
     Definition,
     Places,
     table_name,
 )
-from omidpy.recipes.export_queue.terms import BUFFER_BYTES, POLICIES, Options
-from omidpy.recipes.export_queue.view import View
+from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
+from omidpy.recipes.export_queue.upkeep import making, retention
+from omidpy.recipes.export_queue.upkeep.lag import Lag, known, measure, measure_roughly
+from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.ordering import Found
+    from omidpy.recipes.export_queue.entries.ordering import Found
 
 DEFAULT_BUCKETS: Final = 16
 
@@ -229,7 +229,7 @@ class ExportQueue:
             ExportError: it is not finished yet; or somebody else gives it another number.
             NoSuchQueue: it was dropped.
         """
-        from omidpy.recipes.export_queue.rebucketing import rebucket  # noqa: PLC0415 - operations
+        from omidpy.recipes.export_queue.upkeep.rebucketing import rebucket  # noqa: PLC0415 - operations
 
         check_buckets(buckets)
         self._find()
@@ -403,7 +403,7 @@ class ExportQueue:
             raise UsageError(f"poison={poison!r} is none of {', '.join(POLICIES)}")
         if not (max_poll_s > 0 and lease_s > 0):
             raise UsageError("max_poll_s and lease_s must be positive seconds")
-        from omidpy.recipes.export_queue.caring import Care  # noqa: PLC0415 - operations
+        from omidpy.recipes.export_queue.upkeep.caring import Care  # noqa: PLC0415 - operations
 
         making.check_store(self._tm)
         options = Options(buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.objects.store import ObjectStore
 
 
 class Died(BaseException):

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 
 PAGE: Final = 1000
 

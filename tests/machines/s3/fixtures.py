@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.objects.store import ObjectStore
 from tests.machines.s3.server import REGION, S3Server
 
 

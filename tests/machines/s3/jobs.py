@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from omidpy import committers
-from omidpy.committers import publishing
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
+from omidpy.committers.publishing import ending
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 
 OUT: Final = Folder("lake", "out/")
 
@@ -60,10 +60,10 @@ def visible(store: ObjectStore) -> list[str]:
 def resume(store: ObjectStore, job: committers.Job) -> None:
     """Finish a job as an operator does."""
     key = OUT.plan_key(job.id)
-    publishing.resume(store, publishing.load(store, f"s3://lake/{key}", "lake", key)[0])
+    ending.resume(store, ending.load(store, f"s3://lake/{key}", "lake", key)[0])
 
 
 def take_back(store: ObjectStore, job: committers.Job) -> None:
     """Roll a job back as an operator does."""
     key = OUT.plan_key(job.id)
-    publishing.take_back(store, *publishing.load(store, f"s3://lake/{key}", "lake", key))
+    ending.take_back(store, *ending.load(store, f"s3://lake/{key}", "lake", key))

@@ -14,9 +14,11 @@ from typing import Any, Final
 
 import pytest
 
-from omidpy.committers import looking, publishing, reading
+from omidpy.committers.contents import reading
+from omidpy.committers.heads import looking
 from omidpy.committers.jobs import Job
 from omidpy.committers.places import Folder
+from omidpy.committers.publishing import ending
 from omidpy.committers.s3 import S3Committer
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Died
@@ -168,11 +170,11 @@ class World:
         try:
             if kind in OPERATORS:
                 key = OUT.plan_key(self.waiting)
-                plan, etag = publishing.load(store, f"s3://lake/{key}", "lake", key)
+                plan, etag = ending.load(store, f"s3://lake/{key}", "lake", key)
                 if kind is RESUME:
-                    publishing.resume(store, plan)
+                    ending.resume(store, plan)
                 else:
-                    publishing.take_back(store, plan, etag)
+                    ending.take_back(store, plan, etag)
                 return True
             job = self.begin(store, kind, who)
             job.commit()
@@ -188,7 +190,7 @@ class World:
             raise AssertionError(f"a job has not ended: {error}") from error
         key = error.plan.removeprefix("s3://lake/")
         other = self.objects.store()
-        publishing.take_back(other, *publishing.load(other, error.plan, "lake", key))
+        ending.take_back(other, *ending.load(other, error.plan, "lake", key))
 
     def look(self) -> None:
         """Ask what is published."""

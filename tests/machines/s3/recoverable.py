@@ -9,12 +9,12 @@ import pytest
 
 from omidpy import committers
 from omidpy.base.clock import ManualClock
-from omidpy.committers import operation, publishing
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.operation import Operations
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
+from omidpy.committers.publishing import ending, operation
+from omidpy.committers.publishing.operation import Operations
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, Status
@@ -123,7 +123,7 @@ def leave(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_planned: bool, **options: Any
 ) -> None:
     """Let a driver die before it writes its plan, or behind."""
-    begin = publishing.begin
+    begin = ending.begin
 
     def die(*arguments: Any) -> str:
         if is_planned:
@@ -131,7 +131,7 @@ def leave(
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "begin", die)
+        patch.setattr(ending, "begin", die)
         with pytest.raises(Died):
             world.run(world.job(**options))
 
@@ -140,16 +140,16 @@ def a_driver_that_was_taken_for_dead_publishes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its operation has ended; whatever the driver does then, nothing is visible."""
-    begin = publishing.begin
+    begin = ending.begin
 
     def too_late(*arguments: Any) -> str:
         with monkeypatch.context() as patch:
-            patch.setattr(publishing, "begin", begin)
+            patch.setattr(ending, "begin", begin)
             patch.setattr(operation, "PLAN_WAIT_MS", 0)
             world.recover()
         return begin(*arguments)
 
-    monkeypatch.setattr(publishing, "begin", too_late)
+    monkeypatch.setattr(ending, "begin", too_late)
     with pytest.raises(CommitterError, match=r"was taken back and nothing.*its driver has died"):
         world.run(world.job(inline_bytes=1000))
     assert world.outcomes() == [world.see()] == ["rolled back"]

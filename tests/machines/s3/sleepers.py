@@ -17,7 +17,8 @@ from typing import Final
 
 import pytest
 
-from omidpy.committers import looking, reading, standing
+from omidpy.committers.contents import reading
+from omidpy.committers.heads import looking, standing
 from omidpy.committers.jobs import Job
 from omidpy.committers.s3 import S3Committer
 from tests.machines.s3.fake import FakeStore

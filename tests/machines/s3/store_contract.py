@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Final
 import pytest
 
 from omidpy import committers
-from omidpy.committers import leftovers, publishing
-from omidpy.committers import store as stores
+from omidpy.committers.hadoop import leftovers
+from omidpy.committers.objects import store as stores
+from omidpy.committers.objects.store import Gone, ObjectStore, Occupied, Refused
 from omidpy.committers.places import SUCCESS, Folder, is_hidden, parse_object
+from omidpy.committers.publishing import ending
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import Gone, ObjectStore, Occupied, Refused
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Death, Died
@@ -320,11 +321,11 @@ class ObjectStoreContract:
         with pytest.raises(Died):
             job.commit()
         (address,) = leftovers.plan_addresses(store, Folder(bucket, "out/"))
-        plan, etag = publishing.load(store, address, *parse_object(address))
+        plan, etag = ending.load(store, address, *parse_object(address))
         if action == "resume":
-            publishing.resume(store, plan)
+            ending.resume(store, plan)
         else:
-            publishing.take_back(store, plan, etag)
+            ending.take_back(store, plan, etag)
         expected = [SUCCESS, "large", "small"] if action == "resume" else []
         assert self.keys(store, bucket) == expected
         assert list(store.uploads(Folder(bucket, ""))) == []

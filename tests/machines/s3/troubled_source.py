@@ -25,8 +25,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from omidpy.committers.spark import ParquetSource
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.spark.source import ParquetSource
 
 NAME: Final = "omidpy-troubled"
 _OWN: Final = ("trouble", "marks", "at", "answered")

@@ -19,11 +19,13 @@ from typing import Final, Literal
 
 import pytest
 
-from omidpy.committers import looking, publishing, reading
+from omidpy.committers.contents import reading
+from omidpy.committers.heads import looking
 from omidpy.committers.jobs import Job
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder, owner
+from omidpy.committers.publishing import ending
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.s3.pairs import APPEND, RESUME, Kind, Model, State, names
 
@@ -72,12 +74,12 @@ class Scene:
             for job_id in self.plans():
                 key = self.folder.plan_key(job_id)
                 address = f"s3://{self.folder.bucket}/{key}"
-                plan, etag = publishing.load(store, address, self.folder.bucket, key)
+                plan, etag = ending.load(store, address, self.folder.bucket, key)
                 try:
                     if operator is RESUME:
-                        publishing.resume(store, plan)
+                        ending.resume(store, plan)
                     else:
-                        publishing.take_back(store, plan, etag)
+                        ending.take_back(store, plan, etag)
                 except CommitterError as error:
                     failed = error
         assert self.plans() == [], failed
@@ -141,8 +143,8 @@ def check(
 
 def quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for nothing between tries, and say nothing of what is expected to fail."""
-    monkeypatch.setattr("omidpy.committers.store.CONFLICT_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.committers.deciding.PAUSE_S", 0.0)
+    monkeypatch.setattr("omidpy.committers.objects.store.CONFLICT_PAUSE_S", 0.0)
+    monkeypatch.setattr("omidpy.committers.heads.deciding.PAUSE_S", 0.0)
     monkeypatch.setattr("botocore.endpoint.time", _Timeless())
     logging.getLogger("omidpy.committers").setLevel(logging.CRITICAL)
 

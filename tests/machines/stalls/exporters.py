@@ -23,7 +23,7 @@ from omidpy.connect import find_queue
 from omidpy.errors import OmidError
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Mark, Poison, Share
-from omidpy.recipes.export_queue.crew import LEASE_S
+from omidpy.recipes.export_queue.delivery.crew import LEASE_S
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_queues import QUEUE, Scene

@@ -26,14 +26,14 @@ from omidpy.fate.client import OperationHandle
 from omidpy.fate.operation import RUNNABLE, FateId, Status
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison
-from omidpy.recipes.export_queue.making import check_going
-from omidpy.recipes.export_queue.rebucketing import (
+from omidpy.recipes.export_queue.entries.state import Definition, Places
+from omidpy.recipes.export_queue.upkeep.making import check_going
+from omidpy.recipes.export_queue.upkeep.rebucketing import (
     DROPPED,
     KIND,
     RebucketTools,
     _submitted,
 )
-from omidpy.recipes.export_queue.state import Definition, Places
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.tx.transaction import Transaction

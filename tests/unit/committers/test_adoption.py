@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import pytest
 
-from omidpy.committers import adoption, hadoop, publishing
-from omidpy.committers import plan as plans
 from omidpy.committers.choice import committer
-from omidpy.committers.magic import MagicCommitter
+from omidpy.committers.hadoop import rescue
+from omidpy.committers.hadoop.magic import MagicCommitter
+from omidpy.committers.heads import plan as plans
+from omidpy.committers.objects import pendings
+from omidpy.committers.objects.store import ObjectStore, Occupied
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore, Occupied
+from omidpy.committers.publishing import ending
 from omidpy.committers.values import PendingFile, TaskId
 from omidpy.errors import CommitterError
 
@@ -52,14 +54,14 @@ def commit_task(
     store: ObjectStore, number: int, *files: PendingFile, run: str = "00", job_id: str = JOB
 ) -> str:
     """Write the `.pendingset` of a task; return its key."""
-    said = hadoop.encode_set(
+    said = pendings.encode_set(
         "lake",
         [(f"{BASE}/{run}/{one.key}", one) for one in files],
         now_ms=0,
         job_id=job_id,
         task=TaskId(number),
     )
-    key = f"{BASE}/{run}/task_x_0000_m_{number:06}{hadoop.PENDING_SET}"
+    key = f"{BASE}/{run}/task_x_0000_m_{number:06}{pendings.PENDING_SET}"
     store.put("lake", key, unmarked(json.loads(said)))
     return key
 
@@ -70,8 +72,8 @@ def begin_task(
     """Write a `.pending` of an attempt."""
     name = f"attempt_x_0000_m_{number:06}_{attempt}"
     path = f"{BASE}/{run}/tasks/{name}/__base/{one.key.removeprefix('out/')}"
-    said = hadoop.encode_pending("lake", path, one, now_ms=0)
-    store.put("lake", f"{path}{hadoop.PENDING}", unmarked(json.loads(said)))
+    said = pendings.encode_pending("lake", path, one, now_ms=0)
+    store.put("lake", f"{path}{pendings.PENDING}", unmarked(json.loads(said)))
 
 
 def complete(store: ObjectStore, one: PendingFile) -> None:
@@ -98,10 +100,10 @@ def test_the_last_run_counts_and_the_others_uploads_go(store: ObjectStore) -> No
     begin_task(store, 0, upload(store, "out/lost", b"2"), run="10", attempt=1)
     store.put("lake", f"{BASE}/10/marker", b"")
     store.put("lake", f"out/__magic_job-{JOB}/elsewhere", b"")
-    found = adoption.load(store, ADDRESS)
+    found = rescue.load(store, ADDRESS)
     assert (found.tasks, found.unready, found.etag) == (2, "", "")
     before = store.counts().get("AbortMultipartUpload", 0)
-    manifest = adoption.resume(store, ADDRESS)
+    manifest = rescue.resume(store, ADDRESS)
     assert manifest.files == ("out/a",)
     assert keys(store) == ["out/_SUCCESS", "out/a", "out/theirs"]
     assert uploads(store) == []
@@ -113,7 +115,7 @@ def test_a_task_of_an_earlier_run_does_not_make_a_job_unready(store: ObjectStore
     """What was not committed then was begun anew, or given up with its run."""
     begin_task(store, 3, upload(store, "out/older", b"1"), run="00")
     commit_task(store, 0, upload(store, "out/a", b"a"), run="01")
-    assert adoption.load(store, ADDRESS).unready == ""
+    assert rescue.load(store, ADDRESS).unready == ""
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
@@ -130,9 +132,9 @@ def test_a_job_that_was_not_ready_is_taken_back_and_not_finished(
         why = "no task of it was committed"
     before = keys(store), uploads(store)
     with pytest.raises(CommitterError, match=rf"cannot be finished: {why}; .* rollback {ADDRESS}"):
-        adoption.resume(store, ADDRESS)
+        rescue.resume(store, ADDRESS)
     assert (keys(store), uploads(store)) == before
-    adoption.take_back(store, ADDRESS)
+    rescue.take_back(store, ADDRESS)
     assert (keys(store), uploads(store)) == (["out/theirs"], [])
 
 
@@ -142,7 +144,7 @@ def test_two_tasks_that_wrote_one_key_are_refused(store: ObjectStore) -> None:
         commit_task(store, number, upload(store, "out/a", b"a"))
     before = keys(store), uploads(store)
     with pytest.raises(CommitterError, match=r"two tasks .* have written out/a; nothing was touch"):
-        adoption.load(store, ADDRESS)
+        rescue.load(store, ADDRESS)
     assert (keys(store), uploads(store)) == before
 
 
@@ -158,7 +160,7 @@ def test_what_goes_while_it_is_read_is_somebodys(store: ObjectStore) -> None:
 
     watcher, store.before_request = ObjectStore(), remove
     with pytest.raises(CommitterError, match=r"pendingset went while it was read: its job is run"):
-        adoption.load(store, ADDRESS)
+        rescue.load(store, ADDRESS)
 
 
 @pytest.mark.parametrize("success", [None, "ours", "another's", b"nonsense"])
@@ -176,10 +178,10 @@ def test_a_job_that_was_committed_is_not_taken_back(
         store.put("lake", "out/_SUCCESS", success)
     if success == b"nonsense":
         with pytest.raises(CommitterError, match="out/_SUCCESS is no JSON"):
-            adoption.take_back(store, ADDRESS)
+            rescue.take_back(store, ADDRESS)
     else:
         with pytest.raises(CommitterError, match=rf"can only be finished: .* resume {ADDRESS}`$"):
-            adoption.take_back(store, ADDRESS)
+            rescue.take_back(store, ADDRESS)
     assert "out/a" in keys(store)
 
 
@@ -191,10 +193,10 @@ def test_the_manifest_of_a_job_is_enough_where_a_file_has_gone(store: ObjectStor
     said = {"name": "x.SuccessData/1", "jobId": JOB}
     store.put("lake", "out/_SUCCESS", json.dumps(said).encode())
     with pytest.raises(CommitterError, match="can only be finished"):
-        adoption.take_back(store, ADDRESS)
+        rescue.take_back(store, ADDRESS)
     said["jobId"] = "another"
     store.put("lake", "out/_SUCCESS", json.dumps(said).encode())
-    adoption.take_back(store, ADDRESS)
+    rescue.take_back(store, ADDRESS)
     assert (keys(store), uploads(store)) == (["out/_SUCCESS", "out/theirs"], [])
 
 
@@ -203,7 +205,7 @@ def test_files_that_are_not_all_the_jobs_were_not_committed(store: ObjectStore) 
     one, two = upload(store, "out/a", b"a"), upload(store, "out/theirs", b"ours")
     commit_task(store, 0, one, two)
     complete(store, one)
-    adoption.take_back(store, ADDRESS)
+    rescue.take_back(store, ADDRESS)
     assert (keys(store), uploads(store)) == (["out/theirs"], [])
     assert store.get("lake", "out/theirs")[0] == b"theirs"
 
@@ -211,27 +213,27 @@ def test_files_that_are_not_all_the_jobs_were_not_committed(store: ObjectStore) 
 def test_two_who_take_back_agree_and_one_who_finishes_wins(store: ObjectStore) -> None:
     """Both have read the folder, and each of them writes the plan."""
     commit_task(store, 0, upload(store, "out/a", b"a"))
-    found = adoption.load(store, ADDRESS).plan
+    found = rescue.load(store, ADDRESS).plan
     key = found.folder.plan_key(JOB)
     store.put("lake", key, plans.encode(found))
     with pytest.raises(Occupied):
-        publishing.take_back(store, found, "")
+        ending.take_back(store, found, "")
     assert uploads(store) == ["out/a"]
     rolling = json.loads(plans.encode(found)) | {"state": "rolling back"}
     store.put("lake", key, json.dumps(rolling).encode())
-    publishing.take_back(store, found, "")
+    ending.take_back(store, found, "")
     assert (keys(store), uploads(store)) == (["out/theirs"], [])
 
 
 def test_a_plan_that_is_there_is_that_of_the_folder(store: ObjectStore) -> None:
     """Whoever began to finish it has decided what belongs to it."""
     commit_task(store, 0, upload(store, "out/a", b"a"))
-    begun = adoption.load(store, ADDRESS).plan
-    etag = publishing.begin(store, begun)
+    begun = rescue.load(store, ADDRESS).plan
+    etag = ending.begin(store, begun)
     begin_task(store, 1, upload(store, "out/b", b"b"))
-    found = adoption.load(store, ADDRESS)
+    found = rescue.load(store, ADDRESS)
     assert (found.etag, found.unready, found.plan.files) == (etag, "", begun.files)
-    adoption.resume(store, ADDRESS)
+    rescue.resume(store, ADDRESS)
     assert keys(store) == ["out/_SUCCESS", "out/a", "out/theirs"]
     assert uploads(store) == []
 
@@ -247,8 +249,8 @@ def test_a_folder_that_speaks_of_elsewhere_costs_nobody_an_upload(
     upload_id = store.client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
     one = PendingFile(key, 1, None, upload_id, ("aa",), is_stamped=False)
     path = f"{BASE}/00/tasks/attempt_x_0000_m_000000_0/__base/f"
-    said = hadoop.encode_pending(bucket, path, one, now_ms=0)
-    store.put("lake", f"{path}{hadoop.PENDING}", said)
+    said = pendings.encode_pending(bucket, path, one, now_ms=0)
+    store.put("lake", f"{path}{pendings.PENDING}", said)
     made.abort_job([])
     assert [one.key for one in store.uploads(Folder(bucket, ""))] == [key]
     assert keys(store) == ["out/theirs"]

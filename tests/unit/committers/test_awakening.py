@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from omidpy import committers
-from omidpy.committers import looking, publishing
-from omidpy.committers.plan import Plan
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.heads import looking
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.publishing import ending
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Died
@@ -29,7 +30,7 @@ def store(moto_bucket: str) -> ObjectStore:
 def sleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Give what lets an hour pass."""
     now = [0.0]
-    monkeypatch.setattr("omidpy.committers.standing.elapsed_s", lambda: now[0])
+    monkeypatch.setattr("omidpy.committers.heads.standing.elapsed_s", lambda: now[0])
 
     def hour() -> None:
         now[0] += 3600.0
@@ -98,9 +99,7 @@ def test_a_later_manifest_that_comes_between_look_and_write_stays(store: ObjectS
     plan_key = OUT.plan_key(first.id)
     before_put(operator, "_SUCCESS", lambda: later.append(run("b")))
     resumer = store_of(operator)
-    publishing.resume(
-        resumer, publishing.load(resumer, f"s3://lake/{plan_key}", "lake", plan_key)[0]
-    )
+    ending.resume(resumer, ending.load(resumer, f"s3://lake/{plan_key}", "lake", plan_key)[0])
     assert success_of(store) == later[0].id
 
 
@@ -151,7 +150,7 @@ def test_who_takes_a_job_back_and_sleeps_removes_no_plan_of_another_run(
     """Another operator was quicker, and the job is run again under its id, just now."""
     one = PendingFile("out/a", 1, data=b"a", stamp="one")
     plan = Plan("job_00001", "omidpy", OUT, (one,), run="one", created_ms=1)
-    etag = publishing.begin(store, plan)
+    etag = ending.begin(store, plan)
     left: list[dict[str, Any]] = [{}]
 
     def happen(params: dict[str, Any], **_: Any) -> None:
@@ -160,7 +159,7 @@ def test_who_takes_a_job_back_and_sleeps_removes_no_plan_of_another_run(
         left.pop()
         sleep()
         key = OUT.plan_key("job_00001")
-        publishing.take_back(store, *publishing.load(store, plan.address, "lake", key))
+        ending.take_back(store, *ending.load(store, plan.address, "lake", key))
         second = begun("b", job_id="job_00001")
         before_put(second, "_SUCCESS", die)
         with pytest.raises(Died):
@@ -168,7 +167,7 @@ def test_who_takes_a_job_back_and_sleeps_removes_no_plan_of_another_run(
 
     sleeper = ObjectStore()
     sleeper.client.meta.events.register("before-call.s3.HeadObject", happen)
-    publishing.take_back(sleeper, plan, etag)
+    ending.take_back(sleeper, plan, etag)
     assert not left
     assert looking.planned_jobs(store, OUT) == ["job_00001"]
     assert visible(store) == ["b"]
@@ -196,9 +195,9 @@ def test_a_driver_that_is_behind_removes_what_others_have_listed(store: ObjectSt
         before_put(operator, "_SUCCESS", die)
         key = OUT.plan_key(job.id)
         with pytest.raises(Died):
-            publishing.resume(
+            ending.resume(
                 store_of(operator),
-                publishing.load(store, f"s3://lake/{key}", "lake", key)[0],
+                ending.load(store, f"s3://lake/{key}", "lake", key)[0],
             )
 
     run("old")
@@ -213,7 +212,7 @@ def test_an_unreadable_list_is_said_and_removes_nothing(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is published nobody knows then; the plan stays."""
-    monkeypatch.setattr("omidpy.committers.listing.INLINE_BYTES", 0)
+    monkeypatch.setattr("omidpy.committers.heads.listing.INLINE_BYTES", 0)
     first = begun("a")
     before_put(first, "_SUCCESS", die)
     with pytest.raises(Died):

@@ -12,9 +12,9 @@ import pytest
 
 from omidpy import committers
 from omidpy.cli import main
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.snapshots import export_snapshot
-from omidpy.committers.store import ObjectStore
 from omidpy.connect import make_publisher
 from omidpy.errors import CommitterError, ConfigError, UsageError
 from omidpy.manager import TransactionManager
@@ -63,7 +63,7 @@ def save(address: str = OUT, **options: str) -> None:
     """Begin what Spark's driver begins for a frame; its tasks need Spark itself."""
     from pyspark.sql.types import StructType
 
-    from omidpy.committers.spark import ParquetSource
+    from omidpy.committers.spark.source import ParquetSource
 
     ParquetSource({"path": address, **options}).writer(StructType(), overwrite=False)
 

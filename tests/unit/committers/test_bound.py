@@ -8,11 +8,13 @@ import pytest
 
 from omidpy import committers
 from omidpy.base.clock import ManualClock
-from omidpy.committers import client, looking, operation, publishing
-from omidpy.committers import store as stores
-from omidpy.committers.operation import ENDED_WITHIN_S, Driver, Operations
+from omidpy.committers.heads import looking
+from omidpy.committers.objects import client
+from omidpy.committers.objects import store as stores
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.publishing import ending, operation
+from omidpy.committers.publishing.operation import ENDED_WITHIN_S, Driver, Operations
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, Status
 from omidpy.fate.table_store import TableFateStore
@@ -58,9 +60,9 @@ def leave(store: MemoryStore, clock: ManualClock, folder: str, at: str) -> None:
         mortal.is_dead = True
         mortal.reach()
 
-    publish = publishing.begin
+    publish = ending.begin
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publishing, "begin", begin)
+        patch.setattr(ending, "begin", begin)
         patch.setattr(Operations, "_result", run)
         job = committers.job(f"s3://lake/{folder}", store=store, threads=1, inline_bytes=0)
         with pytest.raises(Died), job, job.task() as task, task.open("a") as file:
@@ -150,7 +152,7 @@ def test_an_earlier_run_that_was_committed_is_not_taken_for_this_one(
         return made
 
     job("first").commit()
-    begin, slept = publishing.begin, list[str]()
+    begin, slept = ending.begin, list[str]()
 
     def sleep(*given: Any) -> str:
         if not slept:
@@ -161,7 +163,7 @@ def test_an_earlier_run_that_was_committed_is_not_taken_for_this_one(
                 clock.advance(other.run_pending() or 0.5)
         return begin(*given)
 
-    monkeypatch.setattr(publishing, "begin", sleep)
+    monkeypatch.setattr(ending, "begin", sleep)
     second = job("second")
     second.commit()
     names = [one.key.partition("-")[0] for one in ObjectStore().objects(Folder("lake", "out/"))]

@@ -13,15 +13,15 @@ import pytest
 
 from omidpy import committers
 from omidpy.committers import transactional
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.file_output import FileOutputCommitter
+from omidpy.committers.contents.state import file_system
+from omidpy.committers.hadoop.file_output import FileOutputCommitter
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.places import Folder
 from omidpy.committers.protocol import Attempt
-from omidpy.committers.published import file_system
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
 from omidpy.committers.transactional import Publisher
-from omidpy.committers.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.values import TaskMessage
 from omidpy.errors import CommitterError, UsageError
 from omidpy.manager import TransactionManager

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from omidpy.committers import deciding, looking, publishing
-from omidpy.committers import head as heads
-from omidpy.committers.head import Head, head_key
-from omidpy.committers.plan import OldFile, Plan
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.heads import deciding, looking
+from omidpy.committers.heads import head as heads
+from omidpy.committers.heads.head import Head, head_key
+from omidpy.committers.heads.plan import OldFile, Plan
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.publishing import ending
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Death, Died
@@ -90,7 +91,7 @@ def test_a_driver_that_wakes_after_its_job_was_rolled_back_writes_no_new_plan(
 
     def give_up() -> None:
         word = replace(nothing, state="rolling back")
-        publishing.take_back(store, word, publishing.begin(store, word))
+        ending.take_back(store, word, ending.begin(store, word))
 
     before_put(job, "plan.json", give_up)
     with pytest.raises(CommitterError, match="rolled back by somebody else"):
@@ -233,7 +234,7 @@ def test_a_driver_that_stood_still_looks_before_it_writes_another_file(
 ) -> None:
     """Also where partitions alone were replaced: what it would write nobody would take back."""
     now = [0.0]
-    monkeypatch.setattr("omidpy.committers.standing.elapsed_s", lambda: now[0])
+    monkeypatch.setattr("omidpy.committers.heads.standing.elapsed_s", lambda: now[0])
 
     def happen() -> None:
         now[0] = 3600.0
@@ -269,7 +270,7 @@ def test_what_another_wrote_under_the_name_of_an_old_file_stays(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not what the job listed."""
-    monkeypatch.setattr(publishing, "endpoint_of", lambda _: "http://somewhere")
+    monkeypatch.setattr(ending, "endpoint_of", lambda _: "http://somewhere")
     store.put("lake", "out/theirs", b"old")
     job = begun("new", conflict="replace")
     before_put(job, "_SUCCESS", lambda: store.put("lake", "out/theirs", b"newer"))
@@ -334,7 +335,7 @@ def test_a_run_that_may_be_forgotten_is_asked_for_its_plan(store: ObjectStore) -
     with pytest.raises(CommitterError, match="ended by another process, long ago"):
         deciding.commit(store, plan)
     assert not deciding.commit(store, replace(plan, created_ms=6)).was_there
-    publishing.begin(store, replace(plan, job_id="job_00002"))
+    ending.begin(store, replace(plan, job_id="job_00002"))
     deciding.commit(store, replace(plan, job_id="job_00002"))
     assert looking.read(store, OUT).head.epoch == 5
 
@@ -370,7 +371,7 @@ def test_a_store_without_conditions_is_told_of(
 
 def test_a_conflict_is_tried_again(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """409 says that another request was under way, and nothing of what is there."""
-    monkeypatch.setattr("omidpy.committers.store.CONFLICT_PAUSE_S", 0.0)
+    monkeypatch.setattr("omidpy.committers.objects.store.CONFLICT_PAUSE_S", 0.0)
     for operation, inline_bytes in (("PutObject", 100), ("CompleteMultipartUpload", 0)):
         job = begun(operation, inline_bytes=inline_bytes)
         left = [1, 1]
@@ -454,6 +455,6 @@ def test_a_plan_of_before_there_were_heads_is_finished(store: ObjectStore) -> No
         run="one",
     )
     store.put("lake", "out/old", b"a")
-    publishing.begin(store, plan)
-    publishing.resume(store, plan)
+    ending.begin(store, plan)
+    ending.resume(store, plan)
     assert visible(store) == ["a"]

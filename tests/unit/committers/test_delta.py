@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from omidpy import committers
-from omidpy.committers import delta, looking, publishing
-from omidpy.committers import plan as plans
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.heads import delta, looking
+from omidpy.committers.heads import plan as plans
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.publishing import ending
 from omidpy.errors import CommitterError, ConfigError, UsageError
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.jobs import OUT, before_put, resume, store_of, take_back
@@ -251,7 +252,7 @@ def test_a_log_that_cannot_be_written_leaves_the_plan(
         with pytest.raises(CommitterError, match="readers of its table do not see it") as raised:
             job.commit()
     assert raised.value.plan
-    found, _ = publishing.load(store, raised.value.plan, "lake", OUT.plan_key(job.id))
+    found, _ = ending.load(store, raised.value.plan, "lake", OUT.plan_key(job.id))
     assert found == plans.decode(plans.encode(found), found.address)
     resume(store, job)
     assert table().version() == 1
@@ -278,6 +279,6 @@ def test_a_version_behind_another_than_was_looked_at_is_not_written(store: Objec
     seen = delta._read(store, OUT)
     theirs("p=a/theirs.parquet")
     key = OUT.plan_key(job.id)
-    plan, _ = publishing.load(store, f"s3://lake/{key}", "lake", key)
+    plan, _ = ending.load(store, f"s3://lake/{key}", "lake", key)
     assert not delta._commit(deltalake, store, plan, seen)
     assert delta._commit(deltalake, store, plan, delta._read(store, OUT))

@@ -10,11 +10,16 @@ from typing import Any, Final
 
 import pytest
 
-from omidpy.committers import deciding, leftovers, operation, publishing
-from omidpy.committers import plan as plans
 from omidpy.committers.choice import committer
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.operation import (
+from omidpy.committers.hadoop import leftovers
+from omidpy.committers.heads import deciding
+from omidpy.committers.heads import plan as plans
+from omidpy.committers.heads.plan import OldFile, Plan
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore, Upload
+from omidpy.committers.places import Folder
+from omidpy.committers.publishing import ending, operation
+from omidpy.committers.publishing.operation import (
     Abandon,
     Begin,
     Driver,
@@ -23,10 +28,7 @@ from omidpy.committers.operation import (
     Sweep,
     Withdraw,
 )
-from omidpy.committers.places import Folder
-from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore, Upload
 from omidpy.committers.values import PendingFile, TaskId
 from omidpy.errors import CommitterError
 from omidpy.fate.admin import Admin, Outcome
@@ -79,7 +81,7 @@ def refuse(store: ObjectStore, key: str, before: Callable[[], object] = lambda: 
 
 def write(store: ObjectStore, plan: Plan, **changes: Any) -> str:
     """Write a plan as its driver does; return its tag."""
-    return publishing.begin(store, replace(plan, **changes))
+    return ending.begin(store, replace(plan, **changes))
 
 
 # -- finishing -------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ def test_a_job_that_was_committed_is_not_published_again(
         theirs.put("lake", one.key, one.data or b"", job_id=JOB)
     theirs.put("lake", "out/_SUCCESS", b"{}", job_id=JOB)
     theirs.delete("lake", "out/a")
-    publishing.resume(store, publishing.load(store, PLAN.address, "lake", KEY)[0])
+    ending.resume(store, ending.load(store, PLAN.address, "lake", KEY)[0])
     assert keys(store) == ["out/_SUCCESS", "out/b"]
     assert theirs.get("lake", "out/_SUCCESS")[0] == b"{}"
 
@@ -109,7 +111,7 @@ def test_what_can_never_be_is_said_before_what_may_pass(
     with pytest.raises(
         CommitterError, match=r"nothing of it is visible: s3://lake/out/b exists .*\(and 1 more\)$"
     ):
-        publishing.publish(store, PLAN, publishing.Effort(0.0))
+        ending.publish(store, PLAN, ending.Effort(0.0))
     assert keys(store) == ["out/b"]
 
 
@@ -118,7 +120,7 @@ def test_one_failure_is_one(store: ObjectStore, theirs: ObjectStore) -> None:
     theirs.put("lake", "out/b", b"theirs")
     write(store, PLAN)
     with pytest.raises(CommitterError, match=r"out/b exists and is not of job job_00001$"):
-        publishing.publish(store, PLAN, publishing.Effort(0.0))
+        ending.publish(store, PLAN, ending.Effort(0.0))
 
 
 def test_a_manifest_that_is_there_after_all_makes_a_job_committed(
@@ -130,7 +132,7 @@ def test_a_manifest_that_is_there_after_all_makes_a_job_committed(
     with pytest.raises(
         CommitterError, match=rf"was committed, but could not write .* resume {PLAN.address}"
     ):
-        publishing.publish(store, PLAN, publishing.Effort(0.0))
+        ending.publish(store, PLAN, ending.Effort(0.0))
     assert keys(store) == ["out/_SUCCESS", KEY, "out/a", "out/b"]
 
 
@@ -141,7 +143,7 @@ def test_taking_back_asks_for_no_more_than_it_must(store: ObjectStore) -> None:
     """Small files have no upload, and no folder lies beside a plan that speaks of none."""
     etag = write(store, PLAN)
     before = store.counts()
-    publishing.take_back(store, PLAN, etag)
+    ending.take_back(store, PLAN, etag)
     sent = {name: count - before.get(name, 0) for name, count in store.counts().items()}
     # Of these the head of the destination is one that is read, and one that is written.
     assert sent == {"HeadObject": 3, "GetObject": 1, "PutObject": 2, "DeleteObject": 1}
@@ -164,7 +166,7 @@ def test_a_manifest_of_nobody_keeps_no_job_from_being_taken_back(
 ) -> None:
     """It is not stamped, and so not ours, whatever it says."""
     theirs.put("lake", "out/_SUCCESS", b"nonsense")
-    publishing.take_back(store, PLAN, write(store, PLAN))
+    ending.take_back(store, PLAN, write(store, PLAN))
     assert keys(store) == ["out/_SUCCESS"]
 
 
@@ -175,7 +177,7 @@ def test_what_is_being_rolled_back_is_rolled_back_whatever_came_late(
     etag = write(store, PLAN, state="rolling back")
     theirs.put("lake", "out/_SUCCESS", b"{}", job_id=JOB)
     before = store.counts()["PutObject"]
-    publishing.take_back(store, replace(PLAN, state="rolling back"), etag)
+    ending.take_back(store, replace(PLAN, state="rolling back"), etag)
     assert store.counts()["PutObject"] == before + 1
     assert keys(store) == ["out/_SUCCESS"]
 
@@ -188,7 +190,7 @@ def test_a_plan_that_has_gone_meanwhile_is_said_to_have_ended(
     theirs.delete("lake", KEY)
     theirs.put("lake", "out/a", b"a", job_id=JOB)
     with pytest.raises(CommitterError, match=r"there is no plan s3://.* finished or taken back"):
-        publishing.take_back(store, PLAN, etag)
+        ending.take_back(store, PLAN, etag)
     assert keys(store) == ["out/a"]
 
 
@@ -233,7 +235,7 @@ def test_a_plan_at_the_top_of_a_bucket_keeps_what_it_speaks_of(store: ObjectStor
     upload_id = store.create_upload("lake", "out/f", JOB)
     one = PendingFile("out/f", 1, upload_id=upload_id, etags=("aa",))
     top = Plan(JOB, "omidpy", Folder("lake", ""), (one,))
-    publishing.begin(store, top)
+    ending.begin(store, top)
     for folder in (OUT, Folder("lake", "")):
         done = leftovers.abort(store, folder, list(store.uploads(OUT)))
         assert [address for _, address in done.planned] == [top.address]
@@ -257,9 +259,9 @@ def called(step: Any, store: ObjectStore) -> Any:
 def test_who_waits_for_a_dead_driver_has_the_last_word(store: ObjectStore) -> None:
     """P5: from then on no plan of it can be written."""
     begun(store)
-    assert publishing.load(store, PLAN.address, "lake", KEY)[0].state == "rolling back"
+    assert ending.load(store, PLAN.address, "lake", KEY)[0].state == "rolling back"
     with pytest.raises(CommitterError, match="another driver has begun"):
-        publishing.begin(store, PLAN)
+        ending.begin(store, PLAN)
 
 
 def test_a_word_that_could_not_be_written_is_none(store: ObjectStore) -> None:
@@ -299,7 +301,7 @@ def test_a_plan_that_somebody_finishes_meanwhile_was_not_given_up(
         if name == "PutObject" and not keys(theirs):
             write(theirs, PLAN)
         elif name == "GetObject" and store.counts()[name] == 4:
-            publishing.publish(theirs, PLAN, publishing.Effort(0.0))
+            ending.publish(theirs, PLAN, ending.Effort(0.0))
 
     store.before_request = hurry
     again = begun(store)
@@ -350,7 +352,7 @@ def test_a_plan_that_cannot_be_carried_out_just_now_is_not_withdrawn(
     step = Publish(OUT.url, JOB, StoreOptions(), "one", "out/a", sender=store.id)
     with pytest.raises(CommitterError, match="cannot be finished: could not write the object"):
         called(step, store)
-    assert publishing.load(store, PLAN.address, "lake", KEY)[0].state == "committing"
+    assert ending.load(store, PLAN.address, "lake", KEY)[0].state == "committing"
     theirs.put("lake", "out/a", b"theirs")
     found = called(step, theirs)
     assert isinstance(found, Withdraw)

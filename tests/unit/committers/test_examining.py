@@ -14,9 +14,10 @@ import pytest
 import typer
 
 from omidpy.cli.files import doctor as committers_doctor
-from omidpy.committers import examining, looking
-from omidpy.committers.examining import Conditions
-from omidpy.committers.store import ObjectStore
+from omidpy.committers.contents import examining
+from omidpy.committers.contents.examining import Conditions
+from omidpy.committers.heads import looking
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.s3.pairs import (
     APPEND,

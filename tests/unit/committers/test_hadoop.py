@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.committers import hadoop
+from omidpy.committers.objects import pendings
 from omidpy.committers.values import PendingFile, TaskId
 from omidpy.errors import CommitterError
 
@@ -29,13 +29,13 @@ REST = (
 
 def test_a_pending_has_hadoops_fields_in_hadoops_order() -> None:
     """As hadoop-aws 3.5.0 wrote them to a server."""
-    found = hadoop.encode_pending("b", PATH, FILE, now_ms=1795383972717).decode()
+    found = pendings.encode_pending("b", PATH, FILE, now_ms=1795383972717).decode()
     assert found == ('{"version":2,"filename":null,' + SAID + '"jobId":"","taskId":"",' + REST)
 
 
 def test_a_set_has_hadoops_fields_in_hadoops_order() -> None:
     """Each upload in it tells where its own `.pending` was, and of which attempt."""
-    found = hadoop.encode_set(
+    found = pendings.encode_set(
         "b", [(PATH, FILE)], now_ms=1795383972717, job_id="j", task=TaskId(2, 1)
     ).decode()
     assert found == (
@@ -53,23 +53,23 @@ def test_a_set_has_hadoops_fields_in_hadoops_order() -> None:
 
 def test_paths_are_hadoops() -> None:
     """A `.pendingset` has the name of a task, and attempts at it are told by theirs."""
-    assert hadoop.attempt_folder("j", TaskId(2, 1)) + "p=1/f" == PATH.removeprefix("out/")
+    assert pendings.attempt_folder("j", TaskId(2, 1)) + "p=1/f" == PATH.removeprefix("out/")
     name = "task_omidpy_0000_m_000002.pendingset"
-    assert hadoop.set_path("j", TaskId(2, 1)) == f"__magic_job-j/job-j/00/{name}"
-    assert hadoop.set_of_attempt("attempt_omidpy_0000_m_000002_1") == name
-    assert hadoop.set_of_attempt("something else") == ""
+    assert pendings.set_path("j", TaskId(2, 1)) == f"__magic_job-j/job-j/00/{name}"
+    assert pendings.set_of_attempt("attempt_omidpy_0000_m_000002_1") == name
+    assert pendings.set_of_attempt("something else") == ""
 
 
 def test_what_was_written_is_read() -> None:
     """Without what Hadoop does not know: rows, and that our objects name their job."""
-    said = hadoop.decode_pending(hadoop.encode_pending("b", PATH, FILE, now_ms=0), "x")
+    said = pendings.decode_pending(pendings.encode_pending("b", PATH, FILE, now_ms=0), "x")
     expected = PendingFile("out/p=1/f", 7, None, "upload-1", ("aa", "bb"), is_stamped=False)
-    assert said == hadoop.Pending("b", expected, is_ours=True)
-    data = hadoop.encode_set("b", [(PATH, FILE)], now_ms=0, job_id="j", task=TaskId(0))
-    assert hadoop.decode_set(data, "x") == hadoop.Pendings("j", (said,))
+    assert said == pendings.Pending("b", expected, is_ours=True)
+    data = pendings.encode_set("b", [(PATH, FILE)], now_ms=0, job_id="j", task=TaskId(0))
+    assert pendings.decode_set(data, "x") == pendings.Pendings("j", (said,))
 
 
-COMMIT: dict[str, Any] = json.loads(hadoop.encode_pending("b", PATH, FILE, now_ms=0))
+COMMIT: dict[str, Any] = json.loads(pendings.encode_pending("b", PATH, FILE, now_ms=0))
 SET: dict[str, Any] = {"version": 3, "jobId": "j", "commits": [COMMIT]}
 
 
@@ -91,11 +91,11 @@ SET: dict[str, Any] = {"version": 3, "jobId": "j", "commits": [COMMIT]}
 def test_a_set_that_nobody_understands_is_refused(document: object, message: str) -> None:
     """By its address, before anything of it is acted on."""
     with pytest.raises(CommitterError, match=message):
-        hadoop.decode_set(json.dumps(document).encode(), "s3://b/x")
+        pendings.decode_set(json.dumps(document).encode(), "s3://b/x")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"3"])
 def test_what_is_no_json_of_hadoops_is_refused(data: bytes) -> None:
     """Half of a file, too."""
     with pytest.raises(CommitterError, match="s3://b/x cannot be read"):
-        hadoop.decode_pending(data, "s3://b/x")
+        pendings.decode_pending(data, "s3://b/x")

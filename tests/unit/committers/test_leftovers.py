@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql.types import StructType
 
 from omidpy import committers
-from omidpy.committers import spark as sources
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.spark import _BatchWriter, _Message, _settings, _StreamWriter
-from omidpy.committers.store import ObjectStore
-from omidpy.committers.uploads import Allowance, Sender, UploadedFile
+from omidpy.committers.spark import source as sources
+from omidpy.committers.spark.source import _BatchWriter, _Message, _settings, _StreamWriter
 from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import CommitterError
 from tests.machines.s3.jobs import OUT, before_put, begun, store_of, visible

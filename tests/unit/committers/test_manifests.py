@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omidpy.base.tables import PUBLISHED_TABLE, is_system_table
-from omidpy.committers import manifests
-from omidpy.committers.manifests import PublishedFile
+from omidpy.committers.contents import manifests
+from omidpy.committers.contents.manifests import PublishedFile
 from omidpy.committers.places import check_job_id, is_hidden, owner, parse_folder, unique_name
 from omidpy.errors import CommitterError, CorruptCell, UsageError
 

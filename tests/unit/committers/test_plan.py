@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from omidpy.committers import plan as plans
+from omidpy.committers.heads import plan as plans
+from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.places import Folder
-from omidpy.committers.plan import OldFile, Plan
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 

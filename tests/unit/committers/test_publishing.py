@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from omidpy.committers import completing
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.plan import Plan
-from omidpy.committers.store import Head, ObjectStore
+from omidpy.committers.publishing import completing
 from omidpy.committers.values import PendingFile
 
 JOB = "job_00001"

@@ -12,12 +12,12 @@ import pytest
 
 from omidpy import committers
 from omidpy.cli import main
-from omidpy.committers import changes, listing, looking
-from omidpy.committers import head as heads
-from omidpy.committers.changes import Change, ListedFile
-from omidpy.committers.head import Head, head_key
+from omidpy.committers.heads import changes, listing, looking
+from omidpy.committers.heads import head as heads
+from omidpy.committers.heads.changes import Change, ListedFile
+from omidpy.committers.heads.head import Head, head_key
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
 from omidpy.errors import CommitterError, UsageError
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.jobs import OUT, before_put, begun, resume, run, store_of, take_back

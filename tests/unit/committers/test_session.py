@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.committers import session
-from omidpy.committers.session import SessionSettings
+from omidpy.committers.spark import session
+from omidpy.committers.spark.session import SessionSettings
 from omidpy.errors import UsageError
 
 

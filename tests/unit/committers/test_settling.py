@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from omidpy.committers.settling import MOST_SETTLINGS, NEW_OBJECTS, REUSED, Settler
+from omidpy.committers.spark.settling import MOST_SETTLINGS, NEW_OBJECTS, REUSED, Settler
 
 
 @pytest.fixture(autouse=True)

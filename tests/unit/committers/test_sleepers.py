@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from omidpy.committers import listing
+from omidpy.committers.heads import listing
 from tests.machines.s3.pairs import (
     APPEND,
     DYNAMIC,

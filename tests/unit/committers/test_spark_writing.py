@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from omidpy.committers.spark import NAME, _settings
-from omidpy.committers.spark_writing import teach
+from omidpy.committers.spark.source import NAME, _settings
+from omidpy.committers.spark.writing import teach
 from omidpy.errors import UsageError
 
 SCHEMA = StructType().add("id", LongType()).add("year", LongType())

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from omidpy.committers import sweeping
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
-from omidpy.committers.store import ObjectStore
 from omidpy.committers.sweeping import Swept
 from omidpy.connect import make_publisher
 from omidpy.manager import TransactionManager

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from omidpy.committers import choice, store, success
-from omidpy.committers.client import StoreOptions
-from omidpy.committers.s3 import S3Committer
-from omidpy.committers.store import ObjectStore
-from omidpy.committers.uploads import (
+from omidpy.committers import choice
+from omidpy.committers.objects import store
+from omidpy.committers.objects.client import StoreOptions
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.objects.uploads import (
     LARGEST_PART_BYTES,
     MOST_PARTS,
     PARTS_AT_ONCE,
@@ -22,6 +22,8 @@ from omidpy.committers.uploads import (
     UploadedFile,
     part_bytes,
 )
+from omidpy.committers.publishing import success
+from omidpy.committers.s3 import S3Committer
 from omidpy.committers.values import Manifest, PendingFile
 from omidpy.errors import CommitterError, UsageError
 

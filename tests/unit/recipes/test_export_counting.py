@@ -9,10 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from omidpy.prometheus import register_export
-from omidpy.recipes.export_queue import Poison, Retry, counting, lag
-from omidpy.recipes.export_queue import patience as patience_module
-from omidpy.recipes.export_queue.failing import Paused
-from omidpy.recipes.export_queue.view import View
+from omidpy.recipes.export_queue import Poison, Retry
+from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.delivery.failing import Paused
+from omidpy.recipes.export_queue.entries import counting
+from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.upkeep import lag
 from tests.machines.export_queues import Scene
 
 

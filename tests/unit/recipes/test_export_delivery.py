@@ -12,21 +12,21 @@ import pytest
 
 from omidpy.errors import ExportError, NoSuchQueue, OracleUnavailable, UsageError
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
-from omidpy.recipes.export_queue import patience as patience_module
-from omidpy.recipes.export_queue.dead import Note, bury
-from omidpy.recipes.export_queue.layout import (
+from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.delivery.patience import Patience
+from omidpy.recipes.export_queue.delivery.portions import Possession
+from omidpy.recipes.export_queue.delivery.terms import BucketLost
+from omidpy.recipes.export_queue.entries.dead import Note, bury
+from omidpy.recipes.export_queue.entries.layout import (
     COLUMN,
     dead_row,
     decode_content,
     decode_dead,
     encode_dead,
 )
-from omidpy.recipes.export_queue.letters import DeadLetters
-from omidpy.recipes.export_queue.patience import Patience
-from omidpy.recipes.export_queue.portions import Possession
-from omidpy.recipes.export_queue.state import BucketRows, Places
-from omidpy.recipes.export_queue.terms import BucketLost
-from omidpy.recipes.export_queue.view import View
+from omidpy.recipes.export_queue.entries.state import BucketRows, Places
+from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 from tests.machines.export_checks import CHECKS, CountsInATable
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.waiting import wait_for
@@ -87,7 +87,7 @@ def test_what_is_too_much_to_hold_is_read_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long transaction lets others wait; their content does not fill the memory meanwhile."""
-    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.HOLD_BATCHES", 1)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.bucket.HOLD_BATCHES", 1)
     long = scene.tm.begin()
     scene.queue.add(long, b"k", "long")
     scene.add(*range(5))

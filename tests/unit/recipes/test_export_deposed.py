@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from omidpy.recipes.export_queue import Batch, Poison, portions
-from omidpy.recipes.export_queue import patience as patience_module
-from omidpy.recipes.export_queue.portions import Possession
-from omidpy.recipes.export_queue.state import BucketState
-from omidpy.recipes.export_queue.terms import BucketLost
+from omidpy.recipes.export_queue import Batch, Poison
+from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.delivery import portions
+from omidpy.recipes.export_queue.delivery.portions import Possession
+from omidpy.recipes.export_queue.delivery.terms import BucketLost
+from omidpy.recipes.export_queue.entries.state import BucketState
 from omidpy.storage.base import RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_checks import CountsInATable

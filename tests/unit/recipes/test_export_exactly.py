@@ -20,9 +20,9 @@ from omidpy.recipes.export_queue import (
     Mark,
     Share,
 )
-from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.entries.ordering import Position
 from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT, decode_mark
-from omidpy.recipes.export_queue.ordering import Position
 from omidpy.recipes.export_queue.sinks import JsonLinesSink, SqliteSink
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
@@ -48,7 +48,7 @@ from tests.machines.marking import Log
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.exactly.DEPOSED_S", 0.0)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 @pytest.fixture(params=[MemoryStore, LikeThrift2], ids=["one change for all", "row by row"])

@@ -13,10 +13,11 @@ from omidpy.errors import QueueFull
 from omidpy.fate.client import Fate
 from omidpy.fate.operation import FateId
 from omidpy.fate.table_store import TableFateStore
-from omidpy.recipes.export_queue import rebucketing, runner
-from omidpy.recipes.export_queue.portions import Possession
-from omidpy.recipes.export_queue.rebucketing import KIND, Prepare, RebucketTools
-from omidpy.recipes.export_queue.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.delivery import runner
+from omidpy.recipes.export_queue.delivery.portions import Possession
+from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.upkeep import rebucketing
+from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, Prepare, RebucketTools
 from tests.machines.export_queues import QUEUE, TABLE, Killed, Scene
 from tests.machines.waiting import wait_for
 

@@ -12,9 +12,11 @@ import pytest
 
 from omidpy.errors import ExportError, Fenced, NoSuchQueue, QueueFull, UsageError
 from omidpy.fate.step import Again, Step, decode_step, encode_step
-from omidpy.recipes.export_queue import ExportQueue, making
-from omidpy.recipes.export_queue import rebucketing as rebucketing_module
-from omidpy.recipes.export_queue.rebucketing import (
+from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S, BucketRows, Successor
+from omidpy.recipes.export_queue.upkeep import making
+from omidpy.recipes.export_queue.upkeep import rebucketing as rebucketing_module
+from omidpy.recipes.export_queue.upkeep.rebucketing import (
     DROPPED,
     REPLACED,
     Drain,
@@ -23,7 +25,6 @@ from omidpy.recipes.export_queue.rebucketing import (
     Sweep,
     Switch,
 )
-from omidpy.recipes.export_queue.state import DEFINITION_AGE_S, BucketRows, Successor
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.export_rebucketing import STEPS, Rebucketing, Told
 from tests.machines.fencing import Fencing

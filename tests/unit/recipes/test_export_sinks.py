@@ -20,7 +20,7 @@ from omidpy.errors import ConfigError, UsageError
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.prometheus import register_export
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, Retry
-from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.sinks import (
     JsonLinesSink,
     ParquetSink,

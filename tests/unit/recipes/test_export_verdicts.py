@@ -11,9 +11,9 @@ import pytest
 
 from omidpy.errors import ConfigError, ExportError, NoSuchQueue, NoSuchTable, StorageUnavailable
 from omidpy.recipes.export_queue import Batch, Refused, Retry
-from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.delivery.verdicts import Blame, blame
 from omidpy.recipes.export_queue.sinks import TableSink
-from omidpy.recipes.export_queue.verdicts import Blame, blame
 from tests.machines.export_queues import TABLE, Scene
 
 

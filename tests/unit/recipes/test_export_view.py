@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from omidpy.recipes.export_queue import Poison
-from omidpy.recipes.export_queue.view import View
+from omidpy.recipes.export_queue.entries.view import View
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_queues import TABLE, Scene
 

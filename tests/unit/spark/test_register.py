@@ -18,7 +18,7 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 import omidpy
 import omidpy.spark
-from omidpy.committers import spark_writing
+from omidpy.committers.spark import writing as spark_writing
 from omidpy.errors import ConfigError
 
 KNOWN = {"omidpy-parquet", "omidpy-published", "omidpy-export"}

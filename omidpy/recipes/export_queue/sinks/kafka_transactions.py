@@ -10,7 +10,8 @@ to be read to its end, and no open transaction of another bucket stands before i
 
 Kafka forgets offsets of a group without consumers, after a week unless it was told otherwise
 (`offsets.retention.minutes`).  So the first transaction of a bucket keeps a mark alone: one that is
-missing where there was one has been forgotten, and `exactly.py` goes no further if that matters.
+missing where there was one has been forgotten, and `delivery/exactly.py` goes no further if that
+matters.
 """
 
 from __future__ import annotations

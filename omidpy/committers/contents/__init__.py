@@ -1,0 +1,1 @@
+"""What is published: read, kept with transactions, verified and swept."""

@@ -1,0 +1,105 @@
+"""What have jobs left?  Uploads that nobody completed, and plans that nobody ended.
+
+An upload that a plan speaks of belongs to a job that has begun to commit: to abort it would leave
+the job half visible for ever, so that it is kept, and the plan is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from omidpy.committers.hadoop import rescue
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.store import Gone, ObjectStore, Upload
+from omidpy.committers.places import PLANS, Folder, names_job
+from omidpy.committers.publishing import ending
+from omidpy.committers.publishing.completing import Progress, unobserved
+from omidpy.errors import CommitterError
+
+_PLAN: Final = re.compile(rf"(?:.*/)?{PLANS}[^/]+/plan\.json", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """What became of uploads."""
+
+    aborted: tuple[Upload, ...]
+    gone: tuple[Upload, ...]
+    """Completed or aborted by somebody else meanwhile."""
+    planned: tuple[tuple[Upload, str], ...]
+    """Kept, each with the address of the plan that speaks of it."""
+
+
+def matching(
+    uploads: Iterator[Upload], *, job_id: str | None = None, started_before_ms: int | None = None
+) -> list[Upload]:
+    """Return the uploads of a job, or those that began before a moment, or those that are both."""
+    return [
+        one
+        for one in uploads
+        if (job_id is None or names_job(one.key, job_id))
+        and (started_before_ms is None or one.started_ms <= started_before_ms)
+    ]
+
+
+def abort(
+    store: ObjectStore,
+    folder: Folder,
+    uploads: Sequence[Upload],
+    progress: Progress = unobserved,
+) -> Aborted:
+    """Abort uploads, but for those of plans, and of committed tasks of Hadoop's magic jobs."""
+    planned = {
+        (one.key, one.upload_id): plan.address
+        for plan in plans_about(store, folder)
+        for one in plan.files
+    }
+    planned |= {
+        (one.file.key, one.file.upload_id): address
+        for address, one in rescue.committed_uploads(store, folder)
+    }
+    aborted, gone, kept = [], [], []
+    for done, upload in enumerate(uploads, 1):
+        address = planned.get((upload.key, upload.upload_id))
+        if address is not None:
+            kept.append((upload, address))
+        elif store.abort_upload(folder.bucket, upload.key, upload.upload_id):
+            aborted.append(upload)
+        else:
+            gone.append(upload)
+        progress(done, len(uploads))
+    return Aborted(tuple(aborted), tuple(gone), tuple(kept))
+
+
+def plan_addresses(store: ObjectStore, folder: Folder) -> list[str]:
+    """Return the addresses of all plans below a folder."""
+    return [
+        f"s3://{folder.bucket}/{one.key}"
+        for one in store.objects(folder)
+        if _PLAN.fullmatch(one.key)
+    ]
+
+
+def plans_about(store: ObjectStore, folder: Folder) -> list[Plan]:
+    """Return the plans that may speak of uploads in a folder: below it, and beside it further up.
+
+    Raises:
+        CommitterError: One cannot be understood, so that nobody knows of what it speaks.
+    """
+    addresses = plan_addresses(store, folder)
+    parts = folder.prefix.split("/")[:-1]
+    for depth in range(len(parts)):
+        above = "".join(f"{part}/" for part in parts[:depth])
+        addresses += plan_addresses(store, Folder(folder.bucket, f"{above}{PLANS}"))
+    found = []
+    for address in dict.fromkeys(addresses):
+        key = address.removeprefix(f"s3://{folder.bucket}/")
+        try:
+            found.append(ending.load(store, address, folder.bucket, key)[0])
+        except CommitterError as error:
+            if not isinstance(error.__cause__, Gone):
+                raise  # one that is gone was ended since it was listed
+    return found

@@ -1,0 +1,1 @@
+"""What has become of the jobs of a destination: its head, its plans, and where a job is decided."""

@@ -1,0 +1,309 @@
+"""Is a job committed or rolled back?  It is decided here, in the head of its destination (C9).
+
+    commit     what was published becomes a job of the destination, at its place in the order
+    roll back  nothing of the job is, and never will be, whatever its driver does when it wakes
+
+    requests: 1 read and 1 write, and as many again for each other job that decides meanwhile
+
+Whoever decides reads the head, looks whether somebody has decided already, and replaces exactly the
+head that was read.  An answer that was lost is found in the next head: an outcome names its run.
+
+What a job replaces is listed behind the head that it saw, and decided about by replacing that head:
+so everything that was committed before is wholly in the listing.  What is in it of jobs that were
+not, is left out by their plans, which are there before any file of theirs (C1, C10).
+
+Lacks what is done to files (`publishing/ending.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from omidpy.base.pauses import Pauses
+from omidpy.committers.heads import delta, listing
+from omidpy.committers.heads import head as heads
+from omidpy.committers.heads import plan as plans
+from omidpy.committers.heads.head import Entry, Head, Outcome, Replaces, head_key
+from omidpy.committers.heads.looking import Seen, planned_jobs, read
+from omidpy.committers.heads.neighbours import record_of
+from omidpy.committers.heads.plan import OldFile, Plan
+from omidpy.committers.objects.store import Found, Gone, ObjectStore, Occupied
+from omidpy.committers.places import (
+    SUMMARIES,
+    Folder,
+    folder_of,
+    is_hidden,
+    owner,
+)
+from omidpy.committers.values import PendingFile
+from omidpy.errors import CommitterError
+
+TRIES: Final = 200
+"""How often a head is read again that others write; each time one of them has got on."""
+PAUSE_S: Final = 0.01
+LONGEST_PAUSE_S: Final = 0.5
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Decided(CommitterError):
+    """Somebody has decided otherwise, or nobody knows any more what was decided."""
+
+    entry: Entry | None = None
+    """What was; None if it was forgotten."""
+
+
+class Foreign(CommitterError):
+    """The job can never be committed."""
+
+
+def outcome_of(store: ObjectStore, plan: Plan) -> Entry | None:
+    """Return how a run has ended; None if it has not, or nobody remembers; 1 request."""
+    return read(store, plan.folder).head.of(plan.job_id, plan.run, plan.created_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided, of which plan."""
+
+    plan: Plan
+    """As it is now: what it replaces may have been listed anew."""
+    was_there: bool = False
+    """Whether it was found: another has decided the same, or an own answer was lost."""
+
+
+def commit(store: ObjectStore, plan: Plan, seen: Seen | None = None) -> Decision:
+    """Decide that a job whose files are all visible is committed.
+
+    Args:
+        store: Where it is.
+        plan: The plan.
+        seen: The head that its list of old files belongs to; None reads it.
+
+    Raises:
+        Decided: It was decided otherwise.
+        Foreign: Others were committed, and the job would have to come before them.
+        CommitterError: The store failed, and nobody knows; deciding once more finds out.
+    """
+    return _decide(store, plan, "committed", seen)
+
+
+def roll_back(store: ObjectStore, plan: Plan) -> None:
+    """Decide that nothing of a job is to be, or find that this was decided.
+
+    Raises:
+        Decided: It is committed.
+        CommitterError: As for `commit`.
+    """
+    _decide(store, plan, "rolled back", None)
+
+
+def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None) -> Decision:
+    pauses = Pauses(PAUSE_S, LONGEST_PAUSE_S, at_least=1)
+    for _ in range(TRIES):
+        if seen is None:
+            seen = read(store, plan.folder)
+        found = seen.head.of(plan.job_id, plan.run, plan.created_ms)
+        if found is not None:
+            if found.outcome == outcome:
+                return Decision(plan, was_there=True)
+            raise _otherwise(plan, found)
+        if plan.created_ms <= seen.head.forgotten_ms:
+            _check_plan(store, plan)
+        if outcome == "committed":
+            plan = _checked(store, plan, seen)
+        made = seen.head.with_entry(plan.job_id, plan.run, outcome, plan.created_ms, plan.replaces)
+        if len(made.entries) > heads.MOST:
+            made = made.without_old(set(planned_jobs(store, plan.folder)))
+        unnamed: frozenset[str] = frozenset()
+        if outcome == "committed":
+            made, unnamed = listing.added(store, plan.folder, made, listing.change_of(plan))
+        try:
+            is_next = _write(store, plan.folder, seen.etag, made)
+        except (Occupied, Gone):
+            # Another has written it, or our own answer was lost: the next head says which.
+            seen = None
+            time.sleep(pauses.next_s())
+            continue
+        if is_next and unnamed:
+            _remove_lists(store, plan.folder, sorted(unnamed))
+        return Decision(plan)
+    raise CommitterError(
+        f"the head of {plan.folder.url} was written by others {TRIES} times while job "
+        f"{plan.job_id} was to be {outcome}; run `omidpy committers plan resume {plan.address}`",
+        plan=plan.address,
+    )
+
+
+def _write(store: ObjectStore, folder: Folder, etag: str, head: Head) -> bool:
+    """Write a head; say whether it is certain that it took the place of the one that was read."""
+    data = heads.encode(head)
+    store.put(folder.bucket, head_key(folder), data, is_new=not etag, expected_etag=etag)
+    return store.has_swaps(folder.bucket)
+
+
+def _remove_lists(store: ObjectStore, folder: Folder, keys: Sequence[str]) -> None:
+    try:
+        store.delete_many(folder.bucket, keys)
+    except CommitterError as error:
+        # The job is committed all the same; who fills the head next finds them (C13).
+        _log.warning("lists of %s that nobody needs are left: %s", folder.url, error)
+
+
+def _otherwise(plan: Plan, found: Entry) -> Decided:
+    if found.outcome == "committed":
+        error = Decided(
+            f"job {plan.job_id} is committed, and can only be finished: run `omidpy committers "
+            f"plan resume {plan.address}`",
+            plan=plan.address,
+        )
+    else:
+        error = Decided(f"job {plan.job_id} was rolled back by somebody else")
+    error.entry = found
+    return error
+
+
+def _check_plan(store: ObjectStore, plan: Plan) -> None:
+    """Refuse a run that may have been decided and forgotten: then its plan is gone (C11).
+
+    It is looked at between the read of the head and its replacement, so that whoever decides
+    meanwhile makes the replacement fail.
+    """
+    try:
+        data, _ = store.get(plan.folder.bucket, plan.folder.plan_key(plan.job_id))
+    except Gone as error:
+        raise Decided(
+            f"job {plan.job_id} was ended by another process, long ago; `omidpy committers verify "
+            f"{plan.folder.url}` shows what is there"
+        ) from error
+    if plans.decode(data, plan.address).run != plan.run:
+        raise Decided(f"another run of job {plan.job_id} has begun to commit")
+
+
+# -- who was before --------------------------------------------------------------------------------
+
+
+def _checked(store: ObjectStore, plan: Plan, seen: Seen) -> Plan:
+    """Return the plan with what it replaces behind a head; refuse one that has to be the first."""
+    if plan.is_sole and seen.head.commits_after(plan.epoch):
+        raise Foreign(
+            f"another job was committed to {plan.folder.url} since this one began, whose "
+            "conflict mode is `fail`"
+        )
+    if plan.is_sole_in_partitions and seen.head.commits_after(plan.epoch):
+        taken = visible(store, plan, "partitions", seen.head)
+        if taken:
+            raise Foreign(
+                f"the partition {folder_of(plan.folder.below(taken[0].key))} of {plan.folder.url} "
+                "was written by another job since this one began, whose conflict mode is `fail`"
+            )
+    if not plan.replaces or seen.etag == plan.head:
+        return plan
+    old = tuple(old_files(store, plan, seen.head))
+    if old == plan.old:
+        return plan
+    # Who finishes the job must know it, and it is no job's any more that was not seen.
+    return _rewritten(store, replace(plan, old=old, head=seen.etag))
+
+
+def _rewritten(store: ObjectStore, plan: Plan) -> Plan:
+    bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
+    try:
+        data, etag = store.get(bucket, key)
+        now = plans.decode(data, plan.address)
+        if now.run != plan.run or now.state != "committing":
+            raise Decided(f"job {plan.job_id} was rolled back by somebody else")
+        store.put(bucket, key, plans.encode(plan), job_id=plan.job_id, expected_etag=etag)
+    except Gone as error:
+        raise Decided(f"job {plan.job_id} was ended by another process") from error
+    return plan
+
+
+def old_files(store: ObjectStore, plan: Plan, head: Head) -> list[OldFile]:
+    """List what a job is to remove: what readers see of jobs that a head names, and of others.
+
+    1 listing for each 1,000 keys, and 1 of plans unless the head knows whose all files are.
+    """
+    if not plan.replaces:
+        return []
+    if plan.table is not None:
+        return delta.old_files(store, plan, plan.replaces)
+    return [OldFile(one.key, one.etag) for one in visible(store, plan, plan.replaces, head)]
+
+
+def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[Found]:
+    """Return the files of others in a job's scope, but for those of jobs that are not decided."""
+    written = {one.key for one in plan.files}
+    below = _below(store, plan.folder, written, scope, says_record=bool(plan.replaces))
+    found = [one for one in below if one.key not in written]
+    committed = {one.job for one in head.entries if one.outcome == "committed"}
+    if all(owner(one.key) in committed for one in found):
+        return found
+    # A file is listed: then the plan of its job is there now, or the job has ended (C1).  One that
+    # was committed since makes us read the head again.
+    running = [one for one in planned_jobs(store, plan.folder) if one not in committed]
+    names: set[str] = set()
+    if any(not owner(one.key) for one in found):
+        # Those of a job without an id in its names, its plan alone can tell.
+        names = {key for job_id in running for key in _keys_of(store, plan.folder, job_id)}
+    return [one for one in found if owner(one.key) not in running and one.key not in names]
+
+
+def _below(
+    store: ObjectStore, folder: Folder, written: set[str], scope: Replaces, *, says_record: bool
+) -> Iterator[Found]:
+    top = ""
+    places: Sequence[str] = ("",)
+    if scope == "partitions":
+        # A file at the top is in no partition, and replaces nothing.
+        folders = sorted({folder_of(folder.below(key)) for key in written} - {""})
+        if not folders:
+            return
+        places = [f"{one}/" for one in folders]
+        top = _common(folders)
+    records: set[str] = set()
+    for one in store.objects(Folder(folder.bucket, folder.key(top))):
+        path = folder.below(one.key)
+        if says_record and (record := record_of(path)) and record not in records:
+            records.add(record)
+            _say_record(folder, record)
+        is_summary = path.rpartition("/")[2] in SUMMARIES
+        if is_hidden(path) and not is_summary:
+            continue
+        if path.startswith(tuple(places)):
+            yield one
+
+
+def _say_record(folder: Folder, record: str) -> None:
+    _log.warning(
+        "%s has %s: who reads by it sees nothing of this job, and it may name what the job "
+        "removes; `omidpy committers doctor %s` says more",
+        folder.url,
+        record,
+        folder.url,
+    )
+
+
+def _common(folders: Sequence[str]) -> str:
+    """Return the folder that has all others, with "/" at its end; empty if that is the top."""
+    common = []
+    for parts in zip(*(one.split("/") for one in folders), strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return "".join(f"{part}/" for part in common)
+
+
+def _keys_of(store: ObjectStore, folder: Folder, job_id: str) -> list[str]:
+    """Return the keys that a plan speaks of; none if it has ended since."""
+    key = folder.plan_key(job_id)
+    try:
+        data, _ = store.get(folder.bucket, key)
+    except Gone:
+        return []
+    files: Sequence[PendingFile] = plans.decode(data, f"s3://{folder.bucket}/{key}").files
+    return [one.key for one in files]

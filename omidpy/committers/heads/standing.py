@@ -1,0 +1,69 @@
+"""Is a job still its driver's to publish?  A process that stood still looks before it goes on.
+
+While a process is stopped, another may have finished its job, and a third replaced it: a small file
+that is written then is there again, and nobody knows of it.  No condition on a key makes the store
+refuse it, since the key is free.  So who notices that time has passed asks for the plan, which is
+gone where the job has ended, before the next file is touched.
+
+What stops between this look and its request is not noticed.  It finds at the end that its job was
+decided, and takes back what it wrote of what was replaced since (`publishing/awakening.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from omidpy.base.within import within
+from omidpy.committers.heads.deciding import Decided
+from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.store import ObjectStore
+
+STILL_S: Final = 5.0
+"""Between two files of one job: a process that works has no such pauses, or looks once more."""
+
+
+def elapsed_s() -> float:
+    """Return seconds that go on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Standing:
+    """Of one driver, while it completes files."""
+
+    def __init__(
+        self, store: ObjectStore, plan: Plan, clock: Callable[[], float] | None = None
+    ) -> None:
+        """Begin; the plan is known to be there now."""
+        self._store = store
+        self._plan = plan
+        self._clock = clock or elapsed_s
+        self._last_s = self._clock()
+        self._is_sure = True
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Go on; 1 request if the process stood still.
+
+        Raises:
+            Decided: The job has ended meanwhile.
+        """
+        if within(self._lock, self._is_still_sure):
+            return
+        plan = self._plan
+        if self._store.head(plan.folder.bucket, plan.folder.plan_key(plan.job_id)) is None:
+            raise Decided(f"job {plan.job_id} was ended by another process")
+        self._is_sure = True
+
+    def has_stood_still(self) -> bool:
+        """Say whether somebody has to look before the next step; no request."""
+        return not within(self._lock, self._is_still_sure)
+
+    def _is_still_sure(self) -> bool:
+        now_s = self._clock()
+        # Until somebody has looked, each of the threads that write must.
+        self._is_sure = self._is_sure and now_s - self._last_s < STILL_S
+        self._last_s = now_s
+        return self._is_sure

@@ -1,0 +1,1 @@
+"""A store of objects: its client, files that become visible later, and files about files."""

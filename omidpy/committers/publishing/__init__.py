@@ -1,0 +1,1 @@
+"""How a job that is decided ends: its files become visible, or invisible for ever."""

@@ -1,0 +1,90 @@
+"""Files that are published, as rows of Spark: one task for each, by the store's own client.
+
+What is read is a list of files that somebody has made (`Published`, `PublishedState`); tasks read
+files, and ask nobody which.  Files are Parquet; others that were published are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from omidpy.committers.contents.manifests import PublishedFile
+from omidpy.committers.contents.state import PARQUET, Files
+from omidpy.committers.places import NULL_PARTITION
+from omidpy.errors import UsageError
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
+
+
+class _File(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, file: PublishedFile) -> None:
+        super().__init__(None)
+        self.file = file
+
+
+class PublishedReader(DataSourceReader):
+    """Reads files, one with each task."""
+
+    def __init__(self, seen: Files, schema: StructType) -> None:
+        self._seen = seen
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the files."""
+        return [_File(one) for one in self._seen.files if one.key.endswith(PARQUET)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the batches of a file; columns that it lacks are null."""
+        assert isinstance(partition, _File), "made by `partitions`"
+        wanted = to_arrow_schema(self._schema)
+        table = pq.read_table(pa.BufferReader(self._seen.read(partition.file)), partitioning=None)
+        values = _partition(partition.file)
+        columns = []
+        for field in wanted:
+            if field.name in table.column_names:
+                columns.append(table.column(field.name).cast(field.type))
+            else:
+                text = pa.array([values.get(field.name)] * table.num_rows, pa.string())
+                columns.append(text.cast(field.type))
+        yield from pa.table(columns, schema=wanted).to_batches()
+
+
+def columns(seen: Files) -> pa.Schema:
+    """Return the columns of the first file, and those that folders name.
+
+    By the store's own client: pyarrow's would have threads, in a process that Spark forks.
+    """
+    parquet = [one for one in seen.files if one.key.endswith(PARQUET)]
+    if not parquet:
+        raise UsageError(
+            f"no Parquet file of {seen.destination} is visible {seen.when}, so that "
+            "nobody knows its columns"
+        )
+    schema = pq.read_schema(pa.BufferReader(seen.read(parquet[0])))
+    found = [_partition(one) for one in parquet]
+    for name in dict.fromkeys(name for values in found for name in values):
+        texts = [text for values in found if (text := values.get(name)) is not None]
+        is_number = bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
+        schema = schema.append(pa.field(name, pa.int32() if is_number else pa.string()))
+    return schema
+
+
+def _partition(file: PublishedFile) -> dict[str, str | None]:
+    """Return what the folders of a file say, `month=1`, as Hive and Spark write it."""
+    pairs = (part.partition("=") for part in file.path.split("/")[:-1])
+    return {
+        unquote(name): None if text == NULL_PARTITION else unquote(text)
+        for name, equals, text in pairs
+        if equals
+    }

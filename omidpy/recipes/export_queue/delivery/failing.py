@@ -1,0 +1,108 @@
+"""How a bucket goes on after its exporter has raised something, and when nobody goes on at all.
+
+Whose fault it is, `verdicts.py` says; how long to wait, and which entry of a batch, `patience.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from omidpy.errors import ExportError
+from omidpy.recipes.export_queue.delivery.patience import Patience
+from omidpy.recipes.export_queue.delivery.verdicts import Blame, Trust, blame
+from omidpy.recipes.export_queue.entries.ordering import Found, Position
+from omidpy.recipes.export_queue.exporter import Entry, Poison, Refused, Retry
+from omidpy.recipes.export_queue.marks import Standing
+
+log = logging.getLogger(__name__)
+
+
+class Paused(Exception):
+    """The bucket goes on later."""
+
+    def __init__(self, after_s: float) -> None:
+        """Say in how many seconds."""
+        super().__init__(after_s)
+        self.after_s = after_s
+
+
+@dataclass
+class Memory:
+    """What a process remembers of a bucket from pass to pass; losing it loses no entry."""
+
+    patience: Patience
+    of_dead: Patience
+    poison: dict[Position, str] = field(default_factory=dict)
+    """Entries that turned out to be poison, and why."""
+    standing: Standing = field(default_factory=Standing)
+    """What its receiver has, where that keeps marks."""
+    count_due_s: float = 0.0
+    """When what waits is to be counted again, if it does not leave."""
+
+
+class Failures:
+    """What the exporter of one queue has failed at.  Safe to share among threads."""
+
+    def __init__(self, queue_id: str) -> None:
+        """Know of none."""
+        self._queue_id = queue_id
+        self._trust = Trust()
+
+    def over(self) -> None:
+        """Note that something was delivered."""
+        self._trust.taken()
+
+    def paused(
+        self,
+        error: Exception,
+        bucket: int,
+        patience: Patience,
+        good: Sequence[tuple[Found, Entry]],
+        memory: Memory,
+    ) -> Paused:
+        """Say how to go on after what an exporter raised.
+
+        Raises:
+            ExportError: not at all: the receiver refuses everything, and nothing was set aside.
+        """
+        if isinstance(error, Poison):
+            position = next((one.position for one, entry in good if entry is error.entry), None)
+            if position is None:
+                raise ExportError(
+                    "Poison names an entry that is not in the batch; raise it with the very entry "
+                    "that export() was given"
+                ) from error
+            memory.poison[position] = str(error)
+            return Paused(0.0)
+        log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
+        match blame(error):
+            case Blame.NOBODY:
+                patience.unreachable()
+                if isinstance(error, Retry):
+                    return Paused(max(0.0, error.after_s))
+                return Paused(patience.pause_s())
+            case Blame.SETTINGS:
+                if patience.refused():
+                    raise ExportError(self._refuses(error)) from error
+                if isinstance(error, Refused) and error.has_pause:
+                    return Paused(max(0.0, error.after_s))
+                return Paused(patience.pause_s())
+            case Blame.ENTRY:
+                if not patience.failed(len(good)):
+                    return Paused(patience.pause_s())
+                position = good[0][0].position
+                if self._trust.suspect(bucket, position):
+                    raise ExportError(self._refuses(error)) from error
+                memory.poison[position] = f"{type(error).__name__}: {error}"
+                # It is set aside once another one was taken, or none is left to ask.
+                patience.ask_beside(len(memory.poison))
+                return Paused(0.0)
+
+    def _refuses(self, error: Exception) -> str:
+        return (
+            f"the receiver of the queue {self._queue_id!r} refuses everything: {error!r}; mend the "
+            "exporter or its settings and start it again: what it has not taken stays, and what "
+            "was set aside is tried again by `omidpy export dlq retry`"
+        )

@@ -1,0 +1,238 @@
+"""Entries that were set aside: the poison ones, and those that wait behind them.
+
+A dead letter is a row of the queue's own table, written in the transaction that deletes the entry:
+at every moment there is exactly one of the two.  It has one of three states:
+
+    poison   it cannot be delivered, and `parks` says whether its key waits for it
+    waits    it is in order, and stands behind a poison one of its key
+    retry    somebody asked for it to be tried again
+
+What is due of a key is what stands before its first parking poison, in the old order.  Hence a
+retry of that one releases all that wait behind it, and whatever of the key comes meanwhile is set
+aside behind them until they have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from omidpy.errors import CorruptCell
+from omidpy.recipes.export_queue.entries.acknowledgement import remove_deleted
+from omidpy.recipes.export_queue.entries.layout import (
+    COLUMN,
+    dead_row,
+    decode_content,
+    decode_dead,
+    encode_dead,
+    kept_row,
+)
+from omidpy.recipes.export_queue.entries.ordering import Found, Position
+from omidpy.recipes.export_queue.entries.state import GENERATION
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.entries.view import DeadCell, View
+
+POISON: Final = "poison"
+WAITS: Final = "waits"
+RETRY: Final = "retry"
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a death."""
+
+    state: str
+    reason: str
+    parks: bool
+    """Whether later entries of the key wait for this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that was set aside.
+
+    Attributes:
+        key: None where it cannot be read.
+        bucket: The number of its bucket.
+        seq: As `Entry.seq`.
+        start_ts: When its transaction began.
+        state: `poison`, `waits` or `retry`.
+        reason: Why.
+        value: As it was added; None where it cannot be read.
+    """
+
+    key: bytes | None
+    bucket: int
+    seq: tuple[int, int]
+    start_ts: int
+    state: str
+    reason: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """A dead letter in its row."""
+
+    found: Found
+    key: bytes | None
+    note: Note
+
+
+class Graves:
+    """The dead letters of one bucket, as a snapshot sees them."""
+
+    def __init__(self, cells: Iterable[DeadCell]) -> None:
+        """Read them, in their order."""
+        self._by_key: dict[bytes, list[Grave]] = {}
+        self._alone: list[Grave] = []
+        for grave in map(_grave, cells):
+            if grave.key is not None and grave.note.parks:
+                self._by_key.setdefault(grave.key, []).append(grave)
+            else:
+                self._alone.append(grave)
+
+    def is_parked(self, key: bytes) -> bool:
+        """Say whether entries of a key are to be set aside, too."""
+        return key in self._by_key
+
+    def park(self, key: bytes) -> None:
+        """Note that an entry of a key is set aside."""
+        self._by_key.setdefault(key, [])
+
+    def due(self) -> list[Grave]:
+        """Return what is to be delivered now; of each key in the old order."""
+        due = [grave for grave in self._alone if grave.note.state == RETRY]
+        for graves in self._by_key.values():
+            for grave in graves:
+                if grave.note.state == POISON:
+                    break
+                due.append(grave)
+        return due
+
+    def left(self, graves: Sequence[Grave]) -> None:
+        """Note that graves are empty; a key that has none left is free."""
+        for grave in graves:
+            waiting = None if grave.key is None else self._by_key.get(grave.key)
+            if waiting is not None and grave in waiting:
+                waiting.remove(grave)
+                if not waiting:
+                    del self._by_key[grave.key or b""]
+
+    def block(self, grave: Grave) -> None:
+        """Note that one is poison again: nothing behind it is due."""
+        waiting = [] if grave.key is None else self._by_key.get(grave.key, [])
+        for at, other in enumerate(waiting):
+            if other is grave:
+                waiting[at] = Grave(grave.found, grave.key, poisoned(grave.note, ""))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._alone) + sum(map(len, self._by_key.values()))
+
+    def __iter__(self) -> Iterator[Grave]:
+        """Yield all of them by position."""
+        graves = [*self._alone, *(one for some in self._by_key.values() for one in some)]
+        return iter(sorted(graves, key=lambda grave: grave.found.position))
+
+
+def poisoned(note: Note, reason: str) -> Note:
+    """Return the note of a dead letter that has failed once more."""
+    return msgspec.structs.replace(note, state=POISON, reason=reason or note.reason)
+
+
+def bury(
+    tm: TransactionManager, table: str, bucket: int, dying: Sequence[tuple[Found, Note]]
+) -> None:
+    """Set entries aside, each with a note; those that are gone meanwhile are left alone.
+
+    Raises:
+        TransactionAborted: somebody else did so at the same time; nothing was changed.
+    """
+    rows = [found.row for found, _ in dying]
+    with tm.begin() as tx:
+        log = tx.table(table)
+        there = {row: data[COLUMN] for row, data in log.rows(rows, columns=[COLUMN])}
+        for found, note in dying:
+            if found.row in there:
+                cell = encode_dead(msgspec.json.encode(note), there[found.row])
+                log.put(_row_of(bucket, found), {COLUMN: cell})
+                log.delete(found.row, [COLUMN])
+    remove_deleted(tm.store, table_in_store(tm, table), rows)
+
+
+def rewrite(tm: TransactionManager, table: str, graves: Iterable[tuple[Grave, Note | None]]) -> int:
+    """Give dead letters other notes; None deletes one.
+
+    Returns:
+        How many that are: one whose note somebody has changed since it was read is left alone.
+    """
+    count = 0
+    with tm.begin() as tx:
+        log = tx.table(table)
+        for grave, note in graves:
+            row = grave.found.row
+            cell = log.row(row, columns=[COLUMN]).get(COLUMN)
+            # Another operator may have asked for another try of what this one gives up.
+            if cell is None or _parts(cell)[0] != grave.note:
+                continue
+            count += 1
+            if note is None:
+                log.delete(row, [COLUMN])
+            else:
+                log.put(row, {COLUMN: encode_dead(msgspec.json.encode(note), decode_dead(cell)[1])})
+    return count
+
+
+def keep(tm: TransactionManager, table: str, grave: Grave) -> None:
+    """Keep a dead letter that was delivered, for a replay; one that is gone is left alone.
+
+    Raises:
+        TransactionAborted: somebody else changes it at the same time; nothing was changed.
+    """
+    row = grave.found.row
+    with tm.begin() as tx:
+        log = tx.table(table)
+        if (cell := log.row(row, columns=[COLUMN]).get(COLUMN)) is not None:
+            log.put(kept_row(row), {COLUMN: decode_dead(cell)[1]})
+            log.delete(row, [COLUMN])
+    remove_deleted(tm.store, table_in_store(tm, table), [row])
+
+
+def table_in_store(tm: TransactionManager, table: str) -> str:
+    """Return the name that a manager's table has in the store."""
+    return tm.session.catalog.full_name(table)
+
+
+def graves_of(view: View, bucket: int) -> Graves:
+    """Return the dead letters of a bucket."""
+    return Graves(view.dead(bucket))
+
+
+def _row_of(bucket: int, found: Found) -> bytes:
+    commit_ts, ordinal = found.position
+    return dead_row(GENERATION, bucket, commit_ts, found.start_ts, ordinal)
+
+
+def _parts(cell: bytes) -> tuple[Note, bytes]:
+    """Return the note of a dead letter and its entry; of one that cannot be read, why, and none."""
+    try:
+        raw_note, content = decode_dead(cell)
+        return msgspec.json.decode(raw_note, type=Note), content
+    except (CorruptCell, msgspec.DecodeError) as error:
+        return Note(state=POISON, reason=str(error), parks=False), b""
+
+
+def _grave(cell: DeadCell) -> Grave:
+    note, content = _parts(cell.cell)
+    try:
+        key = decode_content(content).key
+    except CorruptCell:
+        key = None
+    size_bytes = len(cell.row) + len(content)
+    found = Found(Position(*cell.position), cell.start_ts, cell.row, content, size_bytes)
+    return Grave(found, key, note)

@@ -1,0 +1,91 @@
+"""Takes up operations that give queues other buckets, and that nobody runs any more.
+
+While such an operation stands still nothing can be added to its queue, or new entries wait in
+buckets that nobody exports (`rebucketing.py`).  So whoever exports a queue also finishes them: its
+own, and those of other queues of the store, which it finds on the way.
+
+An operation has one executor at a time, so that any number of exporters may do this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from omidpy.fate.client import Fate
+from omidpy.fate.operation import Operation
+from omidpy.fate.table_store import TableFateStore
+from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, LOOK_EVERY_S, RebucketTools
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.entries.state import Definition
+
+LOOKS: Final = 3
+CLOSE_S: Final = 10.0
+"""How long a step that is under way may take to end, when its exporter does."""
+
+
+class Finisher:
+    """Looks for such operations, and runs them.  One thread at a time."""
+
+    def __init__(self, tm: TransactionManager) -> None:
+        """Run nothing yet."""
+        self._tm = tm
+        self._store = TableFateStore(tm.store)
+        self._seen: Definition | None = None
+        self._fate: Fate | None = None
+
+    def look(self, now: Definition) -> None:
+        """Begin to run what waits, in a thread, or end that where nothing does.
+
+        Args:
+            now: The queue as it is; where that has not changed, and is to get no other buckets,
+                nothing is looked for.
+
+        Cost: nothing; or a scan of operations, while one is under way or the first time.
+        """
+        if now == self._seen and now.successor is None and self._fate is None:
+            return
+        self._seen = now
+        waits = self._waits()
+        if waits and self._fate is None:
+            self._fate = self._new().start()
+        elif not waits:
+            self.close()
+
+    def run(self, pause: Callable[[float], object], *, looks: int = LOOKS) -> None:
+        """Run what can be run now, in this thread.
+
+        Args:
+            pause: Called with the seconds until something that waits for exporters is looked at
+                again.
+            looks: How often to look.
+        """
+        if not self._waits():
+            return
+        with_pauses = self._new()
+        try:
+            for number in range(looks):
+                due_s = with_pauses.run_pending()
+                if due_s is None:
+                    return
+                if number + 1 < looks:
+                    pause(min(due_s, LOOK_EVERY_S))
+        finally:
+            with_pauses.close()
+
+    def close(self) -> None:
+        """End, and let others go on."""
+        fate, self._fate = self._fate, None
+        if fate is not None:
+            fate.close(CLOSE_S)
+
+    def _new(self) -> Fate:
+        return Fate(RebucketTools(self._tm), self._store, {KIND: 1})
+
+    def _waits(self) -> bool:
+        return any(
+            isinstance(one, Operation) and one.name == KIND and not one.is_finished
+            for one in self._store.scan()
+        )

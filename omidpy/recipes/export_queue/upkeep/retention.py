@@ -1,0 +1,152 @@
+"""What was delivered and is kept: until when, and how it is delivered again.
+
+A queue that keeps its entries moves the cursor past them and removes nothing; of dead letters that
+were delivered it keeps the entries in a place of their own (`entries/layout.py`).  They go once
+they are older than `keep_s`, below every bucket's next scan, and below the low watermark, where
+nothing commits any more.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from omidpy.errors import ExportError, SnapshotTooOld
+from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
+from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
+from omidpy.reading.time_travel import read_timestamp
+from omidpy.recipes.export_queue.entries.acknowledgement import ROWS_AT_ONCE, remove
+from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, table_name
+from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.upkeep import making
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.entries.ordering import Found
+    from omidpy.recipes.export_queue.entries.state import Definition, Places
+
+PURGE_S: Final = 60.0
+
+
+class Purger:
+    """Removes what was kept for long enough.  One thread at a time."""
+
+    def __init__(self, tm: TransactionManager, places: Places) -> None:
+        """Begin when first asked to."""
+        self._tm = tm
+        self._places = places
+        self._due_s = 0.0
+
+    def run_if_due(self, definition: Definition) -> None:
+        """Purge, unless that was done a moment ago."""
+        now_s = self._tm.session.clock.monotonic_s()
+        if definition.keep_s is not None and now_s >= self._due_s:
+            self._due_s = now_s + PURGE_S
+            purge(self._tm, self._places, definition)
+
+
+def purge(tm: TransactionManager, places: Places, definition: Definition) -> int:
+    """Remove what was delivered more than `keep_s` ago; return how many entries that were."""
+    assert definition.keep_s is not None, "only what keeps is purged"
+    table = table_name(places.queue_id, definition.number)
+    states = BucketRows(tm.session.control, places, definition).read()
+    view = View(tm, table)
+    try:
+        kept_from = _timestamp(tm, view.start_ts, timedelta(seconds=definition.keep_s))
+    except SnapshotTooOld:
+        return 0  # nobody knows yet which counted timestamp is as old as that
+    count = 0
+    in_store = tm.session.catalog.full_name(table)
+    for raw in states:
+        # Below `scan_from` everything that ever commits was delivered; above it, it may be waiting.
+        to_ts = min(kept_from, raw.state.scan_from, view.low_ts + 1)
+        old: list[Found] = []
+        for found in view.log(raw.bucket, to_ts=to_ts):
+            if found.position.commit_ts < kept_from:
+                old.append(found._replace(content=None))
+            if len(old) == ROWS_AT_ONCE:
+                remove(tm.store, in_store, old)
+                count += len(old)
+                old = []
+        remove(tm.store, in_store, old)
+        count += len(old)
+        # And of dead letters what is not about to be delivered again.
+        gone = list(view.kept(raw.bucket, to_ts=min(kept_from, raw.state.cursor_ts)))
+        for at in range(0, len(gone), ROWS_AT_ONCE):
+            remove(tm.store, in_store, gone[at : at + ROWS_AT_ONCE])
+        count += len(gone)
+    return count
+
+
+def replay(
+    tm: TransactionManager,
+    places: Places,
+    definition: Definition,
+    since: int | datetime | timedelta,
+) -> None:
+    """Set the cursor of every bucket back; whoever exports it loses it, and finds it so.
+
+    Whoever gives the queue other buckets looks whether the old ones are empty, and then replaces
+    the definition that he had read before.  It is replaced here, too, once the cursors are back: so
+    either he looks again, or the buckets are the new ones by then, in which nothing is kept.
+
+    Raises:
+        ExportError: what was committed then may have been purged already; or the queue got other
+            buckets meanwhile.
+        NoSuchQueue: it was dropped.
+    """
+    assert definition.keep_s is not None, "only what keeps can be replayed"
+    begun = tm.begin(read_only=True).start_ts
+    since_ts = _timestamp(tm, begun, since)
+    try:
+        kept_from = _timestamp(tm, begun, timedelta(seconds=definition.keep_s))
+    except SnapshotTooOld:
+        kept_from = Timestamp(0)
+    if since_ts < kept_from:
+        raise ExportError(
+            f"the queue {places.queue_id!r} keeps what was delivered for {definition.keep_s:g} s, "
+            f"and {since!r} is longer ago"
+        )
+    _set_back(BucketRows(tm.session.control, places, definition), since_ts)
+    while not making.note_replay(tm, places, definition):
+        pass
+
+
+def _set_back(rows: BucketRows, since_ts: int) -> None:
+    while True:
+        changed = [
+            rows.replace(raw, _set_back_to(since_ts, raw.state))
+            for raw in rows.read()
+            # Also where it is back already: its owner may have handed over what stands there, and
+            # be about to note that.  That was before this call, and comes again.
+            if raw.state.cursor_ts >= since_ts or raw.state.owner is not None
+        ]
+        if all(changed):
+            return
+
+
+def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
+    lost = msgspec.structs.replace(state, owner=None, epoch=state.epoch + 1, turn=state.turn + 1)
+    if state.cursor_ts < since_ts:
+        return lost
+    return msgspec.structs.replace(
+        lost,
+        cursor_ts=max(0, since_ts - 1),
+        cursor_ordinal="",
+        scan_from=0,
+        counted_ts=0,
+        replay_to=max(state.replay_to, state.cursor_ts),
+    )
+
+
+def _timestamp(tm: TransactionManager, fresh_ts: int, at: int | datetime | timedelta) -> Timestamp:
+    first_ts = tm.session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
+    counts = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
+    return read_timestamp(
+        at,
+        fresh_ts=Timestamp(fresh_ts),
+        first_ts=first_ts,
+        samples=tm.session.watermarks.samples() if counts else [],
+    )
