@@ -27,7 +27,7 @@ from omidpy.wire.messages import (
 from tso.core.events import Answer, Asked, Flush, Flushed, FlushResult, Frames, Now, Send
 from tso.core.machine import Machine
 from tso.core.settings import Inherited, Settings
-from tso.serving.conversation import Session
+from tso.serving.conversation import Conversation
 
 NOW = Now(1, 1.0)
 MANY_CELLS = 150_000
@@ -41,8 +41,12 @@ class Oracle:
         """Begin with an empty memory."""
         settings = Settings(timestamps="incremental", conflict_map_size=2**21)
         self.machine: Machine[str] = Machine(settings, Inherited(0, ceiling=2**60), NOW)
-        self.session = Session(PeerCapabilities(), max_commit_cells=self.machine.max_commit_cells)
-        self.session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(ALL_FEATURES)))))
+        self.conversation = Conversation(
+            PeerCapabilities(), max_commit_cells=self.machine.max_commit_cells
+        )
+        self.conversation.receive(
+            frame_request(HandshakeRequest(PeerCapabilities(int(ALL_FEATURES))))
+        )
         self._numbers = count(1)
 
     def begin(self) -> Timestamp:
@@ -62,10 +66,10 @@ class Oracle:
         (answer,) = self._answers(request)
         assert isinstance(answer, CommitResponse)
         assert answer.commit_ts is not None
-        return self.session.encode(answer)
+        return self.conversation.encode(answer)
 
     def _answers(self, data: bytes) -> Iterator[Answer]:
-        _, questions = self.session.receive(data)
+        _, questions = self.conversation.receive(data)
         effects = self.machine.handle(Asked(NOW, [("client", question) for question in questions]))
         while effects:
             effect = effects.pop(0)

@@ -54,7 +54,7 @@ from tso.durable.persist import NoPersistence
 from tso.serving import connection as connection_module
 from tso.serving import server as server_module
 from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
-from tso.serving.conversation import Session, share_of_address
+from tso.serving.conversation import Conversation, share_of_address
 from tso.serving.flushing import Worker
 from tso.serving.server import ASKS_S, MAX_TURN_WORK, OracleServer
 from tso.serving.tls import ServerTls, TlsSettings
@@ -591,8 +591,8 @@ def test_a_turn_shakes_hands_with_one_whoever_knocks(
 
 def test_answers_that_leave_together_are_joined_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush may release 32,000 of them to one client."""
-    encode = Session.encode
-    monkeypatch.setattr(Session, "encode", lambda self, answer: Whole(encode(self, answer)))
+    encode = Conversation.encode
+    monkeypatch.setattr(Conversation, "encode", lambda self, answer: Whole(encode(self, answer)))
     written: list[bytes] = []
     write = Connection.write
 

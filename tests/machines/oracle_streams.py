@@ -47,7 +47,7 @@ from tso.core.events import (
     Ticked,
 )
 from tso.core.settings import Inherited, Settings
-from tso.serving.conversation import Session
+from tso.serving.conversation import Conversation
 
 MAX_COMMIT_CELLS: Final = 3
 STEP_COUNT: Final = 60
@@ -87,7 +87,7 @@ class Oracle:
         inherited = Inherited(epoch=epoch, ceiling=self.disk.ceiling)
         self.machine = machine(settings, inherited, now)
         self._flight: Batch[str] | None = None
-        self._sessions: dict[str, Session] = {}
+        self._conversations: dict[str, Conversation] = {}
         for name in CLIENTS:
             self._connect(name)
 
@@ -97,7 +97,7 @@ class Oracle:
 
     def send(self, name: str, data: bytes, *, at_most: int) -> None:
         """Let a client send bytes, and serve them."""
-        session = self._sessions[name]
+        session = self._conversations[name]
         session.add(data)
         while session.buffer:
             if self._is_running and session.may_run:
@@ -149,14 +149,14 @@ class Oracle:
         self._tell(Stopping(self.now()))
 
     def _connect(self, name: str) -> None:
-        if name in self._sessions:
-            self._tell(Left(self.now(), name, self._sessions[name].client))
-        self._sessions[name] = Session(
+        if name in self._conversations:
+            self._tell(Left(self.now(), name, self._conversations[name].client))
+        self._conversations[name] = Conversation(
             PeerCapabilities(), max_commit_cells=self.machine.max_commit_cells
         )
-        self._sessions[name].receive(frame_request(HandshakeRequest(CLIENTS[name])))
+        self._conversations[name].receive(frame_request(HandshakeRequest(CLIENTS[name])))
         if name == "anybody":
-            self._sessions[name].client = ANYBODY
+            self._conversations[name].client = ANYBODY
 
     def _tell(self, event: Event[str]) -> None:
         for effect in self.machine.handle(event):
@@ -193,7 +193,7 @@ class Oracle:
             return answer.data
         if isinstance(answer, tuple):
             return repr(answer).encode()
-        return self._sessions[name].encode(answer)
+        return self._conversations[name].encode(answer)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One client of `tso-server`: bytes between its socket and its session.
+"""One client of `tso-server`: bytes between its socket and its conversation.
 
 Every buffer has a bound: a client that does not read its answers is dropped, and one that breaks
 the protocol is closed, with a reason in the log.
@@ -22,7 +22,7 @@ from omidpy.wire.messages import HandshakeResponse, PeerCapabilities
 from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
 from tso.core.heavy import HEAVY_BYTES
-from tso.serving.conversation import Session
+from tso.serving.conversation import Conversation
 from tso.serving.log import log_event
 from tso.serving.tls import TLS_BYTE, ServerTls
 
@@ -98,7 +98,11 @@ class Host(Protocol):
         ...
 
     def run(
-        self, connection: Connection, session: Session, data: bytes | bytearray, at_most: int
+        self,
+        connection: Connection,
+        conversation: Conversation,
+        data: bytes | bytearray,
+        at_most: int,
     ) -> tuple[int, int]:
         """Let the machine decide what is ordinary; return how many bytes and requests that was."""
         ...
@@ -121,12 +125,14 @@ class Host(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """One client: bytes between its socket and its session."""
+    """One client: bytes between its socket and its conversation."""
 
     def __init__(self, server: Host) -> None:
         """Belong to a server; `connection_made` brings the socket."""
         self._server = server
-        self._session = Session(server.capabilities, max_commit_cells=server.max_commit_cells)
+        self._conversation = Conversation(
+            server.capabilities, max_commit_cells=server.max_commit_cells
+        )
         self._tls = None if server.tls is None else TlsStream(server.tls.context, server_side=True)
         self._transport: asyncio.Transport | None = None
         self._is_closing = False
@@ -153,8 +159,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         host, port = transport.get_extra_info("peername", ("?", 0))[:2]
         self._peer = f"{host}:{port}"
-        self._session.locate(str(host))
-        self.address_share = self._session.share
+        self._conversation.locate(str(host))
+        self.address_share = self._conversation.share
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         watch_peer(raw)
@@ -213,7 +219,7 @@ class Connection(asyncio.Protocol):
                 )
                 return
             is_operator = host.is_operator(name)
-            self._session.identify(name, host.roles(name), is_operator=is_operator)
+            self._conversation.identify(name, host.roles(name), is_operator=is_operator)
         if said:
             self._receive(said)
         if tls.is_over:
@@ -240,24 +246,24 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         """Serve what arrived, and what was left behind, as far as a turn goes."""
-        session, server = self._session, self._server
+        conversation, server = self._conversation, self._server
         if server.over and server.defers(self):
-            session.add(data)
-            self._count_bytes(session.buffered_bytes)
+            conversation.add(data)
+            self._count_bytes(conversation.buffered_bytes)
             server.make_room()
             self._pause_reading()
             self._waits_for_turn = True
             return
         left = server.turn_work
-        if session.may_run and not session.buffer:
+        if conversation.may_run and not conversation.buffer:
             # Nearly always that is all, and nothing is copied.
-            taken_bytes, request_count = server.run(self, session, data, left)
+            taken_bytes, request_count = server.run(self, conversation, data, left)
             if taken_bytes == len(data) and not server.is_full:
                 return
             left -= max(request_count, taken_bytes // BYTES_OF_WORK)
             data = data[taken_bytes:]
-        session.add(data)
-        unserved_bytes = session.buffered_bytes
+        conversation.add(data)
+        unserved_bytes = conversation.buffered_bytes
         has_more = False
         try:
             has_more = self._serve(left)
@@ -265,9 +271,9 @@ class Connection(asyncio.Protocol):
             self.abort(str(error))
         if self._is_closing:
             return
-        if not self.buffered_bytes or session.buffered_bytes != unserved_bytes:
+        if not self.buffered_bytes or conversation.buffered_bytes != unserved_bytes:
             self._began_s = server.loop.time()
-        self._count_bytes(session.buffered_bytes)
+        self._count_bytes(conversation.buffered_bytes)
         server.make_room()
         if has_more or server.is_full:
             self._pause_reading()
@@ -286,20 +292,20 @@ class Connection(asyncio.Protocol):
         Raises:
             RemoteProtocolError: the client broke the protocol.
         """
-        session, server = self._session, self._server
+        conversation, server = self._conversation, self._server
         at_once = 1
-        while session.buffer and not self._is_closing:
+        while conversation.buffer and not self._is_closing:
             if left <= 0:
                 return True
             request_count = 0
-            if session.may_run:
-                buffer = session.buffer
-                taken_bytes, request_count = server.run(self, session, buffer, left)
-                session.skip(taken_bytes)
+            if conversation.may_run:
+                buffer = conversation.buffer
+                taken_bytes, request_count = server.run(self, conversation, buffer, left)
+                conversation.skip(taken_bytes)
                 left -= max(request_count, taken_bytes // BYTES_OF_WORK)
                 if left <= 0:
                     continue
-            kept_bytes = session.buffered_bytes
+            kept_bytes = conversation.buffered_bytes
             if (size_bytes := self._heavy_bytes) and not server.may_take_long(self, size_bytes):
                 return True
             # Ordinary ones may follow the first; the more others there are, the fewer will.
@@ -307,9 +313,9 @@ class Connection(asyncio.Protocol):
             # One by one, too, where a heavy one may follow.
             at_most = 1 if kept_bytes > HEAVY_BYTES else at_once
             at_once = min(2 * at_once, SLOW_AT_ONCE)
-            reply, questions = session.receive(b"", at_most=at_most)
+            reply, questions = conversation.receive(b"", at_most=at_most)
             if reply:
-                if session.is_open:
+                if conversation.is_open:
                     server.greet(self)
                 self.write(reply)
             elif not questions:
@@ -317,13 +323,13 @@ class Connection(asyncio.Protocol):
             if questions:
                 server.ask(self, questions)
             left -= SLOW_WORK * len(questions)
-            left -= (kept_bytes - session.buffered_bytes) // BYTES_OF_WORK
+            left -= (kept_bytes - conversation.buffered_bytes) // BYTES_OF_WORK
         return False
 
     @property
     def _heavy_bytes(self) -> int:
         """How long the next request is, if it is heavy and has arrived; else 0."""
-        buffer = self._session.buffer
+        buffer = self._conversation.buffer
         if len(buffer) <= HEAVY_BYTES:
             return 0
         size_bytes = 4 + int.from_bytes(buffer[:4], "big")
@@ -347,7 +353,7 @@ class Connection(asyncio.Protocol):
 
     def encode(self, answer: Answer) -> bytes:
         """Return an answer as this client understands it."""
-        return self._session.encode(answer)
+        return self._conversation.encode(answer)
 
     def write(self, frames: bytes) -> None:
         """Send answers, unless nobody is there any more."""
@@ -369,27 +375,27 @@ class Connection(asyncio.Protocol):
     @property
     def client(self) -> int:
         """Who the client is; 0 before its handshake."""
-        return self._session.client
+        return self._conversation.client
 
     @property
     def share(self) -> Hashable:
         """Whose share the client has a part of: its name's, or its address's; see `share_of`."""
-        return self._session.share
+        return self._conversation.share
 
     @property
     def is_operator(self) -> bool:
         """Say whether the client has every role, where not everybody has."""
-        return self._session.is_operator
+        return self._conversation.is_operator
 
     @property
     def asks_to_invalidate(self) -> bool:
         """Say whether the client leaves it to the oracle to forbid what the oracle may commit."""
-        return self._session.asks_to_invalidate
+        return self._conversation.asks_to_invalidate
 
     @property
     def peer(self) -> str:
         """Where the client is, and what its certificate calls it."""
-        name = self._session.name
+        name = self._conversation.name
         return self._peer if name is None else f"{name}@{self._peer}"
 
     @property
@@ -404,12 +410,14 @@ class Connection(asyncio.Protocol):
             trusts_others: Whether other certificates are trusted than when it was shown.  Whoever
                 still is one of them connects again.
         """
-        host, session = self._server.tls, self._session
+        host, conversation = self._server.tls, self._conversation
         if host is None or not host.asks_for_certificates:
             return
         if trusts_others:
             self.abort("whose certificates are trusted has changed; it must show its own again")
-        elif session.name is not None and (host.roles(session.name) != session.roles):
+        elif conversation.name is not None and (
+            host.roles(conversation.name) != conversation.roles
+        ):
             self.abort("its certificate gives it other roles now")
 
     def check_time(self, now_s: float) -> None:
@@ -423,7 +431,7 @@ class Connection(asyncio.Protocol):
         """End the connection at once, with what was not sent yet."""
         self._log_once(reason)
         # It is forgotten later, by when others may have been sent away for want of room.
-        self._session.end()
+        self._conversation.end()
         self._count_bytes(0)
         if self._transport is not None:
             self._transport.abort()
@@ -462,11 +470,11 @@ class Connection(asyncio.Protocol):
                 logger,
                 logging.WARNING,
                 "connection-closed",
-                about=self._session.share,
+                about=self._conversation.share,
                 peer=self._peer,
                 reason=reason,
             )
 
     def _check_handshake(self) -> None:
-        if not self._session.is_open:
+        if not self._conversation.is_open:
             self.abort(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")

@@ -79,7 +79,7 @@ class _Phase(Enum):
     REFUSED = auto()
 
 
-class Session:
+class Conversation:
     """One client's conversation."""
 
     def __init__(self, capabilities: PeerCapabilities, *, max_commit_cells: int) -> None:

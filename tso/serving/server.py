@@ -56,7 +56,7 @@ from tso.durable.lease import AnyLease
 from tso.durable.persist import Persistence
 from tso.serving.admission import FairTurns, Places
 from tso.serving.connection import Connection
-from tso.serving.conversation import Session
+from tso.serving.conversation import Conversation
 from tso.serving.flushing import AnyWorker, Flusher
 from tso.serving.log import log_event
 from tso.serving.tls import ServerTls
@@ -345,7 +345,11 @@ class OracleServer:
         self.loop.call_later(WATCH_PERIOD_S, self._watch)
 
     def run(
-        self, connection: Connection, session: Session, data: bytes | bytearray, at_most: int
+        self,
+        connection: Connection,
+        conversation: Conversation,
+        data: bytes | bytearray,
+        at_most: int,
     ) -> tuple[int, int]:
         """Let the machine decide what is ordinary.
 
@@ -365,9 +369,9 @@ class OracleServer:
                 self._turn,
                 connection,
                 data,
-                session.client,
-                session.shows_watermark,
-                session.tells_why,
+                conversation.client,
+                conversation.shows_watermark,
+                conversation.tells_why,
                 at_most,
             )
         except Exception as error:  # noqa: BLE001 - as in `_or_the_end`

@@ -25,7 +25,7 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tso.core.events import Question
-from tso.serving.conversation import MAX_SHORT_REQUEST_BYTES, Session
+from tso.serving.conversation import MAX_SHORT_REQUEST_BYTES, Conversation
 
 OURS = PeerCapabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age_ms=900_000)
 
@@ -33,16 +33,16 @@ OURS = PeerCapabilities(store_id=b"id", epoch=Timestamp(50), max_transaction_age
 MAX_COMMIT_CELLS = 2000
 
 
-def fresh() -> Session:
-    """Return a session before the handshake."""
-    return Session(OURS, max_commit_cells=MAX_COMMIT_CELLS)
+def fresh() -> Conversation:
+    """Return a conversation before the handshake."""
+    return Conversation(OURS, max_commit_cells=MAX_COMMIT_CELLS)
 
 
-def opened(features: Feature) -> Session:
-    """Return a session after the handshake."""
-    session = fresh()
-    session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(features)))))
-    return session
+def opened(features: Feature) -> Conversation:
+    """Return a conversation after the handshake."""
+    conversation = fresh()
+    conversation.receive(frame_request(HandshakeRequest(PeerCapabilities(int(features)))))
+    return conversation
 
 
 def test_java_is_told_nothing_new() -> None:
@@ -75,11 +75,11 @@ def test_who_can_ask_for_invalidations_plants_none(
     features: Feature, roles: Role | None, *, asks: bool
 ) -> None:
     """All others go by the commit table, and change it: Omid's clients, and whoever may not ask."""
-    session = fresh()
+    conversation = fresh()
     if roles is not None:
-        session.identify("etl", roles)
-    session.receive(frame_request(HandshakeRequest(PeerCapabilities(int(features)))))
-    assert session.asks_to_invalidate is asks
+        conversation.identify("etl", roles)
+    conversation.receive(frame_request(HandshakeRequest(PeerCapabilities(int(features)))))
+    assert conversation.asks_to_invalidate is asks
 
 
 def test_extensions_go_to_those_who_announced_them() -> None:
@@ -95,10 +95,10 @@ def test_extensions_go_to_those_who_announced_them() -> None:
 
 def test_an_extension_that_was_not_announced_is_not_executed() -> None:
     """An invalidation closes the connection; a hold is a field that we were not to read."""
-    session = opened(Feature.NONE)
-    assert session.receive(frame_request(TimestampRequest(5))) == (b"", [TimestampRequest()])
+    conversation = opened(Feature.NONE)
+    assert conversation.receive(frame_request(TimestampRequest(5))) == (b"", [TimestampRequest()])
     with pytest.raises(RemoteProtocolError, match="did not announce"):
-        session.receive(frame_request(InvalidateRequest(Timestamp(50))))
+        conversation.receive(frame_request(InvalidateRequest(Timestamp(50))))
     holding = opened(Feature.BEGIN_EXTRAS)
     assert holding.receive(frame_request(TimestampRequest(5))) == (b"", [TimestampRequest(5)])
     with pytest.raises(RemoteProtocolError, match="hold of 0 ms"):
@@ -119,16 +119,16 @@ def test_nothing_is_executed_before_the_handshake_or_after_a_refusal() -> None:
 
 def test_only_a_commit_may_be_long() -> None:
     """Only commits are read by compiled code: ten megabytes of anything else would take seconds."""
-    session = opened(ALL_FEATURES)
+    conversation = opened(ALL_FEATURES)
     unknown_fields = b"\x28\x00" * (MAX_SHORT_REQUEST_BYTES // 2 - 2)
     longest = b"\x0a" + b"\xfc\x01" + unknown_fields
     assert len(longest) < MAX_SHORT_REQUEST_BYTES
-    assert session.receive(frame(longest)) == (b"", [TimestampRequest()])
+    assert conversation.receive(frame(longest)) == (b"", [TimestampRequest()])
     with pytest.raises(RemoteProtocolError, match="259 bytes that is no commit"):
-        session.receive(frame(longest + b"\x28\x00" * 2))
+        conversation.receive(frame(longest + b"\x28\x00" * 2))
     cells = tuple(CellId(-cell) for cell in range(1, 2000))
     commit = CommitRequest(Timestamp(50), cells, (TableId(-7),), is_retry=True)
-    assert session.receive(frame_request(commit)) == (b"", [commit])
+    assert conversation.receive(frame_request(commit)) == (b"", [commit])
 
 
 def test_each_occurrence_of_a_message_is_whole_by_itself() -> None:
@@ -160,9 +160,9 @@ def test_of_a_commit_that_is_too_large_little_is_kept(*, packed: bool, excess: i
 @given(data=st.binary(max_size=200), is_open=st.booleans())
 def test_any_bytes_are_understood_or_refused(data: bytes, *, is_open: bool) -> None:
     """Never another exception: it would end the whole oracle."""
-    session = opened(ALL_FEATURES) if is_open else fresh()
+    conversation = opened(ALL_FEATURES) if is_open else fresh()
     try:
-        session.receive(data)
+        conversation.receive(data)
     except RemoteProtocolError:
         return
 
@@ -170,15 +170,15 @@ def test_any_bytes_are_understood_or_refused(data: bytes, *, is_open: bool) -> N
 # -- certificates ----------------------------------------------------------------------------------
 
 
-def named(name: str, roles: Role, client: int | None = 7) -> tuple[Session, PeerCapabilities]:
-    """Return the session of whoever showed a certificate of `name`, and what it was told."""
-    session = fresh()
-    session.identify(name, roles)
+def named(name: str, roles: Role, client: int | None = 7) -> tuple[Conversation, PeerCapabilities]:
+    """Return the conversation of whoever showed a certificate of `name`, and what it was told."""
+    conversation = fresh()
+    conversation.identify(name, roles)
     hello = HandshakeRequest(PeerCapabilities(int(ALL_FEATURES), client=client))
-    answer = decode_response(session.receive(frame_request(hello))[0][4:])
+    answer = decode_response(conversation.receive(frame_request(hello))[0][4:])
     assert isinstance(answer, HandshakeResponse)
     assert answer.capabilities is not None
-    return session, answer.capabilities
+    return conversation, answer.capabilities
 
 
 def test_whoever_shows_a_certificate_is_told_its_roles() -> None:
@@ -201,11 +201,11 @@ def test_whoever_shows_a_certificate_is_told_its_roles() -> None:
 )
 def test_each_request_needs_its_role(role: Role, request_: Question) -> None:
     """With every other role it is not executed."""
-    session, _ = named("etl", role)
-    assert session.receive(frame_request(request_)) == (b"", [request_])
-    session, _ = named("etl", ALL_ROLES & ~role)
+    conversation, _ = named("etl", role)
+    assert conversation.receive(frame_request(request_)) == (b"", [request_])
+    conversation, _ = named("etl", ALL_ROLES & ~role)
     with pytest.raises(RemoteProtocolError, match="from 'etl', whose roles are"):
-        session.receive(frame_request(request_))
+        conversation.receive(frame_request(request_))
 
 
 def test_a_name_is_nobody_else_whatever_it_says() -> None:
