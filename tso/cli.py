@@ -22,7 +22,6 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Final
 
 from omidpy.base.clock import Clock, SystemClock
@@ -34,15 +33,13 @@ from omidpy.opening import open_store
 from omidpy.oracle.address import address_text
 from omidpy.oracle.zookeeper import SCHEME, KazooZooKeeper, parse_zookeeper, read_omid_ceiling
 from omidpy.storage.base import Store
-from omidpy.wire.messages import PeerCapabilities
 from tso.config import NULL_STORE, Address, Config, load_config
 from tso.core.engine import is_compiled, map_bytes
-from tso.core.events import Now
-from tso.core.machine import Machine
 from tso.core.settings import Settings
 from tso.durable.lease import DEFAULT_PERIOD_S, AnyLease, Lease
 from tso.durable.persist import NoPersistence, Persistence, StorePersistence
 from tso.durable.zk_lease import ZooKeeperLease
+from tso.instance import Instance, begin
 from tso.serving.connection import Connection
 from tso.serving.flushing import Worker
 from tso.serving.http import HttpEndpoint, PrometheusMetrics
@@ -343,7 +340,6 @@ class _Service:
     ) -> int:
         loop = asyncio.get_running_loop()
         address: Address = listening.getsockname()[:2]
-        now = Now(self._clock.wall_ms(), self._clock.monotonic_s(), self._clock.boot)
         settings = Settings(
             timestamps=self._config.timestamps,
             conflict_map_size=self._config.conflict_map_size,
@@ -353,23 +349,22 @@ class _Service:
             hash_seed=secrets.randbits(62),
             is_reserved=True,
         )
-        inherited = await loop.run_in_executor(
+        begun: Instance[Connection] = await loop.run_in_executor(
             self._executor,
-            lambda: persistence.start(settings, now, accept_clock=self._config.accept_clock),
+            lambda: begin(
+                settings,
+                persistence,
+                self._clock,
+                max_transaction_age_ms=self._config.max_transaction_age_ms,
+                accept_clock=self._config.accept_clock,
+                metrics=self._metrics,
+            ),
         )
-        age_ms = inherited.transaction_age_ms(self._config.max_transaction_age_ms)
-        settings = replace(settings, max_transaction_age_ms=age_ms)
-        machine: Machine[Connection] = Machine(settings, inherited, now, metrics=self._metrics)
         self._server = OracleServer(
-            machine,
+            begun.machine,
             persistence,
             lease=lease,
-            capabilities=PeerCapabilities(
-                store_id=store.store_id.encode() if store is not None else None,
-                epoch=Timestamp(inherited.epoch),
-                max_transaction_age_ms=age_ms,
-                max_commit_cells=machine.max_commit_cells,
-            ),
+            capabilities=begun.capabilities(None if store is None else store.store_id),
             clock=self._clock,
             metrics=self._metrics,
             worker=Worker(loop, self._executor),
@@ -379,7 +374,7 @@ class _Service:
         if lease is not None:
             shown = address_text(self._config.advertise or _reachable(address))
             await loop.run_in_executor(
-                self._executor, lambda: lease.publish(address=shown, epoch=inherited.epoch)
+                self._executor, lambda: lease.publish(address=shown, epoch=begun.epoch)
             )
         try:
             await self._server.listen(listening)
@@ -388,9 +383,9 @@ class _Service:
                 logging.INFO,
                 "answering",
                 store=self._config.store,
-                epoch=inherited.epoch,
+                epoch=begun.epoch,
                 timestamps=settings.timestamps,
-                max_transaction_age_ms=age_ms,
+                max_transaction_age_ms=begun.settings.max_transaction_age_ms,
                 engine="compiled" if is_compiled() else "interpreted",
                 tls=_shown_tls(self._tls),
             )

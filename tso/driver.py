@@ -47,6 +47,7 @@ from tso.core.events import (
     Stopped,
     Stopping,
     Ticked,
+    now_by,
 )
 from tso.core.machine import Machine
 from tso.durable.lease import AnyLease
@@ -79,11 +80,6 @@ _Outcome: TypeAlias = FlushResult | BaseException | None
 """What became of a chore: None of a lease that was renewed."""
 
 _Chore: TypeAlias = "tuple[Batch[Waiter] | None, _Outcome]"
-
-
-def now_by(clock: Clock) -> Now:
-    """Read both of a clock's times."""
-    return Now(clock.wall_ms(), clock.monotonic_s(), clock.boot)
 
 
 class Driver:

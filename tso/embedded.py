@@ -12,7 +12,6 @@ import os
 import time
 import uuid
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Final, cast
 
 from omidpy.base.clock import Clock, SystemClock
@@ -43,11 +42,11 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tso.core.events import Answer, Question
-from tso.core.machine import Machine
 from tso.core.settings import DEFAULT_MAP_SIZE, MAX_AGE_MS, Settings, TimestampMode
-from tso.driver import Driver, Waiter, now_by
+from tso.driver import Driver, Waiter
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
+from tso.instance import Instance, begin
 
 logger = logging.getLogger(__name__)
 
@@ -122,14 +121,17 @@ class EmbeddedOracle:
             self._acquire()
             settings = Settings(timestamps=timestamps, conflict_map_size=conflict_map_size)
             persistence = StorePersistence(store, self._lease)
-            now = now_by(self._clock)
-            inherited = persistence.start(settings, now, accept_clock=accept_clock)
-            age_ms = inherited.transaction_age_ms(chosen_ms)
-            settings = replace(settings, max_transaction_age_ms=age_ms)
-            self._max_transaction_age_s = age_ms / 1000
-            machine: Machine[Waiter] = Machine(settings, inherited, now, metrics=metrics)
-            self._epoch = Timestamp(machine.epoch)
-            self._lease.publish(address="", epoch=inherited.epoch)
+            begun: Instance[Waiter] = begin(
+                settings,
+                persistence,
+                self._clock,
+                max_transaction_age_ms=chosen_ms,
+                accept_clock=accept_clock,
+                metrics=metrics,
+            )
+            machine, self._epoch = begun.machine, begun.epoch
+            self._max_transaction_age_s = begun.settings.max_transaction_age_ms / 1000
+            self._lease.publish(address="", epoch=begun.epoch)
             self._driver = Driver(machine, persistence, self._lease, self._clock, url=self._url)
             self._driver.start()
         except BaseException:

@@ -44,13 +44,14 @@ from tests.machines.tls import client_hello, counted_steps, loopback_certificate
 from tso.cli import _Service
 from tso.config import load_config
 from tso.core import heavy as heavy_module
-from tso.core.events import Batch, FlushResult, Now, Question
+from tso.core.events import Batch, FlushResult, Question
 from tso.core.heavy import MAX_WAIT_S
 from tso.core.machine import Machine
 from tso.core.rates import WAIT_S
 from tso.core.settings import Settings
 from tso.durable.lease import AnyLease
 from tso.durable.persist import NoPersistence
+from tso.instance import begin
 from tso.serving import connection as connection_module
 from tso.serving import server as server_module
 from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
@@ -153,12 +154,12 @@ async def running(
 ) -> AsyncIterator[Running]:
     """Run a server for the length of a block."""
     persistence, clock = ScriptedPersistence(), ManualClock()
-    now = Now(clock.wall_ms(), clock.monotonic_s())
-    inherited = persistence.start(settings, now, accept_clock=False)
-    machine: Machine[Connection] = Machine(settings, inherited, now)
+    begun = begin(
+        settings, persistence, clock, max_transaction_age_ms=settings.max_transaction_age_ms
+    )
     with ThreadPoolExecutor(1) as executor:
         server = OracleServer(
-            machine,
+            begun.machine,
             persistence,
             lease=None,
             capabilities=PeerCapabilities(epoch=Timestamp(0)),

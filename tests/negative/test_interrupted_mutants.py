@@ -27,8 +27,8 @@ from tests.machines.interrupts.calls import Harm
 from tests.machines.interrupts.lines import FOLDERS, Interrupter
 from tests.machines.interrupts.sweep import Choice, World, sweep
 from tests.machines.interrupts.worlds import MEMORY, a_file
-from tso.core.events import Answer, Asked, Question
-from tso.driver import Driver, Waiter, now_by
+from tso.core.events import Answer, Asked, Question, now_by
+from tso.driver import Driver, Waiter
 
 T = TypeVar("T")
 

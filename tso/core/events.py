@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from omidpy.base.ages import Sample
+from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.wire.messages import (
     CommitRequest,
@@ -39,6 +40,11 @@ class Now(NamedTuple):
     monotonic_s: float
     boot: str = ""
     """Which run of the second clock it is; readings of another cannot be compared."""
+
+
+def now_by(clock: Clock) -> Now:
+    """Read both of a clock's times."""
+    return Now(clock.wall_ms(), clock.monotonic_s(), clock.boot)
 
 
 # -- events ----------------------------------------------------------------------------------------

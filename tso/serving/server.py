@@ -47,6 +47,7 @@ from tso.core.events import (
     Stopped,
     Stopping,
     Ticked,
+    now_by,
 )
 from tso.core.heavy import HeavyTurns
 from tso.core.hoards import worst_of
@@ -533,7 +534,7 @@ class OracleServer:
     # -- events and effects --------------------------------------------------------------------
 
     def _now(self) -> Now:
-        return Now(self._clock.wall_ms(), self._clock.monotonic_s(), self._clock.boot)
+        return now_by(self._clock)
 
     @_or_the_end
     def _tell(self, event: Event[Connection]) -> None:

@@ -17,17 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from omidpy.base.metrics import NO_METRICS
 from omidpy.errors import ConfigError, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
-from omidpy.model import Timestamp
-from omidpy.wire.messages import PeerCapabilities
 from tests.machines.simulator.network import Network, Transport
 from tests.machines.simulator.store import SharedStore
 from tests.machines.simulator.watch import Wiretap
 from tests.machines.simulator.world import Process, Program, World
 from tso.cli import STANDBY_LOOK_S, STOP_S
-from tso.core.events import Now
-from tso.core.machine import Machine
 from tso.core.settings import Settings
 from tso.durable.lease import Lease
+from tso.instance import begin
 from tso.serving.connection import Connection
 from tso.serving.server import BrokenInvariant, OracleServer
 
@@ -182,28 +179,28 @@ class Instance:
     def _serve(self, store: Any, lease: Lease) -> None:
         around, clock = self._around, self.process.clock
         persistence = around.parts.persistence(store, lease, reader=Inline())
-        now = Now(clock.wall_ms(), clock.monotonic_s(), clock.boot)
-        inherited = persistence.start(around.settings, now, accept_clock=False)
-        machine: Machine[Connection] = around.parts.machine(around.settings, inherited, now)
+        begun = begin(
+            around.settings,
+            persistence,
+            clock,
+            max_transaction_age_ms=around.settings.max_transaction_age_ms,
+            machine=around.parts.machine,
+        )
         asyncio._set_running_loop(cast("asyncio.AbstractEventLoop", self._loop))
         try:
             self._server = server = OracleServer(
-                machine,
+                begun.machine,
                 persistence,
                 lease=lease,
-                capabilities=PeerCapabilities(
-                    store_id=store.store_id.encode(),
-                    epoch=Timestamp(inherited.epoch),
-                    max_transaction_age_ms=around.settings.max_transaction_age_ms,
-                ),
+                capabilities=begun.capabilities(store.store_id),
                 clock=clock,
                 metrics=NO_METRICS,
                 worker=self,
             )
         finally:
             asyncio._set_running_loop(None)
-        lease.publish(address=f"{self.process.name}:{PORT}", epoch=inherited.epoch)
-        around.world.note(f"{self.name} answers from {inherited.epoch}")
+        lease.publish(address=f"{self.process.name}:{PORT}", epoch=begun.epoch)
+        around.world.note(f"{self.name} answers from {begun.epoch}")
         around.world.counts["oracles that answered"] += 1
         self._listen(server)
         self._work(server)
