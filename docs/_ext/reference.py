@@ -28,10 +28,10 @@ def cli() -> str:
     """Describe every verb of the `omidpy` command."""
     import typer.main  # noqa: PLC0415 - only where the page is built
 
-    from omidpy.cli.app import app  # noqa: PLC0415 - see above
+    from omidpy.cli.app import tree  # noqa: PLC0415 - see above
 
     parts = []
-    for words, command in _verbs(typer.main.get_command(app), ["omidpy"]):
+    for words, command in _verbs(typer.main.get_command(tree()), ["omidpy"]):
         arguments = [
             option.metavar or str(option.name).upper()
             for option in command.params

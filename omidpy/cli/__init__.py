@@ -36,13 +36,14 @@ _OF_PUBLISHED: Final = frozenset({"show", "list", "sweep", "--help"})
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
-    from omidpy.cli.app import app  # noqa: PLC0415 - `import omidpy.cli` stays light
+    from omidpy.cli.app import NOUNS, tree  # noqa: PLC0415 - `import omidpy.cli` stays light
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Each try of kazoo's would be a line before the one that says what failed.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
-        app(args=_with_verb(words), prog_name="omidpy")
+        noun = words[0] if words and words[0] in (*NOUNS, "--version") else None
+        tree(noun)(args=_with_verb(words), prog_name="omidpy")
     except OmidError as error:
         print(printable(f"error: {error}"), file=sys.stderr)
         is_usage = isinstance(error, UsageError | ConfigError)

@@ -1,27 +1,68 @@
-"""The tree of commands."""
+"""The tree of commands, or as much of it as one run needs.
+
+A module of verbs brings what it looks after: all of them together take most of a second to import,
+which scripts that call one verb after the other would wait for each time.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from omidpy import __version__
-from omidpy.cli import tx
 from omidpy.cli.common import say
-from omidpy.cli.compaction import commit_table, compact, watermarks
-from omidpy.cli.files import committers, export_snapshot, published
-from omidpy.cli.operations import fate
-from omidpy.cli.queues import export
-from omidpy.cli.store import backup, doctor, fsck, init, status, verify
-from omidpy.cli.tables import table
 
-app: Final = typer.Typer(
-    help="Transactions for HBase and for one file: look after a store.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+
+class Noun(NamedTuple):
+    """The first word of a command."""
+
+    module: str
+    """Where it is, in `omidpy.cli`."""
+    name: str = "app"
+    """What it is there: a command, or an app with verbs of its own."""
+
+
+NOUNS: Final[Mapping[str, Noun]] = {
+    "init": Noun("store.init", "init"),
+    "backup": Noun("store.backup", "backup"),
+    "restore": Noun("store.backup", "restore"),
+    "doctor": Noun("store.doctor", "doctor"),
+    "status": Noun("store.status", "status"),
+    "watermarks": Noun("compaction.watermarks", "watermarks"),
+    "verify": Noun("store.verify", "verify"),
+    "export-snapshot": Noun("files.export_snapshot", "export_snapshot"),
+    "fsck": Noun("store.fsck"),
+    "table": Noun("tables.table"),
+    "commit-table": Noun("compaction.commit_table"),
+    "tx": Noun("tx"),
+    "compact": Noun("compaction.compact"),
+    "fate": Noun("operations.fate"),
+    "export": Noun("queues.export"),
+    "committers": Noun("files.committers"),
+}
+"""In the order in which they are listed: commands, then apps."""
+
+
+def tree(word: str | None = None) -> typer.Typer:
+    """Return the tree of commands, or its branch that begins with a word; None for all of it."""
+    app = typer.Typer(
+        help="Transactions for HBase and for one file: look after a store.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback()(omidpy)
+    for noun, (module, name) in NOUNS.items():
+        if word in (None, noun):
+            found = getattr(import_module(f"omidpy.cli.{module}"), name)
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, name=noun)
+            else:
+                app.command(noun)(found)
+    return app
 
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -30,7 +71,6 @@ def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
         raise typer.Exit
 
 
-@app.callback()
 def omidpy(
     *,
     version: Annotated[
@@ -40,22 +80,3 @@ def omidpy(
 ) -> None:
     """Transactions for HBase and for one file: look after a store."""
     del version
-
-
-app.command("init")(init.init)
-app.command("backup")(backup.backup)
-app.command("restore")(backup.restore)
-app.command("doctor")(doctor.doctor)
-app.command("status")(status.status)
-app.add_typer(fsck.app, name="fsck")
-app.command("watermarks")(watermarks.watermarks)
-app.command("verify")(verify.verify)
-app.add_typer(table.app, name="table")
-app.add_typer(commit_table.app, name="commit-table")
-app.add_typer(tx.app, name="tx")
-app.add_typer(compact.app, name="compact")
-app.add_typer(fate.app, name="fate")
-app.add_typer(export.app, name="export")
-app.command("export-snapshot")(export_snapshot.export_snapshot)
-app.add_typer(committers.app, name="committers")
-committers.app.add_typer(published.app, name="published")

@@ -25,8 +25,9 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
+from omidpy.cli.files import published
 from omidpy.cli.files.doctor import examine
-from omidpy.cli.files.objects import with_objects
+from omidpy.cli.files.objects import Path, with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.committers.contents import verification
 from omidpy.committers.hadoop import leftovers, rescue
@@ -40,8 +41,8 @@ uploads: Final = typer.Typer(help="Uploads that are neither completed nor aborte
 plan: Final = typer.Typer(help="Jobs that have begun to commit, and have not ended.")
 app.add_typer(uploads, name="uploads")
 app.add_typer(plan, name="plan")
+app.add_typer(published.app, name="published")
 
-Path: TypeAlias = Annotated[str, typer.Argument(metavar="PATH", help="s3://BUCKET/FOLDER")]
 PlanAddress: TypeAlias = Annotated[
     str,
     typer.Argument(

@@ -13,6 +13,7 @@ from omidpy.cli.common import UnaskedTso
 from omidpy.committers.objects.client import StoreOptions
 from omidpy.committers.objects.store import ObjectStore
 
+Path: TypeAlias = Annotated[str, typer.Argument(metavar="PATH", help="s3://BUCKET/FOLDER")]
 Endpoint: TypeAlias = Annotated[
     str | None, typer.Option(metavar="URL", help="Of the store, where it is not Amazon's.")
 ]

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_columns, print_json, say
-from omidpy.cli.files.committers import Path
-from omidpy.cli.files.objects import with_objects
+from omidpy.cli.files.objects import Path, with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.cli.queues.common import managed, moment
 from omidpy.committers.contents import reading

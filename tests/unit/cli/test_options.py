@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from compactor.shell.job import parser
-from omidpy.cli.app import app
+from omidpy.cli.app import tree
 from omidpy.cli.store.verify import duration_s
 from omidpy.errors import UsageError
 
@@ -56,20 +56,20 @@ def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 def test_an_oracle_is_offered_where_one_is_asked() -> None:
     """Elsewhere it is taken all the same: scripts give every verb the same words."""
     taken, offered = set(), set()
-    for name, command in verbs(typer.main.get_command(app)):
+    for name, command in verbs(typer.main.get_command(tree())):
         for option in command.params:
             if "--tso" in option.opts:
                 taken.add(name)
                 if not option.hidden:
                     offered.add(name)
     assert offered == ASK_AN_ORACLE
-    assert taken == {name for name, _ in verbs(typer.main.get_command(app))}
+    assert taken == {name for name, _ in verbs(typer.main.get_command(tree()))}
 
 
 def test_a_compaction_takes_the_same_options_here_and_on_spark() -> None:
     """The same nightly line runs either way."""
     (command,) = [
-        command for name, command in verbs(typer.main.get_command(app)) if name == "compact run"
+        command for name, command in verbs(typer.main.get_command(tree())) if name == "compact run"
     ]
     here = {name for option in command.params for name in option.opts}
     on_spark = {name for action in parser()._actions for name in action.option_strings}

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import omidpy
 from omidpy.base.cells import commit_row, encode_long, shadow_qualifier
-from omidpy.cli.app import app
+from omidpy.cli.app import tree
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK_FACT, CommitTable
 from omidpy.facts.control import ControlTable
@@ -150,18 +150,18 @@ def test_the_command_prints_what_was_found(tmp_path: object) -> None:
             tx.table("t").put(b"r", {b"cf:q": b"v"})
     run = CliRunner()
     number = str(tx.start_ts)
-    text = run.invoke(app, ["tx", "inspect", number, "--store", url])
+    text = run.invoke(tree(), ["tx", "inspect", number, "--store", url])
     assert text.exit_code == 0
     assert "committed" in text.output
     assert "b'cf:q'" in text.output
     document = json.loads(
-        run.invoke(app, ["tx", "inspect", number, "--store", url, "--json"]).output
+        run.invoke(tree(), ["tx", "inspect", number, "--store", url, "--json"]).output
     )
     assert document["state"] == "committed"
     assert document["commit_entry"] == document["commit_ts"] == tx.commit_ts
     assert document["cells"][0]["row"] == b"r".hex()
     assert document["age_s"] >= document["commit_age_s"] >= 0
-    answer = run.invoke(app, ["tx", "outcome", number, "--store", url, "--json"])
+    answer = run.invoke(tree(), ["tx", "outcome", number, "--store", url, "--json"])
     assert json.loads(answer.output) == {
         "start_ts": tx.start_ts,
         "outcome": "committed",
@@ -175,7 +175,7 @@ def test_what_was_never_issued_is_said_to_be_that(tmp_path: object) -> None:
     run = CliRunner()
 
     def said(start_ts: int, *words: str) -> str:
-        answer = run.invoke(app, ["tx", "outcome", str(start_ts), "--store", url, *words])
+        answer = run.invoke(tree(), ["tx", "outcome", str(start_ts), "--store", url, *words])
         assert answer.exit_code == 0
         return answer.output.strip()
 
