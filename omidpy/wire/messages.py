@@ -55,9 +55,10 @@ Source: Omid 1.1.3's TSOProto (proto2) and its main branch (proto3 with `optiona
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final, TypeAlias
+
+import msgspec
 
 from omidpy.model import CellId, TableId, Timestamp
 
@@ -103,8 +104,7 @@ class Role(IntFlag):
 ALL_ROLES: Final = Role.TRANSACTIONS | Role.FENCES | Role.INVALIDATION
 
 
-@dataclass(frozen=True, slots=True)
-class PeerCapabilities:
+class PeerCapabilities(msgspec.Struct, frozen=True):
     """What one side can do.  Java's are empty.
 
     Bits of `features` and of `roles` that this version does not know are kept: they mean nothing to
@@ -126,22 +126,19 @@ class PeerCapabilities:
     """How many cells and tables one commit may name together; None: nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeRequest:
+class HandshakeRequest(msgspec.Struct, frozen=True):
     """The first message of a connection.  Without capabilities the server refuses."""
 
     capabilities: PeerCapabilities | None = PeerCapabilities()
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampRequest:
+class TimestampRequest(msgspec.Struct, frozen=True):
     """Ask for a start timestamp."""
 
     hold_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
+class CommitRequest(msgspec.Struct, frozen=True):
     """Ask for a commit; `is_retry` if an earlier request of the transaction got no answer."""
 
     start_ts: Timestamp
@@ -150,22 +147,19 @@ class CommitRequest:
     is_retry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FenceRequest:
+class FenceRequest(msgspec.Struct, frozen=True):
     """Ask for a fence on a table."""
 
     table_id: TableId
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidateRequest:
+class InvalidateRequest(msgspec.Struct, frozen=True):
     """Ask that a transaction never commit."""
 
     start_ts: Timestamp
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeResponse:
+class HandshakeResponse(msgspec.Struct, frozen=True):
     """Whether the client may go on.  A refusal carries no capabilities."""
 
     is_compatible: bool
@@ -173,8 +167,7 @@ class HandshakeResponse:
     is_low_latency: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampResponse:
+class TimestampResponse(msgspec.Struct, frozen=True):
     """A start timestamp.
 
     `newest_fence` is that of any table, left out where the low watermark has passed it.
@@ -185,8 +178,7 @@ class TimestampResponse:
     newest_fence: Timestamp | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommitResponse:
+class CommitResponse(msgspec.Struct, frozen=True):
     """The verdict on a transaction: committed at `commit_ts`, or aborted if that is None.
 
     `reason` is the number of an `AbortReason`; one that this version does not know is kept.
@@ -200,8 +192,7 @@ class CommitResponse:
     wait_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FenceResponse:
+class FenceResponse(msgspec.Struct, frozen=True):
     """The fence of a table is set at `fence_ts`."""
 
     table_id: TableId
@@ -216,8 +207,7 @@ class InvalidateVerdict(IntEnum):
     COMMITTED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidateResponse:
+class InvalidateResponse(msgspec.Struct, frozen=True):
     """What became of a transaction; `commit_ts` is set exactly if it had committed."""
 
     start_ts: Timestamp

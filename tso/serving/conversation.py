@@ -18,9 +18,10 @@ import hashlib
 import ipaddress
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, cast
+
+from msgspec.structs import replace
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import CellId, TableId, Timestamp

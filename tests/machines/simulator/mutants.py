@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from omidpy.base.tables import CONTROL_TABLE, VALUE
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import Completer, SyncPostCommitter
@@ -47,7 +49,9 @@ class NoConflictCheck(_Machine):
     def _decide(
         self, ticket: Any, request: CommitRequest, client: int, *, is_certain: bool = True
     ) -> None:
-        super()._decide(ticket, replace(request, cell_ids=()), client, is_certain=is_certain)
+        super()._decide(
+            ticket, structs.replace(request, cell_ids=()), client, is_certain=is_certain
+        )
 
 
 class RepliesEarly(_Machine):
