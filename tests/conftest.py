@@ -20,7 +20,7 @@ pytest_plugins = [
     "tests.machines.s3.fixtures",
 ]
 
-settings.register_profile("dev", max_examples=60, deadline=None)
+settings.register_profile("dev", max_examples=40, deadline=None)
 settings.register_profile(
     "nightly",
     max_examples=20_000,

@@ -74,18 +74,18 @@ def test_every_call_on_a_file_and_in_memory() -> None:
     """What memory shares with the file counts as a place of the file."""
     known: set[Place] = set()
     with a_file() as file:
-        assert sampled(file, CALLS, 60, known) > 1000
-    assert sampled(MEMORY, CALLS, 20, known) > 200
+        assert sampled(file, CALLS, 30, known) > 500
+    assert sampled(MEMORY, CALLS, 10, known) > 100
 
 
 def test_what_was_interrupted_may_be_committed_all_the_same() -> None:
     """Then each write of the transaction is whole or absent, or the commit says that it may not."""
-    assert sampled(MEMORY, WRITES, 60, set(), insists=True) > 500
+    assert sampled(MEMORY, WRITES, 30, set(), insists=True) > 250
 
 
 def test_a_store_whose_opening_or_closing_was_interrupted_can_be_opened() -> None:
     """The lock of the oracle would say that the store has one already, in this very process."""
-    choice = Choice(some=some(60))
+    choice = Choice(some=some(30))
     sweep_open(MEMORY, choice)
     sweep_close(MEMORY, choice)
     with a_file() as file:
@@ -96,7 +96,7 @@ def test_a_store_whose_opening_or_closing_was_interrupted_can_be_opened() -> Non
 def test_calls_beside_a_server() -> None:
     """A thread that is taken out of a call ends the connection; others ask on a new one."""
     with a_server() as world:
-        assert sampled(world, ASKS, 40, set()) > 150
+        assert sampled(world, ASKS, 20, set()) > 75
         sweep_open(world, Choice(some=some(20)))
         sweep_close(world, Choice(some=some(20)))
 

@@ -29,7 +29,7 @@ RECORDED: Final = (
 )
 """Seeds that once found something, be it in the simulator itself."""
 
-NEW_COUNT: Final = 200
+NEW_COUNT: Final = 80
 NIGHTLY_COUNT: Final = 20_000
 
 
