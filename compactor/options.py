@@ -5,28 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from compactor.pacing import Pacing
 from omidpy.base import sizes
+from omidpy.base.choices import words_of
+from omidpy.base.compaction_choices import (
+    AUTO,
+    COMPACTION,
+    DEFAULT_COLLECT_EVERY,
+    DEFAULT_GRACE,
+    DEFAULT_INVALIDATION_GRACE,
+    DEFAULT_RETENTION,
+    GRACE_BESIDE_OMID,
+    NEVER,
+)
 from omidpy.base.durations import seconds_in
 from omidpy.base.table_settings import setting_attributes
 from omidpy.base.windows import Window, parse_window
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 
-DEFAULT_GRACE: Final = "1h"
-GRACE_BESIDE_OMID: Final = "24h"
-"""Default where Omid's oracle served the store before ours, so that Java clients may be about."""
-DEFAULT_INVALIDATION_GRACE: Final = "24h"
-NEVER: Final = "never"
-DEFAULT_RETENTION: Final = "24h"
-AUTO: Final = "auto"
 MOST_RANGES: Final = 1000
-DEFAULT_COLLECT_EVERY: Final = 7
-"""A nightly job looks at every cell once a week."""
-
-
 NO_SNAPSHOTS: Final = "none"
 """In place of HBase's root folder."""
 
@@ -42,10 +42,12 @@ class Options:
     grace_s: float | None = None
     """How old a claim must be before commit entries below it go: longer than any client waits for
     a lost reply.  None: `DEFAULT_GRACE`, or `GRACE_BESIDE_OMID`, see there."""
-    invalidation_grace_s: float | None = 86_400.0
+    invalidation_grace_s: float | None = seconds_in(
+        DEFAULT_INVALIDATION_GRACE, name="--invalidation-grace"
+    )
     """The same for invalidations: longer than a deposed oracle's last write can be under way.  None
     keeps them for ever, for clients that write their entries themselves, as late as they like."""
-    retention_s: float = 86_400.0
+    retention_s: float = seconds_in(DEFAULT_RETENTION, name="--retention")
     """How far back snapshots are kept readable; 0 keeps what the low watermark alone demands."""
     should_wait: bool = False
     """Sleep until this run's own claims are as old as `grace_s`."""
@@ -173,71 +175,54 @@ def parse_table_options(words: Iterable[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def parse_names(text: str | None, *, name: str) -> frozenset[str]:
-    """Return the table names in `A,B`; empty for None.
+def parse_names(text: str, *, name: str) -> frozenset[str]:
+    """Return the table names in `A,B`.
 
     Raises:
-        UsageError: the list is there and names nothing.
+        UsageError: the list names nothing.
     """
-    if text is None:
-        return frozenset()
     names = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not names:
         raise UsageError(f"{name} is {text!r}; name at least one table, as in A,B")
     return names
 
 
-def options_from_words(
-    *,
-    tables: str | None = None,
-    exclude: str | None = None,
-    grace: str | None = None,
-    invalidation_grace: str = DEFAULT_INVALIDATION_GRACE,
-    retention: str = DEFAULT_RETENTION,
-    should_wait: bool = False,
-    is_dry_run: bool = False,
-    max_lag: str | None = None,
-    metrics: str | None = None,
-    max_rows_per_s: int | None = None,
-    max_bytes_per_s: str | None = None,
-    until: str | None = None,
-    table_options: Iterable[str] = (),
-    ranges_per_region: str = AUTO,
-    should_collect: bool = False,
-    should_collect_foreign: bool = False,
-    collect_every: int = DEFAULT_COLLECT_EVERY,
-    hbase_root: str | None = None,
-    should_resume: bool = False,
-) -> Options:
-    """Return the options that a command line asks for."""
+def options_from_words(**given: Any) -> Options:
+    """Return the options that a command line asks for, by the keys of `COMPACTION`.
+
+    What is not given is as it is by default.
+    """
+    words = words_of(COMPACTION, given)
+
+    def seconds(key: str) -> float | None:
+        text = words[key]
+        name = f"--{key.replace('_', '-')}"
+        return None if text is None else seconds_in(text, name=name, may_be_zero=True)
+
+    def named(key: str) -> frozenset[str] | None:
+        return None if words[key] is None else parse_names(words[key], name=f"--{key}")
+
+    rate, until = words["max_bytes_per_s"], words["until"]
     return Options(
-        tables=None if tables is None else parse_names(tables, name="--tables"),
-        exclude=parse_names(exclude, name="--exclude"),
-        grace_s=None if grace is None else seconds_in(grace, name="--grace", may_be_zero=True),
+        tables=named("tables"),
+        exclude=named("exclude") or frozenset(),
+        grace_s=seconds("grace"),
         invalidation_grace_s=(
-            None
-            if invalidation_grace == NEVER
-            else seconds_in(invalidation_grace, name="--invalidation-grace", may_be_zero=True)
+            None if words["invalidation_grace"] == NEVER else seconds("invalidation_grace")
         ),
-        retention_s=seconds_in(retention, name="--retention", may_be_zero=True),
-        should_wait=should_wait,
-        is_dry_run=is_dry_run,
-        max_lag_s=None
-        if max_lag is None
-        else seconds_in(max_lag, name="--max-lag", may_be_zero=True),
-        metrics=metrics,
-        max_rows_per_s=max_rows_per_s,
-        max_bytes_per_s=(
-            None
-            if max_bytes_per_s is None
-            else parse_rate(max_bytes_per_s, name="--max-bytes-per-s")
-        ),
+        retention_s=seconds("retention") or 0.0,
+        should_wait=words["wait"],
+        is_dry_run=words["dry_run"],
+        max_lag_s=seconds("max_lag"),
+        metrics=words["metrics"],
+        max_rows_per_s=words["max_rows_per_s"],
+        max_bytes_per_s=None if rate is None else parse_rate(rate, name="--max-bytes-per-s"),
         until=None if until is None else parse_window(until, name="--until"),
-        ranges_per_region=parse_ranges(ranges_per_region),
-        table_options=parse_table_options(table_options),
-        should_collect=should_collect,
-        should_collect_foreign=should_collect_foreign,
-        collect_every=collect_every,
-        hbase_root=hbase_root or None,
-        should_resume=should_resume,
+        ranges_per_region=parse_ranges(words["ranges_per_region"]),
+        table_options=parse_table_options(words["table_option"] or ()),
+        should_collect=words["collect"],
+        should_collect_foreign=words["collect_foreign"],
+        collect_every=words["collect_every"],
+        hbase_root=words["hbase_root"] or None,
+        should_resume=words["resume"],
     )

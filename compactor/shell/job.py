@@ -23,15 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 import compactor
-from compactor.options import (
-    AUTO,
-    DEFAULT_COLLECT_EVERY,
-    DEFAULT_GRACE,
-    DEFAULT_INVALIDATION_GRACE,
-    DEFAULT_RETENTION,
-    GRACE_BESIDE_OMID,
-    options_from_words,
-)
+from compactor.options import options_from_words
 from compactor.pruning.hadoop import folder_of_spark
 from compactor.pruning.prune import PruneResult, PruneTask, SlicePruner
 from compactor.ranges.advances import LOOK_EVERY_S, TELL_EVERY_S, Advances, ByTask, Teller
@@ -45,7 +37,9 @@ from compactor.shell.command import (
     exit_code,
     show,
 )
+from omidpy.base.choices import add_choices
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.compaction_choices import COMPACTION
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.opening import open_store
@@ -69,27 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     words = parser().parse_args(arguments)
     try:
-        options = options_from_words(
-            tables=words.tables,
-            exclude=words.exclude,
-            grace=words.grace,
-            invalidation_grace=words.invalidation_grace,
-            retention=words.retention,
-            should_wait=words.wait,
-            is_dry_run=words.dry_run,
-            max_lag=words.max_lag,
-            metrics=words.metrics,
-            max_rows_per_s=words.max_rows_per_s,
-            max_bytes_per_s=words.max_bytes_per_s,
-            until=words.until,
-            ranges_per_region=words.ranges_per_region,
-            table_options=words.table_option,
-            should_collect=words.collect,
-            should_collect_foreign=words.collect_foreign,
-            collect_every=words.collect_every,
-            hbase_root=words.hbase_root,
-            should_resume=words.resume,
-        )
+        asked = vars(words)
+        options = options_from_words(**{one.key: asked[one.key] for one in COMPACTION})
         check_targets(words.report, options)
         check_store(words.store)
         context = spark_context()
@@ -121,104 +96,21 @@ def parser() -> argparse.ArgumentParser:
     environment = os.environ.get
     store = environment("OMIDPY_STORE")
     made.add_argument(
-        "--store", metavar="URL", default=store, required=store is None, help="the store to compact"
-    )
-    made.add_argument(
-        "--tso", metavar="ADDR", default=environment("OMIDPY_TSO"), help="its oracle, to be checked"
-    )
-    chosen = made.add_mutually_exclusive_group()
-    chosen.add_argument("--tables", metavar="A,B", help="scan these tables alone")
-    chosen.add_argument("--exclude", metavar="A,B", help="scan every table but these")
-    made.add_argument(
-        "--grace",
-        metavar="TIME",
-        help="how old a claim must be before entries below it go (default: "
-        f"{DEFAULT_GRACE}, {GRACE_BESIDE_OMID} where Omid's oracle served the store before)",
-    )
-    made.add_argument(
-        "--invalidation-grace",
-        metavar="TIME",
-        default=DEFAULT_INVALIDATION_GRACE,
-        help="the same for invalidations; `never` keeps them (default: %(default)s)",
-    )
-    made.add_argument(
-        "--retention",
-        metavar="TIME",
-        default=DEFAULT_RETENTION,
-        help="how far back snapshots stay readable (default: %(default)s)",
-    )
-    made.add_argument("--wait", action="store_true", help="sleep until this run's claims count")
-    made.add_argument(
-        "--collect",
-        action="store_true",
-        help="read every version, not only those behind the last claims",
-    )
-    made.add_argument(
-        "--collect-foreign",
-        action="store_true",
-        help="the same, and judge cells from before the oracle by their shadow cells",
-    )
-    made.add_argument(
-        "--collect-every",
-        metavar="N",
-        type=int,
-        default=DEFAULT_COLLECT_EVERY,
-        help="each how many-th pass over a range does so by itself; 0 for none (default: "
-        "%(default)s)",
-    )
-    made.add_argument("--dry-run", action="store_true", help="count, and write nothing")
-    made.add_argument(
-        "--max-lag", metavar="TIME", help="exit with 4 if rows are behind for longer than this"
-    )
-    made.add_argument(
-        "--metrics",
-        metavar="FILE|URL",
-        help="write the run's numbers there for Prometheus: a text file, or a Pushgateway",
-    )
-    made.add_argument(
-        "--max-rows-per-s",
-        metavar="N",
-        type=int,
-        help="rows and entries that all tasks together read a second, at most",
-    )
-    made.add_argument(
-        "--max-bytes-per-s", metavar="SIZE", help="the same in bytes, as in 50MB or 1GiB"
-    )
-    made.add_argument(
-        "--until",
-        metavar="TIME",
-        help="begin nothing after so long, as in 4h, or after that time of day, as in 06:00 or "
-        "06:00Z",
-    )
-    made.add_argument(
-        "--ranges-per-region",
-        metavar="N|auto",
-        default=AUTO,
-        help="cut regions into so many ranges, at sampled keys (default: by the rows that the last "
-        "runs read)",
-    )
-    made.add_argument(
-        "--table-option",
-        metavar="TABLE:NAME=VALUE,...",
-        action="append",
-        default=[],
-        help="priority, retention, every, max-rows-per-s, max-bytes-per-s or until of one table in "
-        "this run; may be given again",
-    )
-    made.add_argument(
-        "--hbase-root",
+        "--store",
         metavar="URL",
-        default=environment("OMIDPY_HBASE_ROOT"),
-        help="HBase's root folder, as in hdfs://nn/hbase: keep what its snapshots would need "
-        "(default: the one that an earlier run was told of; `none` to look no more)",
+        default=store,
+        required=store is None,
+        help="The store to compact.",
     )
-    made.add_argument("--report", metavar="FILE", help="write the report there as JSON")
-    made.add_argument("--json", action="store_true", help="print the report as JSON")
     made.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the run that was killed, from where it was; without one, a new run",
+        "--tso",
+        metavar="ADDR",
+        default=environment("OMIDPY_TSO"),
+        help="Its oracle, to be checked.",
     )
+    add_choices(made, COMPACTION)
+    made.add_argument("--report", metavar="FILE", help="Write the report there as JSON.")
+    made.add_argument("--json", action="store_true", help="Print the report as JSON.")
     return made
 
 

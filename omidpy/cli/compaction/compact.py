@@ -6,12 +6,14 @@ Spark job.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
 
+from omidpy.base.compaction_choices import COMPACTION
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,
@@ -24,8 +26,12 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
+from omidpy.cli.options import as_parameters, taking
 from omidpy.errors import UsageError
 from omidpy.facts.control import ControlTable
+
+if TYPE_CHECKING:
+    from compactor.options import Options
 
 app: Final = typer.Typer(
     help="Heal, drop and prune.  `omidpy compact OPTIONS` is short for `compact run OPTIONS`.",
@@ -38,116 +44,27 @@ def compact() -> None:
     """Heal, drop and prune; or look at the runs that did."""
 
 
+def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Hand what a run is asked to a verb as its first argument."""
+    return taking(verb, as_parameters(COMPACTION), _options)
+
+
+def _options(**words: Any) -> Options:
+    from compactor.options import options_from_words  # noqa: PLC0415 - application
+
+    return options_from_words(**words)
+
+
 @app.command()
+@_with_options
 def run(
+    options: Options,
     *,
     store: StoreUrl,
     tso: TsoAddress = None,
-    tables: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Scan these tables alone.")
-    ] = None,
-    exclude: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Scan every table but these.")
-    ] = None,
-    grace: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Age of a claim before entries below it go. "
-            "Default: 1h, 24h where Omid's oracle served the store before.",
-        ),
-    ] = None,
-    invalidation_grace: Annotated[
-        str, typer.Option(metavar="TIME", help="The same for invalidations; `never` keeps them.")
-    ] = "24h",
-    retention: Annotated[
-        str, typer.Option(metavar="TIME", help="How far back snapshots stay readable.")
-    ] = "24h",
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Sleep until this run's claims count.")
-    ] = False,
-    collect: Annotated[
-        bool,
-        typer.Option(
-            "--collect", help="Read every version, not only those behind the last claims."
-        ),
-    ] = False,
-    collect_foreign: Annotated[
-        bool,
-        typer.Option(
-            "--collect-foreign",
-            help="The same, and judge cells from before the oracle by their shadow cells.",
-        ),
-    ] = False,
-    collect_every: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Each how many-th pass over a range does so by itself; 0 for none."
-        ),
-    ] = 7,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
-    max_lag: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Exit with 4 if rows are behind for longer than this."),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|URL",
-            help="Write the run's numbers there for Prometheus: a text file, or a Pushgateway.",
-        ),
-    ] = None,
-    max_rows_per_s: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Rows and entries read a second, at most."),
-    ] = None,
-    max_bytes_per_s: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="The same in bytes, as in 50MB or 1GiB."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Begin nothing after so long, as in 4h, or after that time of day, as in 06:00 or "
-            "06:00Z.",
-        ),
-    ] = None,
-    ranges_per_region: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto",
-            help="Cut regions into so many ranges, at sampled keys; auto goes by the rows that the "
-            "last runs read.",
-        ),
-    ] = "auto",
-    table_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TABLE:NAME=VALUE,...",
-            help="priority, retention, every, max-rows-per-s, max-bytes-per-s, until of one table "
-            "in this run; may be given again.",
-        ),
-    ] = None,
-    hbase_root: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            envvar="OMIDPY_HBASE_ROOT",
-            help="HBase's root folder, as this machine has it: keep what its snapshots would need. "
-            "Default: the one that an earlier run was told of; `none` to look no more.",
-        ),
-    ] = None,
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Go on with the run that was killed, from where it was; without one, a new run.",
-        ),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compact a store once, in this process: for stores that one process reads in minutes.
@@ -155,7 +72,6 @@ def run(
     An exit code of 3 says that it was done, and that commits are kept because of the laggards that
     the report names; 4 that one of them is older than --max-lag.
     """
-    from compactor.options import options_from_words  # noqa: PLC0415 - application
     from compactor.run.local import executors_here  # noqa: PLC0415 - application
     from compactor.shell.command import (  # noqa: PLC0415 - application
         check_targets,
@@ -163,27 +79,6 @@ def run(
         show,
     )
 
-    options = options_from_words(
-        tables=tables,
-        exclude=exclude,
-        grace=grace,
-        invalidation_grace=invalidation_grace,
-        retention=retention,
-        should_wait=wait,
-        is_dry_run=dry_run,
-        max_lag=max_lag,
-        metrics=metrics,
-        max_rows_per_s=max_rows_per_s,
-        max_bytes_per_s=max_bytes_per_s,
-        until=until,
-        ranges_per_region=ranges_per_region,
-        table_options=table_option or (),
-        should_collect=collect,
-        should_collect_foreign=collect_foreign,
-        collect_every=collect_every,
-        hbase_root=hbase_root,
-        should_resume=resume,
-    )
     check_targets(report, options)
     done = compact_address(store, tso, options, executors_here)
     raise typer.Exit(show(done, options, report_path=report, as_json=as_json))

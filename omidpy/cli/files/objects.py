@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from omidpy.cli.common import UnaskedTso
+from omidpy.cli.options import parameters_of, taking
 from omidpy.committers.objects.client import StoreOptions
 from omidpy.committers.objects.store import ObjectStore
 
@@ -30,29 +29,8 @@ UnaskedStore: TypeAlias = Annotated[
 
 
 def with_objects(verb: Callable[..., None]) -> Callable[..., None]:
-    """Open the object store that the options name, and hand it to a verb as its first argument.
-
-    The command's parser reads options from the signature: the verb's own, and behind them these.
-    """
-    own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
-    asked = {one.name for one in own}
-    shared = [
-        one
-        for one in inspect.signature(_opened, eval_str=True).parameters.values()
-        if one.name not in asked
-    ]
-    names = {one.name for one in shared}
-
-    @functools.wraps(verb)
-    def run(**given: Any) -> None:
-        objects = _opened(**{name: given.pop(name) for name in names})
-        verb(objects, **given)
-
-    del run.__wrapped__  # whoever asks is to find the options, too
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared)]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # see above
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
+    """Open the object store that the options name, and hand it to a verb as its first argument."""
+    return taking(verb, parameters_of(_opened), _opened)
 
 
 def _opened(

@@ -156,7 +156,7 @@ def test_what_is_no_window_is_named(text: str) -> None:
 def test_bad_rates_are_named(words: dict[str, object], said: str) -> None:
     """None is taken for no limit."""
     with pytest.raises(UsageError, match=said):
-        options_from_words(**words)  # type: ignore[arg-type]  # bad ones, too
+        options_from_words(**words)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_the_limit_of_a_table_may_be_said_for_one_run() -> None:
     world = world_of(b"a")
     world.store.set_table_attributes("t", dict(setting_attributes("t", {"max-rows-per-s": 1})))
     began_s = world.clock.monotonic_s()
-    options = options_from_words(grace="0", table_options=["t:max-rows-per-s=10"])
+    options = options_from_words(grace="0", table_option=["t:max-rows-per-s=10"])
     world.compact(options)
     assert world.clock.monotonic_s() - began_s == pytest.approx(4, abs=1.5)
 
@@ -290,7 +290,7 @@ def test_a_table_has_a_window_of_its_own() -> None:
     assert reasons(report) == ["before it began"]
     assert report.laggards[0].reason.startswith("table t's window ended at 2023-11-14 22:14:20 UTC")
     assert [claim.table for claim in Watermarks(world.control).claims()] == ["z"]
-    later = options_from_words(grace="0", table_options=["t:until=1h"])
+    later = options_from_words(grace="0", table_option=["t:until=1h"])
     assert world.compact(later, on_step=turned(world, "claimed")).laggards == []
 
 

@@ -165,7 +165,7 @@ def test_an_option_goes_before_an_attribute(world: World) -> None:
     ask(world, "b", every="7d", priority=1)
     world.set_low_watermark(2000)
     words = ["b:every=0", "a:priority=2", "c:priority=3"]
-    told = options_from_words(table_options=words, grace="0")
+    told = options_from_words(table_option=words, grace="0")
     assert [table for table, _ in passed(world, told)] == ["c", "c", "a", "a", "b", "b"]
 
 
@@ -301,12 +301,12 @@ def test_bad_settings_are_named_when_they_are_set(words: dict[str, object], said
 def test_table_options_that_say_nothing_are_named(word: str) -> None:
     """With how to write one."""
     with pytest.raises(UsageError, match="accounts:retention=30d,priority=5"):
-        options_from_words(table_options=[word])
+        options_from_words(table_option=[word])
 
 
 def test_table_options_name_tables_with_namespaces(world: World) -> None:
     """And unknown ones are a typo."""
-    options = options_from_words(table_options=["ns:t:every=1d,priority=2", "ns:t:priority=3"])
+    options = options_from_words(table_option=["ns:t:every=1d,priority=2", "ns:t:priority=3"])
     assert options.table_options == {"ns:t": {"every": "1d", "priority": "3"}}
     with pytest.raises(UsageError, match="ns:t"):
         world.compact(options)
