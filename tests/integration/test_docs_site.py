@@ -147,6 +147,19 @@ def test_the_reference_is_filled(site: Path) -> None:
         ("glossary", "reference/glossary"),
         ("watermark", "reference/glossary"),
         ("WriteConflict", "guide/troubleshooting"),
+        # A word that an answer above has as well goes to the page of its own.
+        ("compaction", "guide/compaction"),
+        ("commit", "guide/transactions"),
+        ("conflict", "guide/transactions"),
+        ("client", "explanation/architecture"),
+        ("retry", "guide/retries"),
+        ("snapshot", "guide/time-travel"),
+        ("low watermark", "guide/compaction"),
+        ("tokens", "guide/tokens"),
+        ("Kafka", "guide/export-queue"),
+        ("S3", "guide/committers"),
+        ("oracle", "guide/tso-server"),
+        ("omid", "guide/omid"),
     ],
 )
 def test_the_first_hit_answers_a_newcomer(site: Path, query: str, page: str) -> None:

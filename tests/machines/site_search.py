@@ -49,13 +49,13 @@ class SiteSearch:
             if query in title.lower() and len(query) >= len(title) / 2:
                 for page, _anchor in places:
                     own = titles[page] == title
-                    score = round(15 * len(query) / len(title)) + own
+                    score = _rounded(15 * len(query) / len(title)) + own
                     yield Hit(score, title if own else f"{titles[page]} > {title}", pages[page])
         for entry, places in self._index["indexentries"].items():
             if query in entry and len(query) >= len(entry) / 2:
                 for page, _anchor, is_main in places:
                     # What is no main entry stands below everything else.
-                    score = round(100 * len(query) / len(entry)) if is_main else -1
+                    score = _rounded(100 * len(query) / len(entry)) if is_main else -1
                     yield Hit(score, titles[page], pages[page])
         yield from self._objects(query.split())
         yield from self._terms(query.split())
@@ -98,3 +98,8 @@ class SiteSearch:
                 pages = index[term]
                 found |= dict.fromkeys(pages if isinstance(pages, list) else [pages], score)
         return found
+
+
+def _rounded(number: float) -> int:
+    """Round as JavaScript does, a half upwards."""
+    return int(number + 0.5)
