@@ -37,6 +37,8 @@ NEED_A_BUCKET = (
 )
 def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
     """A reader copies it from top to bottom, and compares what comes out."""
+    if page.name == "pandas.md":
+        pytest.importorskip("pandas")
     with PageRun(page, tmp_path) as run:
         run.run()
 
