@@ -67,8 +67,9 @@ demo: $(DEMO_STAMP)  ## load flights while loaders are killed, compact, check; D
 bench: setup  ## measure, and write bench/results/<date>-<commit>.json
 	@$(BIN)/python -m bench.run
 
+# All pages are read each time (-E): of those that are not, the search would forget the index entries.
 docs: setup  ## build the documentation into site/; a broken link fails
-	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs site
+	@$(BIN)/python -m sphinx -q -W -E --keep-going -b html -d build/doctrees docs site
 
 clean:  ## remove what builds and runs left; .venv stays
 	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \

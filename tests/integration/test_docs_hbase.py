@@ -89,18 +89,23 @@ def thrift1(hbase: HBase) -> Gateway:
 
 
 def test_the_guide_to_hbase_runs_as_printed(hbase: HBase, java: JavaDriver, tmp_path: Path) -> None:
-    """Whoever has such a cluster copies it from top to bottom; and Java reads on afterwards."""
+    """Whoever has such a cluster copies it from top to bottom; and Java reads on afterwards.
+
+    So does the guide for those who come from happybase, which begins where that one ends.
+    """
     with omid(hbase, java, tmp_path / "omid"):
         pass
     folder = tmp_path / "page"
     folder.mkdir()
-    addresses = {
-        "gateway:9090": hbase.gateways[0],
-        'host="gateway", port=9091': 'host="{}", port={}'.format(*thrift1(hbase)),
-    }
-    with PageRun(GUIDES / "hbase.md", folder, addresses=addresses) as run:
+    with PageRun(GUIDES / "hbase.md", folder, addresses={"gateway:9090": hbase.gateways[0]}) as run:
         run.run()
     with tso_server(hbase.thrift2_url) as server:
+        addresses = {
+            "127.0.0.1:24758": server.address,
+            'host="gateway", port=9091': 'host="{}", port={}'.format(*thrift1(hbase)),
+        }
+        with PageRun(GUIDES / "happybase.md", folder, addresses=addresses) as run:
+            run.run()
         manager = JavaManager(java, server.address)
         reader = manager.begin()
         assert dict(reader.scan("accounts")) == {

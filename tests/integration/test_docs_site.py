@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from tests.machines.documents import ROOT, environment, pages
+from tests.machines.site_search import SiteSearch
 
 pytest.importorskip("sphinx", reason="Sphinx is missing: pip install --group docs")
 
@@ -115,3 +116,77 @@ def test_the_reference_is_filled(site: Path) -> None:
         assert f'id="{name}"' in api
     assert "<code" in (site / "reference" / "cli.html").read_text("utf-8")
     assert "InvalidateRequest" in (site / "reference" / "wire.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("Docker", "guide/deploy"),
+        ("upgrade", "guide/upgrading"),
+        ("pandas", "guide/pandas"),
+        ("TLS", "guide/security"),
+        ("happybase", "guide/happybase"),
+        ("monitor", "guide/monitoring"),
+        ("slow commits", "guide/troubleshooting"),
+        ("stuck compaction", "guide/troubleshooting"),
+        ("lost client", "guide/troubleshooting"),
+        ("backup", "guide/backup"),
+        # The same in other words, and what comes next.
+        ("deploy", "guide/deploy"),
+        ("kubernetes", "guide/deploy"),
+        ("upgrading", "guide/upgrading"),
+        ("migrate", "guide/upgrading"),
+        ("dataframe", "guide/pandas"),
+        ("certificates", "guide/security"),
+        ("kerberos", "guide/security"),
+        ("prometheus", "guide/monitoring"),
+        ("monitoring", "guide/monitoring"),
+        ("performance", "guide/troubleshooting"),
+        ("troubleshooting", "guide/troubleshooting"),
+        ("restore", "guide/backup"),
+        ("glossary", "reference/glossary"),
+        ("watermark", "reference/glossary"),
+        ("WriteConflict", "guide/troubleshooting"),
+        # A word that an answer above has as well goes to the page of its own.
+        ("compaction", "guide/compaction"),
+        ("commit", "guide/transactions"),
+        ("conflict", "guide/transactions"),
+        ("client", "explanation/architecture"),
+        ("retry", "guide/retries"),
+        ("snapshot", "guide/time-travel"),
+        ("low watermark", "guide/compaction"),
+        ("tokens", "guide/tokens"),
+        ("Kafka", "guide/export-queue"),
+        ("S3", "guide/committers"),
+        ("oracle", "guide/tso-server"),
+        ("omid", "guide/omid"),
+    ],
+)
+def test_the_first_hit_answers_a_newcomer(site: Path, query: str, page: str) -> None:
+    """Who finds the right page on the second look has read a wrong one before."""
+    hit = SiteSearch(site).first(query)
+    assert hit is not None
+    assert hit.page == page, hit
+
+
+def test_every_page_is_two_steps_from_the_first_one() -> None:
+    """By what a page shows: the list at the side is folded away on a narrow screen."""
+    docs = ROOT / "docs"
+    first = _links(docs / "index.md")
+    reached = {docs / "index.md"} | first | {page for one in first for page in _links(one)}
+    far = set(pages()) - reached - {docs / "explanation" / "README.md"}
+    assert sorted(str(page.relative_to(docs)) for page in far) == []
+
+
+def _links(page: Path) -> set[Path]:
+    """Return the pages that a page links to in its text, and those of the lists that it shows."""
+    text = page.read_text("utf-8")
+    found = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", text)
+    for shown in re.findall(r"^```\{toctree\}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+        if ":hidden:" not in shown:
+            found += [f"{name}.md" for name in shown.splitlines() if name and name[0] != ":"]
+    return {
+        match.resolve()
+        for name in found
+        for match in (page.parent / name).parent.glob(Path(name).name)
+    }

@@ -10,7 +10,10 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
+    [
+        *ROOT.glob("*.md"),
+        *(path for folder in ("docs", "bench", "tests") for path in (ROOT / folder).rglob("*.md")),
+    ]
 )
 INVARIANTS: Final = ROOT / "docs" / "explanation" / "invariants.md"
 BOUNDS: Final = ROOT / "docs" / "explanation" / "bounds.md"
@@ -77,6 +80,19 @@ def test_a_decision_has_a_number_of_its_own() -> None:
     assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
     for path in records:
         assert path.read_text("utf-8").startswith(f"# {int(path.name[:4])}. "), path.name
+
+
+def test_the_subjects_of_fragments_are_the_chapters_of_the_change_log() -> None:
+    """A release gathers each fragment into its chapter."""
+    log = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    chapters = re.findall(r"^### (.*)$", log, flags=re.MULTILINE)
+    assert len(re.findall(r"^## ", log, flags=re.MULTILINE)) == 1, "read the chapters of the newest"
+    text = (ROOT / "docs" / "changes" / "README.md").read_text("utf-8")
+    (listed,) = re.findall(r"^- The subject is .*: (.*)\.$", text, flags=re.MULTILINE)
+    named = {"cli": "Command line", "pages": "Documentation", "hbase": "HBase"}
+    for subject in re.findall(r"`([\w-]+)`", listed):
+        title = named.get(subject, subject.replace("-", " "))
+        assert any(one.lower().startswith(title.lower()) for one in chapters), subject
 
 
 def test_every_invariant_has_its_lines() -> None:

@@ -115,6 +115,44 @@ def test_messages_that_the_guide_to_hbase_explains_are_those_of_the_code() -> No
         assert any(pattern in source for source in sources), words
 
 
+TROUBLES: Final = DOCS / "guide" / "troubleshooting.md"
+
+
+def _troubles() -> dict[str, str]:
+    """Return what the page says of each error: its class, and what its message says."""
+    text = TROUBLES.read_text("utf-8").partition("\n## Errors")[2]
+    return dict(re.findall(r"^\| `([A-Z]\w+)` \|([^|]*)\|", text, flags=re.MULTILINE))
+
+
+def test_every_error_is_on_the_page_of_troubles() -> None:
+    """Whoever meets one types its name into the search."""
+    from omidpy import errors
+
+    classes = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.OmidError)
+    ]
+    assert sorted(_troubles()) == sorted(classes)
+
+
+def test_the_messages_on_the_page_of_troubles_are_those_of_the_code() -> None:
+    """They are what somebody searches for, letter by letter."""
+    quoted = [
+        words
+        for said in _troubles().values()
+        for message in re.findall(r"`([^`]+)`", said)
+        # What the message fills in, and what the page leaves out.
+        for words in re.split(r"\s*(?:\.\.\.|\b[NTQ]\b|\bADDR\b)\s*", message)
+        if len(words) > 3
+    ]
+    assert len(quoted) > 25
+    # Literals over several lines, put together; what they fill in is left out here, too.
+    sources = [re.sub(r'"\s*f?"', "", path.read_text("utf-8")) for path in SOURCES]
+    missing = [words for words in quoted if not any(words in source for source in sources)]
+    assert missing == []
+
+
 # -- what the site adds ----------------------------------------------------------------------------
 
 
