@@ -58,6 +58,7 @@ from omidpy.facts.commit_table import (
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
     CommitTable,
+    decode_ceiling,
     read_java_low_watermark,
 )
 from omidpy.facts.control import ControlTable
@@ -494,7 +495,7 @@ class StorePersistence:
 
 
 def _ceiling_in(cell: Cell) -> Timestamp:
-    return decode_long(cell.value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
+    return decode_ceiling(cell.value)
 
 
 class NoPersistence:
