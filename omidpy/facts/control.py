@@ -31,7 +31,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from omidpy.base.cells import decode_long, encode_long
+from omidpy.base.cells import LONG_BYTES, decode_long, encode_long
 from omidpy.base.tables import (
     CONTROL_FAMILY,
     CONTROL_TABLE,
@@ -249,12 +249,11 @@ def decode_bound(value: bytes, *, what: str) -> Timestamp:
     Raises:
         CorruptCell: naming `what`, and what mends it.
     """
-    try:
-        if (number := decode_long(value, what=what)) >= 0:
-            return number
-    except CorruptCell as error:
-        raise CorruptCell(f"{error}; {MENDED_BY}") from error
-    raise CorruptCell(f"{what} holds {value!r}, a number below 0; {MENDED_BY}")
+    if not isinstance(value, bytes) or len(value) != LONG_BYTES:
+        raise CorruptCell(f"{what} holds {value[:80]!r}, expected 8 bytes, big endian; {MENDED_BY}")
+    if (number := decode_long(value, what=what)) < 0:
+        raise CorruptCell(f"{what} holds {value!r}, a number below 0; {MENDED_BY}")
+    return number
 
 
 def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:

@@ -330,6 +330,12 @@ class Watermarks:
         aged = (entry.horizon for entry in log if ages.age_ms(entry.stamps) >= least_ms)
         return Timestamp(max(aged, default=0))
 
+    def log_complaint(self) -> str:
+        """Say why the log of horizons cannot be read; empty if it can, or there is none."""
+        raw = self._control.read(COLLECTION_LOG)
+        self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
+        return self.malformed.get(COLLECTION_LOG, "")
+
     # -- holds and retention -------------------------------------------------------------------
 
     def write_hold(self, name: str, hold: Hold) -> None:
