@@ -460,14 +460,14 @@ class Singletons:
             marked = transactional_families(schema)
             if marked and not is_system_table(schema.name):
                 columns = [(family, None) for family in sorted(marked)]
-                for page in self._store.scan(schema.name, columns=columns):
-                    newest = max([newest, *_timestamps(page)])
+                for rows in self._store.scan(schema.name, columns=columns):
+                    newest = max([newest, *_timestamps(rows)])
         return newest
 
 
-def _timestamps(page: list[list[Cell]]) -> Iterator[int]:
+def _timestamps(rows: list[list[Cell]]) -> Iterator[int]:
     """Yield versions, and what shadow cells say that can be read."""
-    for cells in page:
+    for cells in rows:
         for cell in cells:
             yield cell.version
             if is_shadow_qualifier(cell.qualifier):
