@@ -18,7 +18,8 @@ from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.metrics import NO_METRICS, Metrics
 from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import create_system_tables
-from omidpy.facts.leadership import read_lease
+from omidpy.facts.control import ControlTable
+from omidpy.facts.leadership import LEASE_FACT
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import (
     AbortReason,
@@ -146,9 +147,11 @@ class EmbeddedOracle:
         Where no lock speaks for its holder, one that died looks like one that lives until its
         record stayed the same for its whole period.  That is waited for, unless the record changes.
         """
-        first = None if self._store.capabilities.process_locks else read_lease(self._store)
+        # As bytes: a record that cannot be read is taken over like one that stands still.
+        control = ControlTable(self._store)
+        first = None if self._store.capabilities.process_locks else control.read(LEASE_FACT)
         while (holder := self._lease.try_acquire()) is not None:
-            if first is None or read_lease(self._store) != first:
+            if first is None or control.read(LEASE_FACT) != first:
                 raise ConfigError(
                     f"{self._url} has an oracle already: {holder}. One process may use an embedded "
                     f"oracle; to share the store, start {server_command(self._url)} and "

@@ -28,6 +28,7 @@ from compactor.check.findings import CheckReport, Finding, Kind, Tally, of_kinds
 from compactor.check.grace import EntryGrace
 from compactor.check.malformed import Assumption, Malformed
 from compactor.check.repair import Repair, Suspicion
+from compactor.check.singletons import Singletons
 from compactor.horizon import claims_by_table, coverage, relevant
 from compactor.obstacles import malformed_shadow
 from compactor.pruning.timestamps import NOBODY, recorded_ceiling
@@ -85,6 +86,8 @@ class CheckOptions:
     """What is taken for true of malformed cells of which nothing else tells; None: nothing is."""
     grace_s: float | None = None
     """How long an entry may wait; None is what a compaction takes by itself."""
+    stated: Mapping[str, int] = field(default_factory=dict)
+    """What an operator says of single facts that cannot be read (`singletons.STATED`)."""
     most_named: int = 100
     """Findings of each kind that are named."""
     tables: frozenset[str] | None = None
@@ -134,6 +137,7 @@ class Check:
         self.seen = _Seen()
         self.notes: list[str] = []
         self.has_read_all = options.tables is None
+        self.low_watermark = Timestamp(0)
 
     def run(self) -> CheckReport:
         """Look at everything, look again at what seems wrong, and mend it if that was asked for.
@@ -145,6 +149,8 @@ class Check:
         Cost: reads every version of every table of ours up to L, and the commit table; 1 commit
         table get for a page with unhealed cells; 1 get and 1 commit table get for 100 suspects.
         """
+        if not self.check_singletons():
+            return self.report()
         # In this order: L is at or above everything that was relied on before.
         claims = self.watermarks.claims()
         highest = max([0, *(claim.watermark for claim in claims), self.watermarks.prune_horizon()])
@@ -179,7 +185,11 @@ class Check:
         if (self.seen.suspects or self.seen.leaked) and self.options.settle_s:
             self.sleep(self.options.settle_s)
         self.look_again()
-        self.check_facts()
+        self.check_facts(self.repair())
+        return self.report()
+
+    def report(self) -> CheckReport:
+        """Return what was found so far."""
         return CheckReport(
             findings=self.tally.findings(),
             counts=of_kinds(self.tally.counts),
@@ -191,6 +201,32 @@ class Check:
             invalidations=self.seen.invalidations,
             notes=self.notes,
         )
+
+    def check_singletons(self) -> bool:
+        """Look at the facts that the store has once, before anything rests on them.
+
+        Returns:
+            Whether the cells can be judged by them.
+        """
+        singletons = Singletons(self.store, clock=self.clock, stated=self.options.stated)
+        missing = []
+        for fact, cell, bad in singletons.look():
+            found: Finding | None = bad
+            if self.options.is_repair:
+                found = singletons.mend(fact, cell, bad)
+            if found is not None:
+                self.tally.add([found])
+            if fact.is_needed and (found is None or not found.repaired):
+                missing.append(fact.name)
+        if not missing:
+            return True
+        self.notes.append(
+            "cells, entries and claims were not judged, since that cannot be done without the "
+            f"facts that cannot be read: {', '.join(missing)}"
+        )
+        self.watermarks.claims()
+        self.check_facts(None)
+        return False
 
     def read_low_watermark(self) -> Timestamp:
         """Return L."""
@@ -464,11 +500,10 @@ class Check:
 
     # -- what is not a cell --------------------------------------------------------------------
 
-    def check_facts(self) -> None:
+    def check_facts(self, repair: Repair | None) -> None:
         """Note facts of ours that cannot be read."""
         self.watermarks.samples()
         self.watermarks.stamps()
-        repair = self.repair()
         for row, complaint in sorted(self.watermarks.malformed.items()):
             bad = Finding(Kind.MALFORMED_FACT, CONTROL_TABLE, row.hex(), detail=complaint)
             self.tally.add((bad,) if repair is None else repair.mend_fact(bad))

@@ -28,11 +28,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-import msgspec
-
+from compactor.check.acts import Acts, left
 from compactor.check.findings import Finding
-from compactor.check.quarantine import KeptCell, Quarantine
-from compactor.horizon import HOLE
 from omidpy.base.cells import (
     INVALIDATION_VALUE,
     LONG_BYTES,
@@ -44,16 +41,16 @@ from omidpy.base.cells import (
     is_shadow_qualifier,
     shadow_qualifier,
 )
-from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE, incarnation
+from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import StorageError
 from omidpy.facts.commit_table import COMMIT, INVALIDATION, CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.inspection import FoundCell, inspect
 from omidpy.facts.plain_versions import PlainVersions
 from omidpy.facts.watermarks import CLAIM_PREFIX, SAMPLE_PREFIX, STAMP_PREFIX
-from omidpy.model import TIMESTAMP_STEP, Cell, Column, Timestamp, base
+from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.reading.visibility import shadow_column
-from omidpy.storage.base import DeleteVersion, Put, RestoresTables, RowMutation, Store
+from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
 
 PROVES_NOTHING: Final = (CLAIM_PREFIX, SAMPLE_PREFIX, STAMP_PREFIX)
 """Facts that count for nothing where they cannot be read, so that they may go."""
@@ -116,8 +113,7 @@ class Malformed:
         self._plain = plain
         self._tables = sorted(tables)
         self._assume = assume
-        self._now_ms = now_ms
-        self._quarantine = Quarantine(store)
+        self._acts = Acts(store, now_ms=now_ms)
 
     # -- shadow cells --------------------------------------------------------------------------
 
@@ -127,7 +123,7 @@ class Malformed:
         Cost: 4 gets, 1 durable write for each copy and 1 for the act; a scan of every table of ours
         over the versions of its transaction, where its entry does not tell.
         """
-        which = self._which(table)
+        which = self._acts.which(table)
         beside = self._beside(table, shadow)
         if beside.get(shadow[1:3]) != shadow.value:
             return None
@@ -136,7 +132,7 @@ class Malformed:
             if data not in beside:
                 goes = RowMutation(shadow.row, deletes=(DeleteVersion(*shadow[1:4]),))
                 intent = "removed: there is no cell that it speaks for"
-                return self._act(table, which, [shadow], goes, intent, finding)
+                return self._acts.act(table, which, [shadow], goes, intent, finding)
             cell = Cell(shadow.row, *data, shadow.version, beside[data])
             judged = self._judge(shadow, beside)
             if judged.commit_ts is not None:
@@ -145,7 +141,7 @@ class Malformed:
                 return self._write_over(table, which, shadow, judged.commit_ts, intent, finding)
             start_ts = Timestamp(base(shadow.version))
             if judged.complaint or self._assume is None:
-                return _left(finding, judged.complaint or ASSUME.format(start_ts=start_ts))
+                return left(finding, judged.complaint or ASSUME.format(start_ts=start_ts))
             if self._assume is Assumption.COMMITTED:
                 commit_ts = self._earliest(shadow.version)
                 self._heal(judged.unhealed, commit_ts)
@@ -154,15 +150,15 @@ class Malformed:
             # Before anything goes: its commit may be under way.
             is_plain = self._plain.contains(shadow.version)
             if not is_plain and not self._commit_table.invalidate(start_ts):
-                return _left(finding, "its commit has arrived just now; run this again")
+                return left(finding, "its commit has arrived just now; run this again")
             goes = RowMutation(
                 shadow.row,
                 deletes=(DeleteVersion(*shadow[1:4]), DeleteVersion(*cell[1:4])),
             )
             intent = "removed, the cell and its shadow cell: assumed to be aborted"
-            return self._act(table, which, [shadow, cell], goes, intent, finding)
+            return self._acts.act(table, which, [shadow, cell], goes, intent, finding)
         except StorageError as error:
-            return _left(finding, str(error))
+            return left(finding, str(error))
 
     def _beside(self, table: str, shadow: Cell) -> dict[tuple[bytes, bytes], bytes]:
         """Return what a row holds of the version of a shadow cell, by column."""
@@ -240,14 +236,14 @@ class Malformed:
     def _write_over(
         self,
         table: str,
-        which: object,
+        which: tuple[str, int],
         shadow: Cell,
         commit_ts: Timestamp,
         intent: str,
         finding: Finding,
     ) -> Finding | None:
         put = Put(*shadow[1:4], encode_long(commit_ts))
-        return self._act(
+        return self._acts.act(
             table, which, [shadow], RowMutation(shadow.row, puts=(put,)), intent, finding
         )
 
@@ -262,13 +258,13 @@ class Malformed:
         start_ts, table = Timestamp(finding.start_ts), self._commit_table.name
         row = commit_row(start_ts)
         try:
-            which = self._which(table)
+            which = self._acts.which(table)
             (cells,) = self._store.get(table, [row], columns=(COMMIT, INVALIDATION), max_versions=1)
             found = [cell for cell in cells if cell.qualifier == COMMIT.qualifier]
             if start_ts % TIMESTAMP_STEP:
                 goes = RowMutation(row, deletes=[DeleteVersion(*cell[1:4]) for cell in cells])
                 intent = "removed: it is no transaction's"
-                return self._act(table, which, cells, goes, intent, finding) if cells else None
+                return self._acts.act(table, which, cells, goes, intent, finding) if cells else None
             if not found or len(cells) > 1:
                 return None
             (bad,) = found
@@ -283,10 +279,12 @@ class Malformed:
                 put = Put(*INVALIDATION, start_ts, INVALIDATION_VALUE)
                 intent = "invalidated, since it is assumed to be aborted"
             else:
-                return _left(finding, ASSUME.format(start_ts=start_ts))
-            return self._act(table, which, [bad], RowMutation(row, puts=(put,)), intent, finding)
+                return left(finding, ASSUME.format(start_ts=start_ts))
+            return self._acts.act(
+                table, which, [bad], RowMutation(row, puts=(put,)), intent, finding
+            )
         except StorageError as error:
-            return _left(finding, str(error))
+            return left(finding, str(error))
 
     # -- facts ---------------------------------------------------------------------------------
 
@@ -301,85 +299,7 @@ class Malformed:
         fact = Cell(row, *VALUE, FIXED_VERSION, raw)
         goes = RowMutation(row, deletes=(DeleteVersion(*fact[1:4]),))
         try:
-            which = self._which(CONTROL_TABLE)
-            return self._act(CONTROL_TABLE, which, [fact], goes, "removed", finding)
+            which = self._acts.which(CONTROL_TABLE)
+            return self._acts.act(CONTROL_TABLE, which, [fact], goes, "removed", finding)
         except StorageError as error:
-            return _left(finding, str(error))
-
-    # -- copies and acts -----------------------------------------------------------------------
-
-    def _which(self, table: str) -> tuple[str, int]:
-        """Say which table of its name this is, and since when.
-
-        Cost: 1 look at the catalogue, and 1 get where single tables are restored.
-        """
-        state = HOLE
-        if isinstance(self._store, RestoresTables):
-            state = self._store.table_states([table]).get(table, HOLE)
-        return incarnation(self._store.schema(table)), state
-
-    def _act(
-        self,
-        table: str,
-        which: object,
-        cells: list[Cell],
-        mutation: RowMutation,
-        intent: str,
-        finding: Finding,
-    ) -> Finding | None:
-        """Copy cells, and then change their row if the first of them is what was copied.
-
-        Killed anywhere, the next repair finds the cell as it was, and its copies there.
-        """
-        incarnation_, _ = which if isinstance(which, tuple) else ("", HOLE)
-        names = [
-            self._quarantine.keep(
-                cell,
-                KeptCell(
-                    table,
-                    incarnation_,
-                    *cell[:4],
-                    len(cell.value),
-                    self._now_ms(),
-                    finding.detail,
-                    intent,
-                ),
-            )
-            for cell in cells
-        ]
-        if self._which(table) != which:
-            return _left(finding, "the table was made anew, or restored, meanwhile")
-        if not self._change(table, cells[0], mutation):
-            return None
-        detail = f"{finding.detail}; {intent}; kept as {', '.join(names)}"
-        return msgspec.structs.replace(finding, detail=detail, repaired=True)
-
-    def _change(self, table: str, cell: Cell, mutation: RowMutation) -> bool:
-        """Change the row of a cell if that still has its value; say whether it had.
-
-        Cost: 1 get, and 1 durable write; 1 get more where a newer version of its column, or an
-        empty value, cannot be compared in the write.
-        """
-        column = Column(cell.family, cell.qualifier)
-        (found,) = self._store.get(table, [cell.row], columns=(column,), max_versions=1)
-        if found == [cell] and cell.value:
-            return self._store.check_and_mutate(
-                table, cell.row, column, cell.value, mutation, durable=True
-            )
-        # No store compares an older version where it writes.  At or below L only another repair, or
-        # a client that comes very late, writes there: it is looked at right before.
-        (found,) = self._store.get(
-            table,
-            [cell.row],
-            columns=(column,),
-            min_version=cell.version,
-            max_version=cell.version + 1,
-        )
-        if found != [cell]:
-            return False
-        self._store.write({table: [mutation]}, durable=True)
-        return True
-
-
-def _left(finding: Finding, why: str) -> Finding:
-    return msgspec.structs.replace(finding, detail=f"{finding.detail}; not mended: {why}")
+            return left(finding, str(error))

@@ -121,6 +121,17 @@ def _remembered(control: ControlTable) -> str | None:
     return "(unreadable)"
 
 
+def root_complaint(control: ControlTable) -> str:
+    """Say why the fact that names the folder cannot be read; empty if it can, or is not there."""
+    try:
+        raw = control.read(ROOT_FACT)
+        if raw is not None:
+            decode_document(raw, _Root, row=ROOT_FACT)
+    except CorruptCell as error:
+        return str(error)
+    return ""
+
+
 class SnapshotHolds:
     """Keeps what existing snapshots may need."""
 

@@ -21,13 +21,12 @@ from omidpy.base.cells import (
     commit_bucket_rows,
     commit_row,
     decode_commit,
-    decode_long,
     start_ts_of_commit_row,
 )
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.base.tables import ONE_VERSION
 from omidpy.errors import ConfigError, CorruptCell, NoSuchTable, TableExists
-from omidpy.facts.control import ControlTable
+from omidpy.facts.control import ControlTable, decode_bound
 from omidpy.model import (
     MAX_VERSION,
     TIMESTAMP_STEP,
@@ -355,7 +354,7 @@ def read_java_low_watermark(store: Store, table: str = COMMIT_TABLE) -> Timestam
     cells = store.get(table, (LOW_WATERMARK_ROW,), columns=(LOW_WATERMARK,), max_versions=1)[0]
     if not cells:
         return Timestamp(0)
-    return decode_long(cells[0].value, what=f"{table} row {LOW_WATERMARK_ROW!r}")
+    return decode_bound(cells[0].value, what=f"{table} row {LOW_WATERMARK_ROW!r}")
 
 
 def read_timestamp_ceiling(store: Store) -> Timestamp | None:
@@ -370,7 +369,16 @@ def read_timestamp_ceiling(store: Store) -> Timestamp | None:
         return None
     if not cells:
         return None
-    return decode_long(cells[0].value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
+    return decode_ceiling(cells[0].value)
+
+
+def decode_ceiling(value: bytes) -> Timestamp:
+    """Decode the durable bound.
+
+    Raises:
+        CorruptCell: naming its row, and what mends it.
+    """
+    return decode_bound(value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
 
 
 def _removal(row: EntryRow) -> RowMutation:

@@ -27,11 +27,11 @@ The rows, by the module that owns them:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from omidpy.base.cells import decode_long, encode_long
+from omidpy.base.cells import LONG_BYTES, decode_long, encode_long
 from omidpy.base.tables import (
     CONTROL_FAMILY,
     CONTROL_TABLE,
@@ -53,6 +53,11 @@ from omidpy.storage.base import (
 )
 
 T = TypeVar("T")
+
+MENDED_BY: Final = (
+    "`omidpy fsck` says what that stops, and `omidpy fsck --repair` mends it where that is safe"
+)
+"""Behind what is said of a fact that cannot be read."""
 
 
 def transactional_tables(store: Store) -> list[str]:
@@ -207,7 +212,7 @@ class ControlTable:
     def read_number(self, row: bytes) -> Timestamp | None:
         """Return a number, None if it was never set.  Cost: 1 get."""
         value = self.read(row)
-        return None if value is None else decode_long(value, what=f"{CONTROL_TABLE} row {row!r}")
+        return None if value is None else decode_number(value, row=row)
 
     def raise_number(self, row: bytes, to: int) -> Timestamp:
         """Raise a number to at least `to`; durable on return.
@@ -218,7 +223,7 @@ class ControlTable:
         while True:
             raw = self.read(row)
             if raw is not None:
-                current = decode_long(raw, what=f"{CONTROL_TABLE} row {row!r}")
+                current = decode_number(raw, row=row)
                 if current >= to:
                     return current
             if self.replace(row, raw, encode_long(to)):
@@ -227,6 +232,28 @@ class ControlTable:
 
 def _starting_with(prefix: bytes) -> KeyRange:
     return KeyRange(prefix, prefix[:-1] + bytes((prefix[-1] + 1,)))
+
+
+def decode_number(value: bytes, *, row: bytes) -> Timestamp:
+    """Decode a fact that is a number.
+
+    Raises:
+        CorruptCell: naming the row, and what mends it.
+    """
+    return decode_bound(value, what=f"{CONTROL_TABLE} row {row!r}")
+
+
+def decode_bound(value: bytes, *, what: str) -> Timestamp:
+    """Decode a number that timestamps are compared with, which no one below 0 can be.
+
+    Raises:
+        CorruptCell: naming `what`, and what mends it.
+    """
+    if not isinstance(value, bytes) or len(value) != LONG_BYTES:
+        raise CorruptCell(f"{what} holds {value[:80]!r}, expected 8 bytes, big endian; {MENDED_BY}")
+    if (number := decode_long(value, what=what)) < 0:
+        raise CorruptCell(f"{what} holds {value!r}, a number below 0; {MENDED_BY}")
+    return number
 
 
 def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:

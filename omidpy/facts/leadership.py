@@ -11,12 +11,14 @@ from typing import Final
 
 import msgspec
 
-from omidpy.errors import ConfigError, NoSuchTable, OracleUnavailable
+from omidpy.errors import ConfigError, CorruptCell, NoSuchTable, OracleUnavailable
 from omidpy.facts.control import ControlTable, decode_document
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 
 LEASE_FACT: Final = b"lease"
+LOCK_NAME: Final = "oracle"
+"""The lock that an oracle holds for as long as it lives, where a store has such."""
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -41,15 +43,34 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         return bool(self.holder)
 
 
+def decode_lease(raw: bytes) -> LeaseRecord:
+    """Decode the lease record.
+
+    Raises:
+        CorruptCell: naming it, and who takes it over.
+    """
+    try:
+        return decode_document(raw, LeaseRecord, row=LEASE_FACT)
+    except CorruptCell as error:
+        raise CorruptCell(
+            f"{error}; whose lease that was has lost it, and the next `tso-server` takes it over: "
+            "start one"
+        ) from error
+
+
 def read_lease(store: Store) -> LeaseRecord | None:
-    """Return the lease record; None if no oracle ever ran on the store, or it gave the lease up."""
+    """Return the lease record; None if no oracle ever ran on the store, or it gave the lease up.
+
+    Raises:
+        CorruptCell: it cannot be read; the next oracle takes it over.
+    """
     try:
         raw = ControlTable(store).read(LEASE_FACT)
     except NoSuchTable:
         return None
     if raw is None:
         return None
-    record = decode_document(raw, LeaseRecord, row=LEASE_FACT)
+    record = decode_lease(raw)
     return record if record.is_held else None
 
 

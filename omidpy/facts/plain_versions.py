@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from omidpy.base.cells import decode_long
 from omidpy.errors import NoSuchTable
 from omidpy.facts.commit_table import ADOPTED_CEILING_FACT, FIRST_TIMESTAMP_FACT, read_low_watermark
-from omidpy.facts.control import ControlTable
+from omidpy.facts.control import ControlTable, decode_number
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, base
 from omidpy.storage.base import Store
 
@@ -58,7 +57,7 @@ def plain_versions(store: Store) -> PlainVersions | None:
         return PlainVersions(0, first)
     if read_low_watermark(store) < FIRST_WORLD_TIMESTAMP:
         return NO_VERSIONS  # numbers, like Omid's before: any may be a transaction's
-    ceiling = decode_long(raw_ceiling, what=f"the fact {ADOPTED_CEILING_FACT!r}")
+    ceiling = decode_number(raw_ceiling, row=ADOPTED_CEILING_FACT)
     if ceiling >= FIRST_WORLD_TIMESTAMP:
         return PlainVersions(0, FIRST_WORLD_TIMESTAMP)
     # The transaction that began at the ceiling may have taken checkpoints.

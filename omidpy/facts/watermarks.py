@@ -26,12 +26,17 @@ from typing import Final, TypeVar
 import msgspec
 
 from omidpy.base.ages import NO_SAMPLE, Ages, Sample, Stamp, stamped
-from omidpy.base.cells import decode_long, encode_long
+from omidpy.base.cells import encode_long
 from omidpy.base.clock import Clock
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import LOW_WATERMARK_FACT
-from omidpy.facts.control import ControlTable, decode_document, encode_document
+from omidpy.facts.control import (
+    ControlTable,
+    decode_document,
+    decode_number,
+    encode_document,
+)
 from omidpy.model import MAX_VERSION, Column, KeyRange, Timestamp
 
 T = TypeVar("T")
@@ -283,7 +288,7 @@ class Watermarks:
     def _numbers(self, *rows: bytes) -> list[Timestamp]:
         """Return numbers as of one read, 0 for those that were never set."""
         return [
-            Timestamp(0) if raw is None else decode_long(raw, what=f"{CONTROL_TABLE} row {row!r}")
+            Timestamp(0) if raw is None else decode_number(raw, row=row)
             for row, raw in zip(rows, self._control.read_many(rows), strict=True)
         ]
 
@@ -324,6 +329,12 @@ class Watermarks:
         log = self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
         aged = (entry.horizon for entry in log if ages.age_ms(entry.stamps) >= least_ms)
         return Timestamp(max(aged, default=0))
+
+    def log_complaint(self) -> str:
+        """Say why the log of horizons cannot be read; empty if it can, or there is none."""
+        raw = self._control.read(COLLECTION_LOG)
+        self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
+        return self.malformed.get(COLLECTION_LOG, "")
 
     # -- holds and retention -------------------------------------------------------------------
 

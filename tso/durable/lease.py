@@ -34,14 +34,13 @@ import msgspec
 from omidpy.base.clock import Clock
 from omidpy.base.tables import CONTROL_TABLE, VALUE
 from omidpy.errors import CorruptCell, LeaseLost, StorageUnavailable
-from omidpy.facts.control import ControlTable, decode_document, encode_document
-from omidpy.facts.leadership import LEASE_FACT, LeaseRecord
+from omidpy.facts.control import ControlTable, encode_document
+from omidpy.facts.leadership import LEASE_FACT, LOCK_NAME, LeaseRecord, decode_lease
 from omidpy.storage.base import Condition, ProcessLock, Store
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PERIOD_S: Final = 10.0
-LOCK_NAME: Final = "oracle"
 _RENEWALS_PER_PERIOD: Final = 4
 
 
@@ -199,22 +198,24 @@ class Lease:
         raw = self._control.read(LEASE_FACT)
         if not self._has_locks and (holder := self._other_holder(raw)) is not None:
             return holder
-        sequence = 0
-        if raw is not None:
-            sequence = decode_document(raw, LeaseRecord, row=LEASE_FACT).sequence
         # The sequence goes on from the predecessor's, so that no record is ever written twice: who
-        # compares with an older one, be it its own, finds another.
+        # compares with an older one, be it its own, finds another.  Where the record cannot be read
+        # it goes on from our own, since our name is in no other's.
+        found = None if raw is None else _readable(raw)
+        sequence = self._record.sequence if found is None else found.sequence
         record = msgspec.structs.replace(self._record, sequence=sequence + 1)
         # Only over the very bytes that stood still: a holder that renewed between our reading and
         # this line has changed them, and keeps its lease.
         if self._replace(raw, record):
+            if raw is not None and found is None:
+                logger.warning("took over a lease record that could not be read: %r", raw[:200])
             return None
         # No record comes back once it was replaced, and none is ever deleted.
         if self._control.read(LEASE_FACT) == raw:
             raise CorruptCell(
                 f"the lease record of {self._store.url} is one thing whenever it is read, and "
-                "another whenever it is to be replaced: the store is damaged; restore it from a "
-                "backup"
+                "another whenever it is to be replaced: it is empty, or the store is damaged; "
+                "`omidpy fsck --repair` mends the one, a backup the other"
             )
         return "another instance, which was faster"
 
@@ -272,9 +273,7 @@ class Lease:
         """Return the error that says who has the lease now; `raw` is the record, if it was read."""
         if raw is None:
             raw = self._control.read(LEASE_FACT)
-        who = (
-            "nobody" if raw is None else _holder(decode_document(raw, LeaseRecord, row=LEASE_FACT))
-        )
+        who = "nobody" if raw is None else _holder(_readable(raw))
         return LeaseLost(
             f"the lease of {self._store.url} is no longer ours: it belongs to {who}. Nothing that "
             "was not yet answered is answered; start the oracle again to stand by"
@@ -301,15 +300,20 @@ class Lease:
         """Return who holds the lease, None if its record has been the same for its whole period."""
         if raw is None:
             return None
-        record = decode_document(raw, LeaseRecord, row=LEASE_FACT)
-        if not record.is_held:
+        # One that cannot be read is nobody's any more: whoever held it compares it with its own
+        # bytes before it answers a commit.  But it may answer what needs no commit to the
+        # end of its period, which is nowhere longer than these.
+        record = _readable(raw)
+        if record is not None and not record.is_held:
             return None
+        unknown_ms = max(self._record.period_ms, round(DEFAULT_PERIOD_S * 1000))
+        period_ms = unknown_ms if record is None else record.period_ms
         # A change is noticed late, never early: the holder wrote it before we read it.  So the
         # period that we wait ends after the holder's own, which is counted from before its write.
         now_s = self._clock.monotonic_s()
         if raw != self._seen:
             self._seen, self._seen_s = raw, now_s
-        if (now_s - self._seen_s) * 1000 > record.period_ms:
+        if (now_s - self._seen_s) * 1000 > period_ms:
             return None
         return _holder(record)
 
@@ -333,8 +337,18 @@ class Lease:
         return True
 
 
-def _holder(record: LeaseRecord) -> str:
+def _readable(raw: bytes) -> LeaseRecord | None:
+    """Return a record; None if it cannot be read."""
+    try:
+        return decode_lease(raw)
+    except CorruptCell:
+        return None
+
+
+def _holder(record: LeaseRecord | None) -> str:
     """Describe a holder for a message."""
+    if record is None:
+        return f"whoever wrote a record that cannot be read ({CONTROL_TABLE} row {LEASE_FACT!r})"
     if not record.is_held:
         return "nobody: it was given up"
     where = f"at {record.address}" if record.address else "inside a client's process"

@@ -58,11 +58,12 @@ from omidpy.facts.commit_table import (
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
     CommitTable,
+    decode_ceiling,
     read_java_low_watermark,
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
-from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp
+from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp
 from omidpy.storage.base import (
     ChecksBehind,
     Condition,
@@ -260,10 +261,22 @@ class StorePersistence:
         prune_horizon = 0
         if wanted := [Timestamp(start_ts) for start_ts in [*unread, *batch.lookups]]:
             entries |= self._read_entries(wanted)
-            prune_horizon = self._control.read_number(PRUNE_HORIZON) or 0
+            prune_horizon = self._read_prune_horizon()
         if batch.sample is not None:
-            self._publish_java_low_watermark()
+            try:
+                self._publish_java_low_watermark()
+            except CorruptCell:
+                # Nobody waits for it, and what cannot be read there is no reason to stop.
+                logger.exception("Omid's low watermark does not follow ours")
         return FlushResult(refused, entries, prune_horizon)
+
+    def _read_prune_horizon(self) -> int:
+        """Return below what entries may be gone: all may, where that cannot be read."""
+        try:
+            return self._control.read_number(PRUNE_HORIZON) or 0
+        except CorruptCell:
+            logger.exception("an absent commit entry tells nothing; whoever asked gets no answer")
+            return MAX_VERSION
 
     def _read_entries(self, start_timestamps: list[Timestamp]) -> dict[int, CommitEntry]:
         """Read commit entries; one that cannot be decoded counts as none, and nothing is said."""
@@ -324,9 +337,21 @@ class StorePersistence:
         if facts := facts_of(batch, with_low_watermark=False):
             self._store.write({CONTROL_TABLE: facts}, durable=True)
         if batch.low_watermark is not None:
-            self._control.raise_number(LOW_WATERMARK_FACT, batch.low_watermark)
+            self._raise_low_watermark(batch.low_watermark)
             self._low_watermark = max(self._low_watermark, batch.low_watermark)
         return refused
+
+    def _raise_low_watermark(self, to: int) -> None:
+        """Raise the low watermark; what stands there and cannot be read is written over."""
+        try:
+            self._control.raise_number(LOW_WATERMARK_FACT, to)
+        except CorruptCell:
+            # A predecessor that writes here after its successor lowers nothing that counts: no
+            # transaction at or below its own comes to commit either, and the successor's epoch is
+            # a fact of its own.
+            logger.exception("the low watermark is written anew, as %d", to)
+            raw = self._control.read(LOW_WATERMARK_FACT)
+            self._control.replace(LOW_WATERMARK_FACT, raw, encode_long(to))
 
     def _write_in_steps(
         self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
@@ -494,7 +519,7 @@ class StorePersistence:
 
 
 def _ceiling_in(cell: Cell) -> Timestamp:
-    return decode_long(cell.value, what=f"{TIMESTAMP_TABLE} row {TIMESTAMP_CEILING_ROW!r}")
+    return decode_ceiling(cell.value)
 
 
 class NoPersistence:

@@ -77,6 +77,16 @@ def check(
             "else tells whether they have committed. Without it they are left.",
         ),
     ] = None,
+    set_facts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FACT=NUMBER",
+            help="With --repair: what a fact is that cannot be read, and that only you can know: "
+            "ceiling, low-watermark, first-timestamp or adopted-ceiling. For the first two you say "
+            "as well that no oracle runs. May be given more than once.",
+        ),
+    ] = None,
     settle: Annotated[
         str,
         typer.Option(
@@ -115,7 +125,10 @@ def check(
         raise UsageError(
             f"--assume {assume} says what to do with what cannot be known; give --repair as well"
         )
+    if set_facts and not repair:
+        raise UsageError(f"--set {set_facts[0]} says what to write; give --repair as well")
     options = CheckOptions(
+        stated=dict(map(_stated, set_facts or ())),
         settle_s=seconds_in(settle, name="--settle", may_be_zero=True),
         is_repair=repair,
         assume=None if assume is None else Assumption(assume),
@@ -201,6 +214,14 @@ def show(
         )
     else:
         say("no repair has kept anything")
+
+
+def _stated(text: str) -> tuple[str, int]:
+    """Split FACT=NUMBER."""
+    name, _, number = text.partition("=")
+    if not name or not (number.isascii() and number.isdecimal()):
+        raise UsageError(f"--set {text!r}: expected FACT=NUMBER, as in --set ceiling=1700000000")
+    return name, int(number)
 
 
 _SHOWN_DIGITS: Final = 32

@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
@@ -22,6 +23,8 @@ from omidpy.oracle.zookeeper import Znode, ZooKeeperAddress, require_kazoo, star
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+T = TypeVar("T")
 
 MAX_PIPELINED: Final = 200
 """Requests that are under way at once for one caller."""
@@ -75,9 +78,7 @@ class Session:
         self._pid = os.getpid()
         self._is_closed = False
         # Whoever may not have two requests under way takes turns.
-        self._turn: AbstractContextManager[Any] = (
-            contextlib.nullcontext() if address.is_pipelined else threading.RLock()
-        )
+        self._turns: dict[int, AbstractContextManager[Any]] = {}
         self._client, self._failures = start_client(address)
 
     @property
@@ -95,8 +96,7 @@ class Session:
 
     def sync(self) -> None:
         """Let the server that we ask know what was written before now."""
-        with self._calling() as client:
-            client.sync_async("/").get(timeout=self.timeout_s)
+        self._call(lambda client: client.sync_async("/").get(timeout=self.timeout_s))
 
     def read(self, path: str) -> Znode | None:
         """Return a znode as it is now; None if there is none."""
@@ -105,19 +105,21 @@ class Session:
 
     def read_each(self, paths: Sequence[str]) -> list[Znode | None]:
         """Return znodes as the server knows them, each for itself."""
+        return self._call(partial(self._read_each, paths))
+
+    def _read_each(self, paths: Sequence[str], client: KazooClient) -> list[Znode | None]:
         from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
 
         found: list[Znode | None] = []
         step = MAX_PIPELINED if self.address.is_pipelined else 1
-        with self._calling() as client:
-            for first in range(0, len(paths), step):
-                asked = [client.get_async(path) for path in paths[first : first + step]]
-                for answer in asked:
-                    try:
-                        data, stat = answer.get(timeout=self.timeout_s)
-                        found.append(Znode(data, stat.version))
-                    except NoNodeError:
-                        found.append(None)
+        for first in range(0, len(paths), step):
+            asked = [client.get_async(path) for path in paths[first : first + step]]
+            for answer in asked:
+                try:
+                    data, stat = answer.get(timeout=self.timeout_s)
+                    found.append(Znode(data, stat.version))
+                except NoNodeError:
+                    found.append(None)
         return found
 
     def children(self, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
@@ -127,17 +129,20 @@ class Session:
             path: The znode.
             watch: Called once when they change.
         """
+        self.sync()
+        return self._call(partial(self._children, path, watch))
+
+    def _children(
+        self, path: str, watch: Callable[[object], None] | None, client: KazooClient
+    ) -> list[str]:
         from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
 
-        self.sync()
-        with self._calling() as client:
-            try:
-                found: list[str] = client.get_children_async(path, watch=watch).get(
-                    timeout=self.timeout_s
-                )
-            except NoNodeError:
-                return []
-            return found
+        try:
+            answer = client.get_children_async(path, watch=watch)
+            found: list[str] = answer.get(timeout=self.timeout_s)
+        except NoNodeError:
+            return []
+        return found
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -155,19 +160,7 @@ class Session:
             RuntimeInconsistency,
         )
 
-        with self._calling() as client:
-            transaction = client.transaction()
-            for change in changes:
-                match change:
-                    case Create():
-                        transaction.create(change.path, change.data)
-                    case Write():
-                        transaction.set_data(change.path, change.data, change.version)
-                    case Delete():
-                        transaction.delete(change.path, change.version)
-                    case Check():
-                        transaction.check(change.path, change.version)
-            results = transaction.commit_async().get(timeout=self.timeout_s)
+        results = self._call(partial(self._change, changes))
         errors = [result for result in results if isinstance(result, Exception)]
         for error in errors:
             if isinstance(error, BadVersionError | NodeExistsError | NoNodeError):
@@ -177,21 +170,43 @@ class Session:
                 raise StorageUnavailable(f"{self._where()} refused a change: {error!r}") from error
         return not errors
 
+    def _change(self, changes: Sequence[Change], client: KazooClient) -> list[object]:
+        transaction = client.transaction()
+        for change in changes:
+            match change:
+                case Create():
+                    transaction.create(change.path, change.data)
+                case Write():
+                    transaction.set_data(change.path, change.data, change.version)
+                case Delete():
+                    transaction.delete(change.path, change.version)
+                case Check():
+                    transaction.check(change.path, change.version)
+        results: list[object] = transaction.commit_async().get(timeout=self.timeout_s)
+        return results
+
     def make(self, path: str) -> None:
         """Create an empty znode and its parents; those that exist are left alone."""
-        with self._calling() as client:
-            client.ensure_path_async(path).get(timeout=self.timeout_s)
+        self._call(lambda client: client.ensure_path_async(path).get(timeout=self.timeout_s))
 
     def create(self, path: str, data: bytes, *, is_ephemeral: bool = False) -> bool:
         """Create a znode; False if it is there."""
+        return self._call(partial(self._create, path, data, is_ephemeral))
+
+    def _create(
+        self,
+        path: str,
+        data: bytes,
+        is_ephemeral: bool,  # noqa: FBT001 - of `create`, by place
+        client: KazooClient,
+    ) -> bool:
         from kazoo.exceptions import NodeExistsError  # noqa: PLC0415 - an extra
 
-        with self._calling() as client:
-            try:
-                client.create_async(path, data, ephemeral=is_ephemeral).get(timeout=self.timeout_s)
-            except NodeExistsError:
-                return False
-            return True
+        try:
+            client.create_async(path, data, ephemeral=is_ephemeral).get(timeout=self.timeout_s)
+        except NodeExistsError:
+            return False
+        return True
 
     def owner_of(self, path: str) -> int | None:
         """Return the session that an ephemeral znode ends with; None if it is not there.
@@ -199,9 +214,8 @@ class Session:
         The ensemble's word: while a session begins anew the client does not know its own.
         """
         self.sync()
-        with self._calling() as client:
-            stat = client.exists_async(path).get(timeout=self.timeout_s)
-            return None if stat is None else int(stat.owner_session_id or 0)
+        stat = self._call(lambda client: client.exists_async(path).get(timeout=self.timeout_s))
+        return None if stat is None else int(stat.owner_session_id or 0)
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -217,16 +231,29 @@ class Session:
             self._client.stop()
             self._client.close()
 
-    @contextlib.contextmanager
-    def _calling(self) -> Iterator[KazooClient]:
-        """Lend the client, and say in our words what fails."""
-        with self._turn:
-            client = self._current()
-            try:
-                yield client
-            except self._failures as error:
-                text = str(error) or type(error).__name__
-                raise StorageUnavailable(f"{self._where()} gave no answer: {text}") from error
+    def _call(self, work: Callable[[KazooClient], T]) -> T:
+        """Do some work with the client, and say in our words what fails.
+
+        Raises:
+            StorageUnavailable: there was no answer.
+        """
+        # On one line, in which a ^C finds no place to leave the turn taken (`base/within.py`).
+        return within(self._turn(), self._lent, work)
+
+    def _lent(self, work: Callable[[KazooClient], T]) -> T:
+        client = self._current()
+        try:
+            return work(client)
+        except self._failures as error:
+            text = str(error) or type(error).__name__
+            raise StorageUnavailable(f"{self._where()} gave no answer: {text}") from error
+
+    def _turn(self) -> AbstractContextManager[Any]:
+        """Return what gives one caller of this process at a time his turn, where that is needed."""
+        if self.address.is_pipelined:
+            return contextlib.nullcontext()
+        # By process: one that a thread of the parent had at the fork is never given back here.
+        return self._turns.setdefault(os.getpid(), threading.RLock())
 
     def _current(self) -> KazooClient:
         if self._is_closed:
@@ -234,10 +261,8 @@ class Session:
         if self._pid != os.getpid():
             # The threads that keep a session are the parent's; so is its socket.
             self._mutex = threading.Lock()
-            if not self.address.is_pipelined:
-                self._turn = threading.RLock()
-            self._pid = os.getpid()
             self._client, self._failures = start_client(self.address)
+            self._pid = os.getpid()
         return self._client
 
     def _where(self) -> str:

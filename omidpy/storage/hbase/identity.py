@@ -35,7 +35,7 @@ def store_id(store: Store) -> str:
 def read_id(store: Store) -> str | None:
     """Return the id that a store has already."""
     (cells,) = store.get(CONTROL_TABLE, [STORE_ID_FACT], columns=[VALUE], max_versions=1)
-    return cells[0].value.decode() if cells else None
+    return cells[0].value.decode(errors="backslashreplace") if cells else None
 
 
 def _make(store: Store) -> str:

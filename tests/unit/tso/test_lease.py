@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from omidpy.base.clock import ManualClock
-from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable, StorageUnavailable
+from omidpy.errors import ConfigError, CorruptCell, LeaseLost, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
-from omidpy.facts.leadership import lease_address, read_lease
+from omidpy.facts.control import ControlTable
+from omidpy.facts.leadership import LEASE_FACT, lease_address, read_lease
 from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
 from tso.durable.lease import Lease
@@ -238,3 +239,69 @@ def test_the_address_is_published_when_the_oracle_can_answer(
 def test_a_store_without_our_tables_has_no_oracle() -> None:
     """Java alone has served it, or nobody."""
     assert read_lease(MemoryStore()) is None
+
+
+# -- a record that cannot be read ------------------------------------------------------------------
+
+GARBLED: Final = [b"{", b"\xff\x00", b'{"holder": 3}', b"x" * 5000]
+
+
+@pytest.mark.parametrize("garbled", GARBLED)
+def test_with_a_lock_what_cannot_be_read_is_taken_over_at_once(
+    locked: MemoryStore, clock: ManualClock, garbled: bytes
+) -> None:
+    """Nobody else lives; no oracle of the store started any more."""
+    first = lease(locked, clock)
+    assert first.try_acquire() is None
+    ControlTable(locked).write(LEASE_FACT, garbled)
+    with pytest.raises(LeaseLost, match="cannot be read"):
+        first.check()
+    first.release()
+    second = lease(locked, clock, "b")
+    assert second.try_acquire() is None
+    second.publish(address="h:1", epoch=5)
+    assert lease_address(locked) == ("h", 1)
+
+
+@pytest.mark.parametrize("garbled", GARBLED)
+def test_without_locks_it_must_stand_still_for_a_period(
+    lockless: MemoryStore, clock: ManualClock, garbled: bytes
+) -> None:
+    """Whoever held it may answer begins until then, and is told before it answers a commit."""
+    first, second = lease(lockless, clock), lease(lockless, clock, "b")
+    assert first.try_acquire() is None
+    ControlTable(lockless).write(LEASE_FACT, garbled)
+    clock.advance(1)
+    assert "cannot be read" in str(second.try_acquire())
+    clock.advance(9.5)
+    assert second.try_acquire() is not None
+    assert clock.monotonic_s() > first.vouched_until_s
+    with pytest.raises(LeaseLost, match="cannot be read"):
+        first.check()
+    clock.advance(1)
+    assert second.try_acquire() is None
+    with pytest.raises(LeaseLost, match="process"):
+        first.check()
+
+
+def test_our_own_record_never_comes_back_after_one_that_cannot_be_read(
+    locked: MemoryStore, clock: ManualClock
+) -> None:
+    """Who compares with an older one, be it its own, finds another."""
+    held = lease(locked, clock)
+    assert held.try_acquire() is None
+    before = held.guard.expected
+    ControlTable(locked).write(LEASE_FACT, b"{")
+    held.release()
+    assert held.try_acquire() is None
+    assert held.guard.expected != before
+
+
+def test_whoever_looks_for_the_oracle_is_told_what_ends_it(
+    locked: MemoryStore, clock: ManualClock
+) -> None:
+    """A start of the oracle does."""
+    assert lease(locked, clock).try_acquire() is None
+    ControlTable(locked).write(LEASE_FACT, b"{")
+    with pytest.raises(CorruptCell, match=r"row b'lease' .*the next `tso-server` takes it over"):
+        lease_address(locked)

@@ -31,7 +31,7 @@ from omidpy.facts.commit_table import (
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
-from omidpy.model import Timestamp
+from omidpy.model import MAX_VERSION, Timestamp
 from omidpy.storage.base import (
     Capabilities,
     ChecksBehind,
@@ -414,6 +414,31 @@ def test_lookups_come_with_the_prune_horizon(store: MemoryStore) -> None:
     oracle = Oracle(store)
     ControlTable(store).raise_number(PRUNE_HORIZON, 777)
     assert oracle.persistence.flush(Batch(lookups=[100])).prune_horizon == 777
+
+
+def test_a_prune_horizon_that_cannot_be_read_ends_no_oracle(store: MemoryStore) -> None:
+    """Any entry may be gone; whoever asked gets no answer, and others go on."""
+    oracle = Oracle(store)
+    ControlTable(store).write(PRUNE_HORIZON, b"garb")
+    result = oracle.persistence.flush(Batch(commits=Commits([(100, 200)]), lookups=[300]))
+    assert result.prune_horizon == MAX_VERSION
+    assert CommitTable(store).read([Timestamp(100)]) == {100: 200}
+
+
+@pytest.mark.parametrize("fact", [COLLECTION_HORIZON, LOW_WATERMARK_FACT, None])
+def test_no_number_that_cannot_be_read_ends_an_oracle(
+    store: MemoryStore, fact: bytes | None
+) -> None:
+    """It comes by each minute; its own low watermark it knows, and Omid's just does not follow."""
+    oracle = Oracle(store)
+    if fact is None:
+        put = Put(*LOW_WATERMARK, 1, b"garb")
+        store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    else:
+        ControlTable(store).write(fact, b"garb")
+    oracle.persistence.flush(Batch(low_watermark=50, sample=Sample(7, 8, 9)))
+    assert ControlTable(store).read_number(LOW_WATERMARK_FACT) == 50
+    assert Watermarks(ControlTable(store)).samples() == [Sample(7, 8, 9)]
 
 
 def test_an_entry_that_cannot_be_read_is_no_answer(store: MemoryStore) -> None:
