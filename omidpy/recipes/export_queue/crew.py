@@ -101,7 +101,8 @@ class BucketLease:
             self._is_lost = True
             raise BucketLost(f"bucket {self.bucket} is in other hands")
         self._raw = raw
-        self.is_in_doubt = self.is_in_doubt and state.is_unsure
+        # Only what says so ends a doubt: counts and the like are noted in the midst of one, too.
+        self.is_in_doubt = self.is_in_doubt and changes.get("is_unsure") is not False
 
     def give_back(self) -> None:
         """Let anybody take it; nothing happens where somebody has."""

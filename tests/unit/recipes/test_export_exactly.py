@@ -239,6 +239,33 @@ def test_a_mark_that_was_forgotten_is_missed_where_it_matters() -> None:
     assert log.of_key(b"a") == [0, 1, 2, 2], "to another receiver nothing was delivered"
 
 
+def test_a_doubt_outlives_what_is_noted_in_the_midst_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer of the receiver was lost, what waits is counted, and the owner ends well."""
+    scene, log = Scene(), Log()
+    monkeypatch.setattr("omidpy.recipes.export_queue.runner.MOST_PAUSES", 0)
+    sink, lost = log.sink(), [True]
+    sink.forgets = "kafka:here"
+    add(scene, 0)
+    scene.runner(sink).run_once(wait_s=0)
+    add(scene, 1)
+
+    def lose(step: str) -> None:
+        if step == "behind-commit" and lost:
+            lost.pop()
+            raise ConnectionError("no answer")
+
+    sink.on_step = lose
+    with pytest.raises(ExportError, match="gets nowhere"):
+        scene.runner(sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0, 1]
+    log.marks.clear()
+    with pytest.raises(ExportError, match="has forgotten how far"):
+        scene.runner(sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0, 1]
+
+
 @pytest.mark.parametrize(
     "mark",
     [
