@@ -193,6 +193,9 @@ class Crew:
                 others.append(raw.bucket)
             elif len(self.leases) < fair:
                 self._take(raw, worker)
+            elif owner == worker.id:
+                # Given up when the store could not be reached: to all others we have it still.
+                self._let_go(raw)
         return Sight(len(self.leases) - fair, others)
 
     def leave(self) -> None:
@@ -246,6 +249,9 @@ class Crew:
         taken = self._rows.replace(raw, state)
         if taken is not None:
             self.leases[raw.bucket] = BucketLease(self._rows, taken, worker)
+
+    def _let_go(self, raw: Raw) -> None:
+        self._rows.replace(raw, msgspec.structs.replace(raw.state, owner=None, is_unsure=True))
 
     def _drop_lost(self, states: list[Raw], worker_id: str) -> None:
         for raw in states:

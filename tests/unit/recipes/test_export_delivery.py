@@ -10,7 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from omidpy.errors import ExportError, NoSuchQueue, OracleUnavailable, UsageError
+from omidpy.errors import (
+    ExportError,
+    NoSuchQueue,
+    OracleUnavailable,
+    StorageUnavailable,
+    UsageError,
+)
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
 from omidpy.recipes.export_queue import patience as patience_module
 from omidpy.recipes.export_queue.dead import Note, bury
@@ -24,7 +30,7 @@ from omidpy.recipes.export_queue.layout import (
 from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.portions import Possession
-from omidpy.recipes.export_queue.state import BucketRows, Places
+from omidpy.recipes.export_queue.state import BucketRows, BucketState, Places, Raw
 from omidpy.recipes.export_queue.terms import BucketLost
 from omidpy.recipes.export_queue.view import View
 from tests.machines.export_checks import CHECKS, CountsInATable
@@ -611,6 +617,33 @@ def test_owners_share_the_buckets() -> None:
     third._crew.leave()
     second._share_out()
     assert len(second._crew.leases) == 5
+    second._crew.leave()
+
+
+def test_what_could_not_be_given_back_is_given_back_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or its entries wait until this process ends: it seems to have them, and has not."""
+    scene = Scene(buckets=4)
+    first, second = scene.runner(), scene.runner()
+    first._crew.join(with_heart=False)
+    first._share_out()
+    second._crew.join(with_heart=False)
+    replace, down = BucketRows.replace, [True]
+
+    def fail_once(self: BucketRows, old: Raw, state: BucketState, *more: Any) -> Any:
+        if down and state.owner is None:
+            down.pop()
+            raise StorageUnavailable("no answer")
+        return replace(self, old, state, *more)
+
+    monkeypatch.setattr(BucketRows, "replace", fail_once)
+    with pytest.raises(StorageUnavailable):
+        first._share_out()
+    first._share_out()
+    second._share_out()
+    assert [len(one._crew.leases) for one in (first, second)] == [2, 2]
+    first._crew.leave()
     second._crew.leave()
 
 
