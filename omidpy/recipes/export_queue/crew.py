@@ -24,7 +24,14 @@ import msgspec
 
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.fate.table_store import TableFateStore
-from omidpy.recipes.export_queue.state import BucketRows, BucketState, Raw, fence_of
+from omidpy.recipes.export_queue.dead import spoil_claims
+from omidpy.recipes.export_queue.state import (
+    BucketRows,
+    BucketState,
+    Raw,
+    fence_of,
+    table_name,
+)
 from omidpy.recipes.export_queue.terms import BucketLost
 
 if TYPE_CHECKING:
@@ -135,6 +142,8 @@ class Crew:
         clock: Clock | None = None,
     ) -> None:
         """Prepare to join; nothing is written."""
+        self._tm = tm
+        self._table = table_name(places.queue_id, definition.number)
         self._control = tm.session.control
         self._prefix = places.runners(definition.number)
         self._rows = BucketRows(tm.session.control, places, definition)
@@ -172,7 +181,8 @@ class Crew:
     def look(self) -> Sight:
         """Take what nobody living has, up to our share, and forget what is lost.
 
-        Cost: 2 RPCs and a scan, 1 for each bucket that is taken.
+        Cost: 2 RPCs and a scan, 1 for each bucket that is taken, and a transaction for each that
+        nobody has given back.
         """
         worker = self._living()
         states = self._rows.read()
@@ -243,14 +253,24 @@ class Crew:
             owner=worker.id,
             epoch=raw.state.epoch + 1,
             stopped="",
+            is_torn=False,
             # An owner that ends gives its buckets back; from another one a batch may be under way.
             is_unsure=raw.state.is_unsure or raw.state.owner is not None,
         )
         taken = self._rows.replace(raw, state)
-        if taken is not None:
-            self.leases[raw.bucket] = BucketLease(self._rows, taken, worker)
+        if taken is None:
+            return
+        # Behind the change, which says that there is somebody whose transactions must not commit:
+        # who dies in between, or cannot reach the oracle, leaves a row that names an owner.
+        self._spoil(raw)
+        self.leases[raw.bucket] = BucketLease(self._rows, taken, worker)
+
+    def _spoil(self, raw: Raw) -> None:
+        if raw.state.owner is not None or raw.state.is_torn:
+            spoil_claims(self._tm, self._table, raw.bucket)
 
     def _let_go(self, raw: Raw) -> None:
+        self._spoil(raw)
         self._rows.replace(raw, msgspec.structs.replace(raw.state, owner=None, is_unsure=True))
 
     def _drop_lost(self, states: list[Raw], worker_id: str) -> None:

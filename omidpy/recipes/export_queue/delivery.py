@@ -41,6 +41,7 @@ from omidpy.recipes.export_queue.dead import (
     Graves,
     Note,
     bury,
+    claimed,
     graves_of,
     keep,
     poisoned,
@@ -247,8 +248,8 @@ class Delivery:
         delivered = self._send(lease, memory.patience, good, memory, step)
         gone = [found for found, _ in good]
         if dying:
-            lease.confirm()
-            bury(self._tm, self._table, lease.bucket, dying)
+            with claimed(self._tm, self._table, lease) as claim:
+                bury(self._tm, self._table, lease.bucket, dying, claim=claim)
             for found, note in dying:
                 memory.poison.pop(found.position, None)
                 log.warning(
@@ -373,8 +374,9 @@ class Delivery:
                         raise
                     reason = why
             if reason:
-                lease.confirm()
-                rewrite(self._tm, self._table, [(grave, poisoned(grave.note, reason))])
+                note = poisoned(grave.note, reason)
+                with claimed(self._tm, self._table, lease) as claim:
+                    rewrite(self._tm, self._table, [(grave, note)], claim=claim)
                 graves.block(grave)
             else:
                 graves.left([grave])
@@ -430,7 +432,8 @@ class Delivery:
             lease.update(removing=gone, **changes)
         else:
             lease.update(**changes)
-            keep(self._tm, self._table, grave)
+            with claimed(self._tm, self._table, lease) as claim:
+                keep(self._tm, self._table, grave, claim=claim)
 
     def _fresh_ts(self) -> int:
         return self._tm.begin(read_only=True).start_ts

@@ -128,7 +128,13 @@ def _set_back(rows: BucketRows, since_ts: int) -> None:
 
 
 def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
-    lost = msgspec.structs.replace(state, owner=None, epoch=state.epoch + 1, turn=state.turn + 1)
+    lost = msgspec.structs.replace(
+        state,
+        owner=None,
+        epoch=state.epoch + 1,
+        turn=state.turn + 1,
+        is_torn=state.is_torn or state.owner is not None,
+    )
     if state.cursor_ts < since_ts:
         return lost
     return msgspec.structs.replace(

@@ -165,6 +165,8 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     """Who keeps a mark of it (`marks.py`), if that one may forget it."""
     is_unsure: bool = False
     """Whether an owner has died or failed, so that entries behind the cursor may be delivered."""
+    is_torn: bool = False
+    """Whether it was taken out of the hands of an owner, whose transactions may be under way."""
 
     @property
     def cursor(self) -> Position:
