@@ -127,6 +127,8 @@ class Sight(NamedTuple):
     """How many of ours are more than our share."""
     of_others: list[int]
     """Buckets in the hands of others who live, or seem to."""
+    problems: list[str]
+    """Why there are buckets that nobody can take."""
 
 
 class Crew:
@@ -156,6 +158,7 @@ class Crew:
         self._heart: threading.Thread | None = None
         self._is_over = threading.Event()
         self._takes_all = False
+        self._problems: list[str] = []
         self.leases: dict[int, BucketLease] = {}
 
     def join(self, *, takes_all: bool = False, with_heart: bool = True) -> None:
@@ -197,7 +200,7 @@ class Crew:
         others = []
         for raw in states:
             owner = raw.state.owner
-            if raw.bucket in self.leases:
+            if raw.bucket in self.leases or raw.problem:
                 continue
             if owner is not None and owner != worker.id and owner not in dead:
                 others.append(raw.bucket)
@@ -206,7 +209,11 @@ class Crew:
             elif owner == worker.id:
                 # Given up when the store could not be reached: to all others we have it still.
                 self._let_go(raw)
-        return Sight(len(self.leases) - fair, others)
+        problems = [raw.problem for raw in states if raw.problem]
+        if problems and problems != self._problems:
+            log.warning("%s", "; ".join(problems))
+        self._problems = problems
+        return Sight(len(self.leases) - fair, others, problems)
 
     def leave(self) -> None:
         """Give everything back."""

@@ -28,7 +28,7 @@ from omidpy.errors import (
     QueueFull,
     UsageError,
 )
-from omidpy.recipes.export_queue import making, retention
+from omidpy.recipes.export_queue import making, repairing, retention
 from omidpy.recipes.export_queue.acknowledgement import remove
 from omidpy.recipes.export_queue.adding import Limit, QueueWriter, Writer
 from omidpy.recipes.export_queue.bell import Queue
@@ -184,6 +184,11 @@ class ExportQueue:
         """Return the ids of the queues that there are, sorted."""
         return making.names(tm)
 
+    @staticmethod
+    def malformed(tm: TransactionManager) -> dict[str, str]:
+        """Return the ids of queues whose definition cannot be read, each with the reason."""
+        return making.malformed(tm)
+
     @property
     def buckets(self) -> int:
         """How many buckets it has, as this object has last seen."""
@@ -279,6 +284,18 @@ class ExportQueue:
             NoSuchQueue: it was dropped.
         """
         making.pause(self._tm, self._places, self._definition.made, is_paused=False)
+
+    def unreadable(self) -> dict[int, str]:
+        """Return the buckets whose state cannot be read, each with the reason.  Cost: 2 gets."""
+        found = repairing.unreadable(self._tm, self._places, self._refreshed())
+        return {raw.bucket: raw.problem for raw in found}
+
+    def repair(self) -> list[int]:
+        """Let buckets be exported again whose state cannot be read; return their numbers.
+
+        Nothing says how far they had come: what is still in them is delivered, at least once.
+        """
+        return repairing.repair(self._tm, self._places, self._refreshed())
 
     def drop(self) -> None:
         """Remove the queue with everything in it.

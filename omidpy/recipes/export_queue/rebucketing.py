@@ -457,6 +457,8 @@ def _waiting(env: RebucketTools, queue_id: str, known: Definition) -> str:
     view = View(env.tm, table_name(queue_id, known.number), layout=known.layout)
     count, buckets, stopped = 0, 0, ""
     for raw in BucketRows(env.tm.session.control, env.places(queue_id), known).read():
+        if raw.problem:
+            return raw.problem
         state = raw.state
         here = sum(
             found.position > state.cursor
@@ -503,7 +505,7 @@ def _row_among(buckets: int, old_bucket: int, grave: Grave) -> bytes:
 def _begin_epochs(env: RebucketTools, queue_id: str, known: Definition, to: Successor) -> None:
     """Begin above all fences that receivers have seen: a late owner of an old bucket is refused."""
     places, control = env.places(queue_id), env.tm.session.control
-    states = [raw.state for raw in BucketRows(control, places, known).read()]
+    states = [raw.state for raw in BucketRows(control, places, known).read_whole()]
     new = BucketState(epoch=max(state.epoch for state in states) + 1)
     delivered = sum(state.exported for state in states)
     for bucket in range(to.buckets):
