@@ -407,8 +407,8 @@ def rebucket(
 
     Raises:
         NoSuchQueue: it was dropped.
-        ExportError: somebody else gives it another number, or exporters have not emptied the old
-            buckets after `wait_s`: the same call goes on.
+        ExportError: somebody else gives it another number, or has done so, or exporters have not
+            emptied the old buckets after `wait_s`: the same call goes on.
     """
     known = making.find(tm, places)
     if known.successor is None and known.buckets == buckets:
@@ -425,7 +425,14 @@ def rebucket(
             ) from error
     if result == DROPPED:
         raise NoSuchQueue(f"the export queue {places.queue_id!r} was dropped meanwhile")
-    return making.find(tm, places)
+    now = making.find(tm, places)
+    if result == REPLACED and (now.buckets, now.successor) != (buckets, None):
+        next_ones = "" if now.successor is None else f", and is getting {now.successor.buckets}"
+        raise ExportError(
+            f"another operation gives the queue {places.queue_id!r} buckets: it has {now.buckets}"
+            f"{next_ones}, not {buckets}; look again, and ask again"
+        )
+    return now
 
 
 def _submitted(fate: Fate, places: Places, known: Definition, buckets: int) -> OperationHandle:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -39,6 +40,19 @@ def in_order(scene: Scene) -> bool:
         for key in {entry.key for entry in entries}
         for seqs in [[entry.seq for entry in entries if entry.key == key]]
     )
+
+
+def test_who_was_overtaken_is_not_told_that_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """His operation ended well, because another one gives the queue other buckets."""
+    scene = Scene(buckets=2)
+    Rebucketing(scene, 5).take()
+    monkeypatch.setattr(
+        rebucketing_module,
+        "_submitted",
+        lambda *_: SimpleNamespace(result=lambda _: REPLACED),
+    )
+    with pytest.raises(ExportError, match="it has 2, and is getting 5, not 3"):
+        scene.queue.rebucket(3)
 
 
 @pytest.mark.parametrize("times", [1, 2])
