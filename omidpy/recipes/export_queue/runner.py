@@ -289,7 +289,9 @@ class Runner:
         due = [
             lease
             for bucket, lease in list(self._crew.leases.items())
-            if bucket not in self._busy and self._due_s.get(bucket, 0.0) <= now_s
+            if bucket not in self._busy
+            and not lease.is_lost  # the next look drops it
+            and self._due_s.get(bucket, 0.0) <= now_s
         ]
         taken = due[: -(-len(due) // self._worker_count)]
         self._busy.update(lease.bucket for lease in taken)
@@ -297,7 +299,11 @@ class Runner:
 
     def _rest_s(self) -> float:
         now_s = self._clock.monotonic_s()
-        due_s = [self._due_s.get(bucket, now_s) for bucket in list(self._crew.leases)]
+        due_s = [
+            self._due_s.get(bucket, now_s)
+            for bucket, lease in list(self._crew.leases.items())
+            if not lease.is_lost
+        ]
         return max(FIRST_POLL_S, min([*due_s, now_s + self._max_poll_s]) - now_s)
 
     def _pass_over(self, leases: list[BucketLease]) -> None:

@@ -30,6 +30,7 @@ from omidpy.recipes.export_queue.layout import (
 from omidpy.recipes.export_queue.letters import DeadLetters
 from omidpy.recipes.export_queue.patience import Patience
 from omidpy.recipes.export_queue.portions import Possession
+from omidpy.recipes.export_queue.runner import FIRST_POLL_S
 from omidpy.recipes.export_queue.state import BucketRows, BucketState, Places, Raw
 from omidpy.recipes.export_queue.terms import BucketLost
 from omidpy.recipes.export_queue.view import View
@@ -645,6 +646,23 @@ def test_what_could_not_be_given_back_is_given_back_later(
     assert [len(one._crew.leases) for one in (first, second)] == [2, 2]
     first._crew.leave()
     second._crew.leave()
+
+
+def test_nobody_turns_round_and_round_over_what_is_lost(scene: Scene) -> None:
+    """It is due at once, and every pass over it ends at once, until the next look drops it."""
+    runner = scene.runner()
+    runner._crew.join(with_heart=False)
+    runner._share_out()
+    (lease,) = runner._crew.leases.values()
+    assert runner._take_due() == [lease]
+    runner._busy.clear()
+    row = scene.queue._places.bucket(1, 0)
+    scene.tm.session.control.write(row, b"{}")
+    with pytest.raises(BucketLost):
+        lease.confirm()
+    assert runner._take_due() == []
+    assert runner._rest_s() > FIRST_POLL_S
+    runner._crew.leave()
 
 
 def test_who_leaves_is_no_longer_counted(scene: Scene) -> None:
