@@ -239,6 +239,33 @@ def test_a_mark_that_was_forgotten_is_missed_where_it_matters() -> None:
     assert log.of_key(b"a") == [0, 1, 2, 2], "to another receiver nothing was delivered"
 
 
+@pytest.mark.parametrize("is_by_hand", [False, True], ids=["at least once", "by hand"])
+def test_who_was_refused_for_a_forgotten_mark_goes_on_in_the_end(
+    is_by_hand: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Once somebody has brought what was under way, or let it be delivered at least once."""
+    scene, log = Scene(), Log()
+    sink, dying = log.sink(), log.sink()
+    sink.forgets = dying.forgets = "kafka:here"
+    add(scene, 0)
+    scene.runner(sink).run_once(wait_s=0)
+    add(scene, 1)
+    with pytest.raises(Killed):
+        mortal(scene, dying, "behind-commit").run_once(wait_s=0)
+    log.marks.clear()
+    with pytest.raises(ExportError, match="forgotten"):
+        next_owner(scene, sink).run_once(wait_s=0)
+    if is_by_hand:
+        (waiting,) = {entry.commit_ts for entry in scene.queue.peek()}
+        scene.queue.acknowledge(waiting)
+        scene.runner(sink).run_once(wait_s=0)
+    else:
+        scene.export()
+    add(scene, 2)
+    scene.runner(sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0, 1, 2]
+
+
 def test_a_doubt_outlives_what_is_noted_in_the_midst_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
