@@ -150,7 +150,9 @@ class Delivery:
             self._on_step("taken")
             self._remove_left(left)
             try:
-                self._deliver_batch(lease, memory, graves, batch, view, window)
+                rest: Sequence[Found] = batch
+                while rest:
+                    rest = self._deliver_batch(lease, memory, graves, rest, view, window)
             except Paused:
                 self._count(lease, memory, view)  # nobody looks more often than now
                 raise
@@ -220,7 +222,11 @@ class Delivery:
         batch: Sequence[Found],
         view: View,
         window: Window | KeyWindow,
-    ) -> None:
+    ) -> Sequence[Found]:
+        """Deliver a batch, or its beginning; return the rest, in which is more than a mark holds.
+
+        Raises: as `run_pass`.
+        """
         whole = self._with_contents(batch, view)
         good: list[tuple[Found, Entry]] = []
         dying: list[tuple[Found, Note]] = []
@@ -290,8 +296,7 @@ class Delivery:
         )
         self._on_step("removed")
         self._on_step("cursor")
-        if later:
-            self._deliver_batch(lease, memory, graves, later, view, window)
+        return later
 
     def _counted(
         self,

@@ -6,6 +6,7 @@ import errno
 import json
 import random
 import sqlite3
+import traceback
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,27 @@ def test_who_was_refused_for_a_forgotten_mark_goes_on_in_the_end(
     add(scene, 2)
     scene.runner(sink).run_once(wait_s=0)
     assert log.of_key(b"a") == [0, 1, 2]
+
+
+def test_poison_of_any_number_is_set_aside_without_ever_deeper_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch holds thousands of entries of a key that is parked, and a mark leaves out few."""
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.MOST_LEFT_OUT", 1)
+    scene, log = Scene(), Log()
+    sink, depths = log.sink(), set()
+    sink.on_batch = Picky(0, key=b"bad")
+    scene.add(*range(30), key=b"bad")
+    scene.add("good", key=b"good")
+
+    def measure(step: str) -> None:
+        if step == "removed":
+            depths.add(len(traceback.extract_stack()))
+
+    scene.runner(sink, on_step=measure).run_once(wait_s=0)
+    assert len(list(scene.queue.dead_letters())) == 30
+    assert log.of_key(b"good") == ["good"]
+    assert len(depths) == 1
 
 
 def test_a_doubt_outlives_what_is_noted_in_the_midst_of_it(
