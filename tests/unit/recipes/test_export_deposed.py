@@ -9,6 +9,7 @@ import pytest
 
 from omidpy.recipes.export_queue import Batch, Poison, dead, portions
 from omidpy.recipes.export_queue import patience as patience_module
+from omidpy.recipes.export_queue.layout import encode_dead
 from omidpy.recipes.export_queue.portions import Possession
 from omidpy.recipes.export_queue.state import BucketState
 from omidpy.recipes.export_queue.terms import BucketLost
@@ -227,7 +228,7 @@ def test_portions_are_acknowledged_whole_whoever_dies(
 
 def stalls_before_commit(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
     """Let who sets something aside sleep before its transaction commits, while somebody acts."""
-    encode, waiting = dead.encode_dead, [act]
+    encode, waiting = encode_dead, [act]
 
     def encoded(note: bytes, content: bytes) -> bytes:
         if waiting:
