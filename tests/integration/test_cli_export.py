@@ -17,6 +17,7 @@ import pytest
 import omidpy
 from omidpy.cli import main
 from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue.entries.state import Places
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from tests.machines.documents import environment
 from tests.machines.processes import tso_server
@@ -213,6 +214,51 @@ def test_a_queue_gets_other_buckets_and_says_how_many(
     assert json.loads(out) == {"queue": "q", "buckets": 3}
     add(url, (b"a", 2))
     assert cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")[1].startswith("2\n")
+
+
+def test_a_bucket_whose_state_cannot_be_read_is_repaired(cli: Cli, url: str) -> None:
+    """It is shown, and holds up neither the others nor the verbs."""
+    cli("create", "q", "--buckets", "2")
+    add(url, *((b"%d" % number, number) for number in range(8)))
+    with omidpy.connect(url) as tm:
+        places = Places.of(tm.session.catalog, "q")
+        tm.session.control.write(places.bucket(1, 0), b"{")
+    code, _, err = cli("once", "q", "--to", "sqlite:out.db")
+    assert code == 1
+    assert "omidpy export repair q" in err
+    assert "cannot be read" in cli("lag", "q")[1]
+    assert cli("status")[0] == 0
+    assert cli("repair", "q")[1].startswith("would repair 1 buckets of q\n")
+    assert cli("drop", "q")[0] == 0
+    assert json.loads(cli("repair", "q", "--apply", "--json")[1])["buckets"] == [0]
+    assert cli("once", "q", "--to", "sqlite:out.db")[0] == 0
+    assert json.loads(cli("lag", "q", "--json")[1])["entries"] == 0
+
+
+def test_a_queue_that_cannot_be_read_does_not_hide_the_others(
+    cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it vanish; and one that is dropped just now is none."""
+    for name in ("q", "bad", "other"):
+        cli("create", name, "--buckets", "1")
+    with omidpy.connect(url) as tm:
+        tm.session.control.write(Places.of(tm.session.catalog, "bad").row(), b"{")
+    names = ExportQueue.names
+
+    def and_drop(tm: Any) -> list[str]:
+        found = names(tm)
+        ExportQueue.open(tm, "other").drop()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ExportQueue, "names", and_drop)
+        code, out, _ = cli("status")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["q", "bad"]
+    assert "bad cannot be read" in out
+    found = json.loads(cli("status", "--json")[1])
+    assert [one["queue"] for one in found] == ["q", "bad"]
+    assert "OMIDPY_EXPORT_bad" in found[1]["problem"]
 
 
 def test_entries_that_were_brought_by_hand_are_acknowledged(cli: Cli, url: str) -> None:

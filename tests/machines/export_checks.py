@@ -10,7 +10,7 @@ from compactor.run.local import compact
 from omidpy.errors import NoSuchQueue, QueueFull, TransactionAborted
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import TransactionStatus
-from omidpy.recipes.export_queue import Batch, ExportQueue, TransactionalExporter
+from omidpy.recipes.export_queue import Batch, ExportQueue, Poison, TransactionalExporter
 from omidpy.recipes.export_queue.entries.ordering import Found, Position, Window
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
 from tests.machines.clients import TABLE as USERS_TABLE
@@ -143,6 +143,34 @@ def who_was_replaced_removes_nothing() -> None:
     sink.on_batch = replace
     assert scene.export() == []
     assert scene.export() == [0, 1, 2]
+
+
+def who_was_replaced_sets_nothing_aside() -> None:
+    """X11: it sleeps before its transaction commits, and the next owner delivers the entry."""
+    scene = Scene()
+    scene.add("entry")
+    begin, asleep = scene.tm.begin, [True]
+
+    def blame(batch: Batch) -> None:
+        raise Poison(batch[0], "no")
+
+    def next_owner() -> None:
+        scene.sink.on_batch = lambda _: None
+        runner = scene.runner()
+        takes_over(runner)
+        runner.run_once(wait_s=0)
+
+    def begin_and_sleep(**settings: Any) -> Any:
+        tx = begin(**settings)
+        if asleep and not settings.get("read_only"):
+            asleep.pop()
+            tx.before_commit(next_owner)
+        return tx
+
+    scene.sink.on_batch = blame
+    scene.tm.begin = begin_and_sleep  # type: ignore[method-assign]  # any transaction
+    assert scene.export() == ["entry"]
+    assert list(scene.queue.dead_letters()) == []
 
 
 class CountsInATable(TransactionalExporter):
@@ -306,6 +334,7 @@ CHECKS: Final = (
     who_dies_loses_nothing,
     two_owners_move_one_cursor,
     who_was_replaced_removes_nothing,
+    who_was_replaced_sets_nothing_aside,
     into_the_same_store_exactly_once,
     an_entry_outlives_the_pruning_of_its_commit,
     new_buckets_keep_the_order_of_each_key,

@@ -20,6 +20,7 @@ from omidpy.model import KeyRange
 from omidpy.recipes.export_queue import queue
 from omidpy.recipes.export_queue.delivery import bucket as delivery
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
+from omidpy.recipes.export_queue.delivery.crew import Crew
 from omidpy.recipes.export_queue.entries import acknowledgement, ordering
 from omidpy.recipes.export_queue.entries.ordering import Found, Position, Window
 from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Definition, Raw
@@ -128,6 +129,11 @@ def removes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
         return count
 
     monkeypatch.setattr(Delivery, "_send", and_remove)
+
+
+def leaves_claims_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break X11: takes what is in the hands of somebody who may sleep in a transaction."""
+    monkeypatch.setattr(Crew, "_spoil", lambda *_: None)
 
 
 def delivers_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +255,7 @@ def answers_before_commits_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
         (moves_the_cursor_before_it_delivers, export_checks.who_dies_loses_nothing),
         (changes_buckets_blindly, export_checks.two_owners_move_one_cursor),
         (removes_without_asking, export_checks.who_was_replaced_removes_nothing),
+        (leaves_claims_as_they_are, export_checks.who_was_replaced_sets_nothing_aside),
         (delivers_what_is_gone, export_checks.into_the_same_store_exactly_once),
         (
             takes_its_table_for_a_system_table,

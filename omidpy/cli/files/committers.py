@@ -98,7 +98,8 @@ def abort_uploads(
     """Abort uploads below a folder; those of a plan are kept, since their job has begun to commit.
 
     A job that is running loses its uploads, and then fails with nothing visible: choose by
-    `--job` or `--older-than` where others write.
+    `--job` or `--older-than` where others write.  So does one whose plan is written meanwhile,
+    within seconds before the abort; it is named.
     """
     folder = parse_folder(path)
     chosen = leftovers.matching(
@@ -114,10 +115,18 @@ def abort_uploads(
                 "planned": [
                     {**_upload_document(one), "plan": address} for one, address in done.planned
                 ],
+                "hit": [{**_upload_document(one), "plan": address} for one, address in done.hit],
             }
         )
         return
     say(f"aborted {len(done.aborted)} uploads below {folder.url}")
+    for address in sorted({address for _, address in done.hit}):
+        count = sum(one == address for _, one in done.hit)
+        say(
+            f"{count} of them are of {address}, which was written meanwhile: its job fails, and "
+            "takes back what it has made visible; if its driver has died, run `omidpy committers "
+            f"plan rollback {address}`"
+        )
     for address in sorted({address for _, address in done.planned}):
         count = sum(one == address for _, one in done.planned)
         say(f"kept {count} uploads of {address}; run `omidpy committers plan resume {address}`")

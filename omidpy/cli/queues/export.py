@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -31,7 +32,8 @@ from omidpy.cli.queues.common import (
     value_document,
 )
 from omidpy.cli.queues.run import once, run
-from omidpy.errors import UsageError
+from omidpy.errors import NoSuchQueue, UsageError
+from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import DeadLetter, ExportQueue, Lag
 from omidpy.recipes.export_queue.queue import DEFAULT_BUCKETS
 
@@ -107,11 +109,16 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show queues: how much waits in each, and for how long, as their exporters have counted."""
+    problems: dict[str, str] = {}
     with managed(store, tso) as tm:
-        names = ExportQueue.names(tm) if queue is None else [queue]
-        found = [(name, ExportQueue.open(tm, name).counted()) for name in names]
+        if queue is None:
+            found = list(_counted(tm))
+            problems = ExportQueue.malformed(tm)
+        else:
+            found = [(queue, ExportQueue.open(tm, queue).counted())]
     if as_json:
-        print_json([_lag_document(name, lag) for name, lag in found])
+        known = [_lag_document(name, lag) for name, lag in found]
+        print_json([*known, *({"queue": one, "problem": why} for one, why in problems.items())])
         return
     print_columns(
         ("queue", "waiting", "oldest", "dead", "delivered", "stopped", "buckets"),
@@ -130,6 +137,8 @@ def status(
     )
     for name, lag in found:
         _say_what_holds(name, lag)
+    for name, why in problems.items():
+        say(f"{name} cannot be read, by exporters neither: {why}")
 
 
 @app.command()
@@ -242,6 +251,29 @@ def resume(
     with opened_queue(store, tso, queue) as opened:
         opened.resume()
     _answer({"queue": queue, "paused": False}, f"the queue {queue} is exported", as_json=as_json)
+
+
+@app.command()
+def repair(
+    queue: QueueId,
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let buckets be exported again whose state cannot be read: all that is in them is delivered.
+
+    Where their last entries were under way, or are kept, they are delivered once more.
+    """
+    with opened_queue(store, tso, queue) as opened:
+        found = opened.repair() if apply else sorted(opened.unreadable())
+    done = "repaired" if apply else "would repair"
+    _answer(
+        {"queue": queue, "applied": apply, "buckets": found},
+        f"{done} {len(found)} buckets of {queue}",
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -367,6 +399,13 @@ def drop_letters(
 app.command()(run)
 app.command()(once)
 app.add_typer(dlq, name="dlq")
+
+
+def _counted(tm: TransactionManager) -> Iterator[tuple[str, Lag]]:
+    """Yield every queue that there is; one that is dropped meanwhile is none."""
+    for name in ExportQueue.names(tm):
+        with contextlib.suppress(NoSuchQueue):
+            yield name, ExportQueue.open(tm, name).counted()
 
 
 def _answer(document: dict[str, Any], text: str, *, as_json: bool) -> None:

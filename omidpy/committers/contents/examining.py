@@ -17,6 +17,8 @@ from typing import Literal
 from omidpy.committers.contents import reading
 from omidpy.committers.contents.state import PublishedState
 from omidpy.committers.heads import listing, looking
+from omidpy.committers.heads.changes import ListedFile
+from omidpy.committers.heads.looking import Seen
 from omidpy.committers.heads.neighbours import DELTA, record_of
 from omidpy.committers.objects.store import Gone, ObjectStore, Occupied, Unconditional
 from omidpy.committers.places import PLANS, Folder, is_hidden
@@ -104,8 +106,7 @@ def look(store: ObjectStore, folder: Folder) -> Place:
         del records[DELTA]
     unfinished = tuple(looking.planned_jobs(store, folder))
     try:
-        seen = looking.read(store, folder)
-        files = listing.files_of(store, folder, seen.head)
+        seen, files = _newest(store, folder)
     except Gone as error:
         return Place(f"{error}; the head names this list", 0, 0, (), tuple(records), unfinished)
     except CommitterError as error:
@@ -115,6 +116,24 @@ def look(store: ObjectStore, folder: Folder) -> Place:
     others = tuple(key for key in found if key not in listed and not is_hidden(folder.below(key)))
     head = seen.head
     return Place("", head.epoch, head.unlisted, others, tuple(records), unfinished)
+
+
+def _newest(store: ObjectStore, folder: Folder) -> tuple[Seen, tuple[ListedFile, ...]]:
+    """Return the newest head with its files: a list that is gone may be one of the head before.
+
+    Raises:
+        Gone: A list is not there that the newest head names.
+        CommitterError: The head cannot be understood, or is another one each time; or the store
+            failed.
+    """
+    for _ in range(reading.TRIES):
+        seen = looking.read(store, folder)
+        if (files := listing.files_if_newest(store, folder, seen)) is not None:
+            return seen, files
+    raise CommitterError(
+        f"the head of {folder.url} was written by others {reading.TRIES} times while it was read; "
+        "ask again"
+    )
 
 
 def _is_own_log(store: ObjectStore, bucket: str, key: str) -> bool:

@@ -1,23 +1,33 @@
 """What have jobs left?  Uploads that nobody completed, and plans that nobody ended.
 
 An upload that a plan speaks of belongs to a job that has begun to commit: to abort it would leave
-the job half visible for ever, so that it is kept, and the plan is named.
+the job half visible until it is taken back, so that it is kept, and the plan is named.
+
+A store has no condition on an abort, and a plan may be written at any moment.  So plans are looked
+at again while uploads are aborted, no longer than LOOK_AGAIN_S before, and once behind that: whose
+plan came in between is told.  Such a job decides nothing before all its files are complete; it
+finds that one never will be, takes back what it has completed, and fails, as one that loses its
+uploads before it has a plan.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from omidpy.committers.hadoop import rescue
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import Gone, ObjectStore, Upload
 from omidpy.committers.places import PLANS, Folder, names_job
 from omidpy.committers.publishing import ending
 from omidpy.committers.publishing.completing import Progress, unobserved
 from omidpy.errors import CommitterError
+
+LOOK_AGAIN_S: Final = 5.0
+"""How long plans are believed to be all that there are."""
 
 _PLAN: Final = re.compile(rf"(?:.*/)?{PLANS}[^/]+/plan\.json", re.DOTALL)
 
@@ -31,6 +41,9 @@ class Aborted:
     """Completed or aborted by somebody else meanwhile."""
     planned: tuple[tuple[Upload, str], ...]
     """Kept, each with the address of the plan that speaks of it."""
+    hit: tuple[tuple[Upload, str], ...] = ()
+    """Those of `aborted` of which a plan speaks that was written meanwhile, each with its address:
+    its job fails, and takes back what it has made visible."""
 
 
 def matching(
@@ -52,18 +65,15 @@ def abort(
     progress: Progress = unobserved,
 ) -> Aborted:
     """Abort uploads, but for those of plans, and of committed tasks of Hadoop's magic jobs."""
-    planned = {
-        (one.key, one.upload_id): plan.address
-        for plan in plans_about(store, folder)
-        for one in plan.files
-    }
-    planned |= {
-        (one.file.key, one.file.upload_id): address
-        for address, one in rescue.committed_uploads(store, folder)
-    }
+    planned: dict[tuple[str, str], str] = {}
     aborted, gone, kept = [], [], []
+    due_s = -math.inf
     for done, upload in enumerate(uploads, 1):
-        address = planned.get((upload.key, upload.upload_id))
+        if time.monotonic() >= due_s:
+            planned = _planned(store, folder)
+            # From its end, or a long look would be followed by the next one for ever.
+            due_s = time.monotonic() + LOOK_AGAIN_S
+        address = planned.get(_id(upload))
         if address is not None:
             kept.append((upload, address))
         elif store.abort_upload(folder.bucket, upload.key, upload.upload_id):
@@ -71,7 +81,26 @@ def abort(
         else:
             gone.append(upload)
         progress(done, len(uploads))
-    return Aborted(tuple(aborted), tuple(gone), tuple(kept))
+    behind = _planned(store, folder) if aborted else {}
+    hit = [(one, behind[_id(one)]) for one in aborted if _id(one) in behind]
+    return Aborted(tuple(aborted), tuple(gone), tuple(kept), tuple(hit))
+
+
+def _planned(store: ObjectStore, folder: Folder) -> dict[tuple[str, str], str]:
+    """Return of which uploads somebody speaks, each with the address of who does."""
+    planned = {
+        (one.key, one.upload_id): plan.address
+        for plan in plans_about(store, folder)
+        for one in plan.files
+    }
+    return planned | {
+        (one.file.key, one.file.upload_id): address
+        for address, one in rescue.committed_uploads(store, folder)
+    }
+
+
+def _id(upload: Upload) -> tuple[str, str]:
+    return upload.key, upload.upload_id
 
 
 def plan_addresses(store: ObjectStore, folder: Folder) -> list[str]:

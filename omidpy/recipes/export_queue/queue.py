@@ -13,11 +13,13 @@ of transactions that aborted never.
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.arguments import check_count
+from omidpy.base.within import within
 from omidpy.errors import (
     CorruptCell,
     ExportError,
@@ -50,7 +52,7 @@ from omidpy.recipes.export_queue.entries.state import (
 )
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
-from omidpy.recipes.export_queue.upkeep import making, retention
+from omidpy.recipes.export_queue.upkeep import making, repairing, retention
 from omidpy.recipes.export_queue.upkeep.lag import Lag, known, measure, measure_roughly
 from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 
@@ -78,13 +80,16 @@ class ExportQueue:
         keep_s: How long what was delivered can be replayed; None: not at all.
     """
 
-    def __init__(self, tm: TransactionManager, places: Places, definition: Definition) -> None:
+    def __init__(
+        self, tm: TransactionManager, places: Places, definition: Definition, read_s: float
+    ) -> None:
         """Use `create` or `open` instead."""
         self._tm = tm
         self._places = places
         self._definition = definition
-        self._read_s = tm.session.clock.monotonic_s()
-        """When somebody began to read the definition, at the latest."""
+        self._read_s = read_s
+        """When somebody began to read the definition, by the monotonic clock, at the latest."""
+        self._lock = threading.Lock()
         self._limit = Limit(
             tm.session.control,
             places,
@@ -158,7 +163,8 @@ class ExportQueue:
             max_entries=max_entries,
             max_lag_s=None if max_lag_s is None else float(max_lag_s),
         )
-        return cls(tm, places, making.make(tm, places, wanted))
+        read_s = tm.session.clock.monotonic_s()  # before: see `_refreshed`
+        return cls(tm, places, making.make(tm, places, wanted), read_s)
 
     @classmethod
     def open(cls, tm: TransactionManager, queue_id: str) -> ExportQueue:
@@ -170,12 +176,18 @@ class ExportQueue:
         Cost: 1 get.
         """
         places = Places.of(tm.session.catalog, queue_id)
-        return cls(tm, places, making.find(tm, places))
+        read_s = tm.session.clock.monotonic_s()  # before: see `_refreshed`
+        return cls(tm, places, making.find(tm, places), read_s)
 
     @staticmethod
     def names(tm: TransactionManager) -> list[str]:
         """Return the ids of the queues that there are, sorted."""
         return making.names(tm)
+
+    @staticmethod
+    def malformed(tm: TransactionManager) -> dict[str, str]:
+        """Return the ids of queues whose definition cannot be read, each with the reason."""
+        return making.malformed(tm)
 
     @property
     def buckets(self) -> int:
@@ -199,9 +211,28 @@ class ExportQueue:
         """
         now_s = self._tm.session.clock.monotonic_s()
         if now_s - self._read_s >= DEFINITION_AGE_S:
-            self._definition = self._find()
-            self._read_s = now_s  # before it was read, so that it is not younger than it seems
+            return self._refreshed()
         return self._definition
+
+    def _refreshed(self) -> Definition:
+        """Read the definition; return it.
+
+        The moment before the read is its age: who sleeps between the two must not take an old one
+        for young, as he would add to buckets that nobody exports any more (X7).  For the same
+        reason a thread that slept for longer puts nothing in the place of what another has read.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        now_s = self._tm.session.clock.monotonic_s()
+        found = self._find()
+        within(self._lock, self._note, found, now_s)
+        return found
+
+    def _note(self, found: Definition, read_s: float) -> None:
+        if read_s >= self._read_s:
+            self._definition = found  # first: who sees the new age sees what is of that age
+            self._read_s = read_s
 
     def _find(self) -> Definition:
         found = making.find(self._tm, self._places)
@@ -233,7 +264,8 @@ class ExportQueue:
 
         check_buckets(buckets)
         self._find()
-        self._definition = rebucket(self._tm, self._places, buckets, wait_s=wait_s)
+        rebucket(self._tm, self._places, buckets, wait_s=wait_s)
+        self._refreshed()
 
     def pause(self) -> None:
         """Let exporters stop within some seconds, and begin no more until `resume`.
@@ -252,6 +284,18 @@ class ExportQueue:
             NoSuchQueue: it was dropped.
         """
         making.pause(self._tm, self._places, self._definition.made, is_paused=False)
+
+    def unreadable(self) -> dict[int, str]:
+        """Return the buckets whose state cannot be read, each with the reason.  Cost: 2 gets."""
+        found = repairing.unreadable(self._tm, self._places, self._refreshed())
+        return {raw.bucket: raw.problem for raw in found}
+
+    def repair(self) -> list[int]:
+        """Let buckets be exported again whose state cannot be read; return their numbers.
+
+        Nothing says how far they had come: what is still in them is delivered, at least once.
+        """
+        return repairing.repair(self._tm, self._places, self._refreshed())
 
     def drop(self) -> None:
         """Remove the queue with everything in it.
@@ -444,8 +488,9 @@ class ExportQueue:
         Entries that cannot be read have None for their value.
         """
         check_count("count", count)
-        definition = self._definition = self._find()
-        view = View(self._tm, self._table, layout=definition.layout)
+        definition = self._refreshed()
+        table = table_name(self.id, definition.number)
+        view = View(self._tm, table, layout=definition.layout)
         states = BucketRows(self._tm.session.control, self._places, definition).read()
 
         def waiting() -> Iterator[Found]:
@@ -479,8 +524,9 @@ class ExportQueue:
         Returns:
             How many entries that were; what is delivered already does not count.
         """
-        definition = self._definition = self._find()
-        view = View(self._tm, self._table, layout=definition.layout)
+        definition = self._refreshed()
+        table = table_name(self.id, definition.number)
+        view = View(self._tm, table, layout=definition.layout)
         gone = [
             found
             for raw in BucketRows(self._tm.session.control, self._places, definition).read()
@@ -489,7 +535,7 @@ class ExportQueue:
             and found.position.commit_ts == commit_ts
             and ordinal in (None, int.from_bytes(found.position.ordinal, "big"))
         ]
-        remove(self._tm.store, self._tm.session.catalog.full_name(self._table), gone)
+        remove(self._tm.store, self._tm.session.catalog.full_name(table), gone)
         return len(gone)
 
     def _shown(self, found: Found) -> Entry:

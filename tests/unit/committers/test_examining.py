@@ -16,7 +16,7 @@ import typer
 from omidpy.cli.files import doctor as committers_doctor
 from omidpy.committers.contents import examining
 from omidpy.committers.contents.examining import Conditions
-from omidpy.committers.heads import looking
+from omidpy.committers.heads import listing, looking
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.errors import CommitterError
 from tests.machines.s3.pairs import (
@@ -169,6 +169,37 @@ def test_who_else_keeps_a_destination_is_said(
     if verdict == "ok":
         assert {one["verdict"] for one in document["checks"]} == {"ok"}
     assert world.objects.objects == before
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["replaced", "damaged"])
+def test_a_list_that_a_commit_has_just_removed_is_no_damage(
+    monkeypatch: pytest.MonkeyPatch,
+    is_damaged: bool,  # noqa: FBT001 - a case
+) -> None:
+    """The head that named it was read before that commit: it is looked at again."""
+    monkeypatch.setattr(listing, "INLINE_BYTES", 1)
+    world = World(has_old=True)
+    store = world.objects.store()
+    files_of, waiting = listing.files_of, [True]
+
+    def and_then(*what: Any) -> Any:
+        if waiting:
+            waiting.pop()
+            if is_damaged:
+                for one in looking.read(store, OUT).head.lists:
+                    store.delete("lake", listing.list_key(OUT, one))
+            else:
+                assert world.act(world.objects.store(), REPLACE, "b")
+        return files_of(*what)
+
+    assert world.act(store, APPEND, "a")
+    assert looking.read(store, OUT).head.lists
+    epoch = looking.read(store, OUT).head.epoch
+    monkeypatch.setattr(listing, "files_of", and_then)
+    place = examining.look(store, OUT)
+    assert ("the head names this list" in place.problem) == is_damaged
+    assert place.epoch == (0 if is_damaged else epoch + 1)
+    assert place.others == ()
 
 
 @pytest.mark.parametrize("lack", LACKS)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 from pyspark.sql.types import StructType
 
 from omidpy import committers
+from omidpy.committers.hadoop import leftovers
+from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
+from omidpy.committers.places import is_hidden
+from omidpy.committers.publishing import ending as publishing
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark import source as sources
 from omidpy.committers.spark.source import _BatchWriter, _Message, _settings, _StreamWriter
-from omidpy.committers.values import TaskId, TaskMessage
+from omidpy.committers.values import PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
 from tests.machines.s3.jobs import OUT, before_put, begun, store_of, visible
+from tests.machines.s3.pairs import World
 
 QUERY: Final = "11111111-2222-3333-4444-555555555555"
 
@@ -220,3 +226,47 @@ def test_a_job_that_is_run_again_under_its_id_leaves_nothing_of_its_first_run(
     third = begun("b", inline_bytes=0)
     third.commit()
     assert store_of(third).requests["ListMultipartUploads"] == 0
+
+
+# -- the verb that aborts what is left -------------------------------------------------------------
+
+
+def planned_upload(store: ObjectStore) -> tuple[Plan, PendingFile]:
+    """Return the plan of a job that is not written yet, with the one file of it, an upload."""
+    key = OUT.key("b")
+    upload_id = store.create_upload(OUT.bucket, key, "job_00001", "")
+    etag = store.upload_part(OUT.bucket, key, upload_id, 1, b"x")
+    one = PendingFile(key, 1, None, upload_id, (etag,), None)
+    return Plan("job_00001", "omidpy", OUT, (one,)), one
+
+
+@pytest.mark.parametrize("when", ["a", "b"])
+def test_a_plan_that_is_written_while_uploads_are_aborted_is_seen_or_told(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Seconds before, its upload is kept; right before, nobody can, and its job fails whole."""
+    seconds = iter(range(0, 10_000, 10))
+    monkeypatch.setattr(leftovers, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    world = World(has_old=False)
+    store, operator = world.objects.store(), world.objects.store()
+    store.create_upload(OUT.bucket, OUT.key("a"), "job_00000", "")
+    plan, one = planned_upload(store)
+    abort_upload, waiting = operator.abort_upload, [plan]
+
+    def behind_its_plan(bucket: str, key: str, upload_id: str) -> bool:
+        if waiting and key == OUT.key(when):
+            publishing.begin(store, waiting.pop())
+        return abort_upload(bucket, key, upload_id)
+
+    monkeypatch.setattr(operator, "abort_upload", behind_its_plan)
+    done = leftovers.abort(operator, OUT, leftovers.matching(store.uploads(OUT)))
+    if when == "a":
+        assert [upload.key for upload in done.aborted] == [OUT.key("a")]
+        assert [(upload.key, by) for upload, by in done.planned] == [(one.key, plan.address)]
+        assert done.hit == ()
+        return
+    assert [(upload.key, by) for upload, by in done.hit] == [(one.key, plan.address)]
+    with pytest.raises(CommitterError, match="somebody aborted it"):
+        publishing.publish(store, plan, publishing.Effort(0.0))
+    assert not [key for key in world.objects.objects if not is_hidden(OUT.below(key))]
+    assert leftovers.plan_addresses(store, OUT) == []

@@ -10,11 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from omidpy.errors import ExportError, NoSuchQueue, OracleUnavailable, UsageError
+from omidpy.errors import (
+    ExportError,
+    NoSuchQueue,
+    OracleUnavailable,
+    StorageUnavailable,
+    UsageError,
+)
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.portions import Possession
+from omidpy.recipes.export_queue.delivery.runner import FIRST_POLL_S
 from omidpy.recipes.export_queue.delivery.terms import BucketLost
 from omidpy.recipes.export_queue.entries.dead import Note, bury
 from omidpy.recipes.export_queue.entries.layout import (
@@ -24,7 +31,7 @@ from omidpy.recipes.export_queue.entries.layout import (
     decode_dead,
     encode_dead,
 )
-from omidpy.recipes.export_queue.entries.state import BucketRows, Places
+from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Places, Raw
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 from tests.machines.export_checks import CHECKS, CountsInATable
@@ -612,6 +619,50 @@ def test_owners_share_the_buckets() -> None:
     second._share_out()
     assert len(second._crew.leases) == 5
     second._crew.leave()
+
+
+def test_what_could_not_be_given_back_is_given_back_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or its entries wait until this process ends: it seems to have them, and has not."""
+    scene = Scene(buckets=4)
+    first, second = scene.runner(), scene.runner()
+    first._crew.join(with_heart=False)
+    first._share_out()
+    second._crew.join(with_heart=False)
+    replace, down = BucketRows.replace, [True]
+
+    def fail_once(self: BucketRows, old: Raw, state: BucketState, *more: Any) -> Any:
+        if down and state.owner is None:
+            down.pop()
+            raise StorageUnavailable("no answer")
+        return replace(self, old, state, *more)
+
+    monkeypatch.setattr(BucketRows, "replace", fail_once)
+    with pytest.raises(StorageUnavailable):
+        first._share_out()
+    first._share_out()
+    second._share_out()
+    assert [len(one._crew.leases) for one in (first, second)] == [2, 2]
+    first._crew.leave()
+    second._crew.leave()
+
+
+def test_nobody_turns_round_and_round_over_what_is_lost(scene: Scene) -> None:
+    """It is due at once, and every pass over it ends at once, until the next look drops it."""
+    runner = scene.runner()
+    runner._crew.join(with_heart=False)
+    runner._share_out()
+    (lease,) = runner._crew.leases.values()
+    assert runner._take_due() == [lease]
+    runner._busy.clear()
+    row = scene.queue._places.bucket(1, 0)
+    scene.tm.session.control.write(row, b"{}")
+    with pytest.raises(BucketLost):
+        lease.confirm()
+    assert runner._take_due() == []
+    assert runner._rest_s() > FIRST_POLL_S
+    runner._crew.leave()
 
 
 def test_who_leaves_is_no_longer_counted(scene: Scene) -> None:

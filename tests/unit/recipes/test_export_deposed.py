@@ -12,6 +12,8 @@ from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery import portions
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.delivery.terms import BucketLost
+from omidpy.recipes.export_queue.entries import dead
+from omidpy.recipes.export_queue.entries.layout import encode_dead
 from omidpy.recipes.export_queue.entries.state import BucketState
 from omidpy.storage.base import RowMutation, Store
 from omidpy.storage.memory import MemoryStore
@@ -224,3 +226,92 @@ def test_portions_are_acknowledged_whole_whoever_dies(
     possession.close()
     assert scene.raw_rows() == []
     assert sum(one.exported for one in scene.queue.lag().buckets) == 4
+
+
+def stalls_before_commit(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
+    """Let who sets something aside sleep before its transaction commits, while somebody acts."""
+    encode, waiting = encode_dead, [act]
+
+    def encoded(note: bytes, content: bytes) -> bytes:
+        if waiting:
+            waiting.pop()()
+        return encode(note, content)
+
+    monkeypatch.setattr(dead, "encode_dead", encoded)
+
+
+def delivers_all(scene: Scene) -> Callable[[], object]:
+    """Return what takes over, and delivers what is there."""
+    sink = scene.sink
+
+    def act() -> None:
+        sink.on_batch = lambda _: None
+        runner = scene.runner()
+        takes_over(runner)
+        runner.run_once(wait_s=0)
+
+    return act
+
+
+@pytest.mark.parametrize("keep_s", [None, 60.0])
+def test_who_was_replaced_sets_nothing_aside_that_was_delivered(
+    store: Store, monkeypatch: pytest.MonkeyPatch, keep_s: float | None
+) -> None:
+    """It has seen whose the bucket is, and sleeps before its transaction commits."""
+    scene = Scene(store, keep_s=keep_s)
+    scene.add("entry")
+
+    def blame(batch: Batch) -> None:
+        raise Poison(batch[0], "no")
+
+    scene.sink.on_batch = blame
+    stalls_before_commit(monkeypatch, delivers_all(scene))
+    assert scene.export() == ["entry"]
+    assert list(scene.queue.dead_letters()) == []
+    assert scene.queue.dead_letters().retry() == 0
+    assert scene.export() == ["entry"]
+
+
+def test_who_was_replaced_brings_no_dead_letter_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed again, and somebody else has delivered it."""
+    scene = Scene(store)
+    scene.add("entry")
+
+    def blame(batch: Batch) -> None:
+        raise Poison(batch[0], "no")
+
+    scene.sink.on_batch = blame
+    scene.export()
+    assert scene.queue.dead_letters().retry() == 1
+    stalls_before_commit(monkeypatch, delivers_all(scene))
+    assert scene.export() == ["entry"]
+    assert list(scene.queue.dead_letters()) == []
+    assert scene.raw_rows() == []
+
+
+def test_behind_a_replay_nobody_sets_aside_what_comes_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay takes the bucket out of its hands, and the next owner finds that nobody has it."""
+    scene = Scene(store, keep_s=60)
+    scene.add("first")
+    scene.export()
+    first_ts = scene.sink.entries[0].commit_ts
+    scene.add("entry")
+
+    def blame(batch: Batch) -> None:
+        raise Poison(batch[0], "no")
+
+    scene.sink.on_batch = blame
+
+    def replay() -> None:
+        scene.queue.replay(first_ts)
+        scene.sink.on_batch = lambda _: None
+        runner = scene.runner()
+        runner.run_once(wait_s=0)
+
+    stalls_before_commit(monkeypatch, replay)
+    assert scene.export() == ["first", "first", "entry"]
+    assert list(scene.queue.dead_letters()) == []

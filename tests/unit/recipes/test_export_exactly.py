@@ -6,6 +6,7 @@ import errno
 import json
 import random
 import sqlite3
+import traceback
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,81 @@ def test_a_mark_that_was_forgotten_is_missed_where_it_matters() -> None:
     sink.forgets = "kafka:elsewhere"
     next_owner(scene, sink).run_once(wait_s=0)
     assert log.of_key(b"a") == [0, 1, 2, 2], "to another receiver nothing was delivered"
+
+
+@pytest.mark.parametrize("is_by_hand", [False, True], ids=["at least once", "by hand"])
+def test_who_was_refused_for_a_forgotten_mark_goes_on_in_the_end(
+    is_by_hand: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Once somebody has brought what was under way, or let it be delivered at least once."""
+    scene, log = Scene(), Log()
+    sink, dying = log.sink(), log.sink()
+    sink.forgets = dying.forgets = "kafka:here"
+    add(scene, 0)
+    scene.runner(sink).run_once(wait_s=0)
+    add(scene, 1)
+    with pytest.raises(Killed):
+        mortal(scene, dying, "behind-commit").run_once(wait_s=0)
+    log.marks.clear()
+    with pytest.raises(ExportError, match="forgotten"):
+        next_owner(scene, sink).run_once(wait_s=0)
+    if is_by_hand:
+        (waiting,) = {entry.commit_ts for entry in scene.queue.peek()}
+        scene.queue.acknowledge(waiting)
+        scene.runner(sink).run_once(wait_s=0)
+    else:
+        scene.export()
+    add(scene, 2)
+    scene.runner(sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0, 1, 2]
+
+
+def test_poison_of_any_number_is_set_aside_without_ever_deeper_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch holds thousands of entries of a key that is parked, and a mark leaves out few."""
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.MOST_LEFT_OUT", 1)
+    scene, log = Scene(), Log()
+    sink, depths = log.sink(), set()
+    sink.on_batch = Picky(0, key=b"bad")
+    scene.add(*range(30), key=b"bad")
+    scene.add("good", key=b"good")
+
+    def measure(step: str) -> None:
+        if step == "removed":
+            depths.add(len(traceback.extract_stack()))
+
+    scene.runner(sink, on_step=measure).run_once(wait_s=0)
+    assert len(list(scene.queue.dead_letters())) == 30
+    assert log.of_key(b"good") == ["good"]
+    assert len(depths) == 1
+
+
+def test_a_doubt_outlives_what_is_noted_in_the_midst_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer of the receiver was lost, what waits is counted, and the owner ends well."""
+    scene, log = Scene(), Log()
+    monkeypatch.setattr("omidpy.recipes.export_queue.runner.MOST_PAUSES", 0)
+    sink, lost = log.sink(), [True]
+    sink.forgets = "kafka:here"
+    add(scene, 0)
+    scene.runner(sink).run_once(wait_s=0)
+    add(scene, 1)
+
+    def lose(step: str) -> None:
+        if step == "behind-commit" and lost:
+            lost.pop()
+            raise ConnectionError("no answer")
+
+    sink.on_step = lose
+    with pytest.raises(ExportError, match="gets nowhere"):
+        scene.runner(sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0, 1]
+    log.marks.clear()
+    with pytest.raises(ExportError, match="has forgotten how far"):
+        scene.runner(sink).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from omidpy.recipes.export_queue.entries.layout import (
     parse_keyed_row,
 )
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.upkeep.lag import measure_roughly
 from tests.machines.export_queues import STEPS, Scene
 from tests.machines.export_rebucketing import Rebucketing
 
@@ -128,3 +129,14 @@ def test_a_key_that_no_row_can_hold_is_refused() -> None:
         with pytest.raises(UsageError, match="make the queue with layout='log'"):
             scene.queue.add(tx, b"k" * (MAX_KEY_BYTES + 1), "too long")
     assert scene.export() == ["longest"]
+
+
+def test_the_oldest_entry_is_found_key_by_key() -> None:
+    """What is full is judged by it, and it may be of the last key."""
+    scene = Scene(layout="fluo", max_lag_s=60.0)
+    for key in (b"c", b"a", b"b"):
+        scene.add(1, key=key)
+    definition = scene.queue._find()
+    gauge = measure_roughly(scene.tm, scene.queue._places, definition)
+    oldest_ts = min(entry.commit_ts for entry in scene.queue.peek())
+    assert gauge.oldest_ts == oldest_ts

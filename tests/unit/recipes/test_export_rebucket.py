@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -39,6 +41,19 @@ def in_order(scene: Scene) -> bool:
         for key in {entry.key for entry in entries}
         for seqs in [[entry.seq for entry in entries if entry.key == key]]
     )
+
+
+def test_who_was_overtaken_is_not_told_that_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """His operation ended well, because another one gives the queue other buckets."""
+    scene = Scene(buckets=2)
+    Rebucketing(scene, 5).take()
+    monkeypatch.setattr(
+        rebucketing_module,
+        "_submitted",
+        lambda *_: SimpleNamespace(result=lambda _: REPLACED),
+    )
+    with pytest.raises(ExportError, match="it has 2, and is getting 5, not 3"):
+        scene.queue.rebucket(3)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -90,6 +105,54 @@ def test_who_adds_is_refused_until_nothing_can_come_into_the_old_buckets() -> No
     scene.add("new")
     rebucketing.finish(scene.export)
     assert scene.sink.values == ["new"]
+
+
+def sleeps_behind_a_look(
+    monkeypatch: pytest.MonkeyPatch, rebucketing: Rebucketing, act: Callable[[], object]
+) -> None:
+    """Let the next one who looks find what is, and sleep while new buckets are opened."""
+    find, asleep = making.find, [act]
+
+    def slowly(tm: Any, places: Any) -> Any:
+        found = find(tm, places)
+        if asleep:
+            wake = asleep.pop()
+            for _ in (Prepare, Settle, Drain):
+                rebucketing.take()
+            wake()
+        return found
+
+    monkeypatch.setattr(making, "find", slowly)
+
+
+def test_who_sleeps_behind_his_look_does_not_take_it_for_young(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """He would add to the old buckets behind their fence, and they go with what is in them."""
+    scene = Scene(buckets=2)
+    rebucketing = Rebucketing(scene, 3)
+    sleeps_behind_a_look(monkeypatch, rebucketing, lambda: None)
+    queue = ExportQueue.open(scene.tm, QUEUE)
+    assert rebucketing.reason == "", "the old ones are empty"
+    with scene.tm.begin() as tx:
+        queue.add(tx, b"k", "new")
+    rebucketing.take()
+    rebucketing.finish()
+    assert scene.export() == ["new"]
+
+
+def test_a_thread_that_slept_behind_its_look_says_nothing_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They share the queue: what another one has seen since stands."""
+    scene = Scene(buckets=2)
+    rebucketing = Rebucketing(scene, 3)
+    scene.clock.advance(DEFINITION_AGE_S)
+    sleeps_behind_a_look(monkeypatch, rebucketing, scene.queue._current)
+    assert scene.queue._current().successor is None
+    adding = scene.queue._definition.of_adders()
+    assert adding is not None
+    assert adding.buckets == 3
 
 
 def test_the_new_buckets_wait_until_the_old_ones_are_empty() -> None:

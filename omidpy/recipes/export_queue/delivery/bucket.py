@@ -53,6 +53,7 @@ from omidpy.recipes.export_queue.entries.dead import (
     Graves,
     Note,
     bury,
+    claimed,
     graves_of,
     keep,
     poisoned,
@@ -149,7 +150,9 @@ class Delivery:
             self._on_step("taken")
             self._remove_left(left)
             try:
-                self._deliver_batch(lease, memory, graves, batch, view, window)
+                rest: Sequence[Found] = batch
+                while rest:
+                    rest = self._deliver_batch(lease, memory, graves, rest, view, window)
             except Paused:
                 self._count(lease, memory, view)  # nobody looks more often than now
                 raise
@@ -162,9 +165,11 @@ class Delivery:
         # Where rows go behind the state, the next batch says so in passing.
         is_known = has_moved and lease.removes_at_once
         is_old = max(scan_from - state.scan_from, view.start_ts - state.counted_ts) > IDLE_TS
-        if is_known or is_old or state.waits or not state.counted_ts:
+        if is_known or is_old or state.waits or state.is_unsure or not state.counted_ts:
             lease.update(
                 scan_from=max(scan_from, state.scan_from),
+                # All that any earlier owner can have handed over has left, to whomever.
+                is_unsure=False,
                 **after_batch(state, (), next_ts=None, seen_ts=view.start_ts),
             )
         return Pass(has_moved=has_moved, is_whole=True)
@@ -217,7 +222,11 @@ class Delivery:
         batch: Sequence[Found],
         view: View,
         window: Window | KeyWindow,
-    ) -> None:
+    ) -> Sequence[Found]:
+        """Deliver a batch, or its beginning; return the rest, in which is more than a mark holds.
+
+        Raises: as `run_pass`.
+        """
         whole = self._with_contents(batch, view)
         good: list[tuple[Found, Entry]] = []
         dying: list[tuple[Found, Note]] = []
@@ -247,8 +256,8 @@ class Delivery:
         delivered = self._send(lease, memory.patience, good, memory, step)
         gone = [found for found, _ in good]
         if dying:
-            lease.confirm()
-            bury(self._tm, self._table, lease.bucket, dying)
+            with claimed(self._tm, self._table, lease) as claim:
+                bury(self._tm, self._table, lease.bucket, dying, claim=claim)
             for found, note in dying:
                 memory.poison.pop(found.position, None)
                 log.warning(
@@ -287,8 +296,7 @@ class Delivery:
         )
         self._on_step("removed")
         self._on_step("cursor")
-        if later:
-            self._deliver_batch(lease, memory, graves, later, view, window)
+        return later
 
     def _counted(
         self,
@@ -373,8 +381,9 @@ class Delivery:
                         raise
                     reason = why
             if reason:
-                lease.confirm()
-                rewrite(self._tm, self._table, [(grave, poisoned(grave.note, reason))])
+                note = poisoned(grave.note, reason)
+                with claimed(self._tm, self._table, lease) as claim:
+                    rewrite(self._tm, self._table, [(grave, note)], claim=claim)
                 graves.block(grave)
             else:
                 graves.left([grave])
@@ -430,7 +439,8 @@ class Delivery:
             lease.update(removing=gone, **changes)
         else:
             lease.update(**changes)
-            keep(self._tm, self._table, grave)
+            with claimed(self._tm, self._table, lease) as claim:
+                keep(self._tm, self._table, grave, claim=claim)
 
     def _fresh_ts(self) -> int:
         return self._tm.begin(read_only=True).start_ts

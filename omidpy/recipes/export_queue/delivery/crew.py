@@ -25,7 +25,14 @@ import msgspec
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.fate.table_store import TableFateStore
 from omidpy.recipes.export_queue.delivery.terms import BucketLost
-from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Raw, fence_of
+from omidpy.recipes.export_queue.entries.dead import spoil_claims
+from omidpy.recipes.export_queue.entries.state import (
+    BucketRows,
+    BucketState,
+    Raw,
+    fence_of,
+    table_name,
+)
 
 if TYPE_CHECKING:
     from omidpy.base.clock import Clock
@@ -101,7 +108,8 @@ class BucketLease:
             self._is_lost = True
             raise BucketLost(f"bucket {self.bucket} is in other hands")
         self._raw = raw
-        self.is_in_doubt = self.is_in_doubt and state.is_unsure
+        # Only what says so ends a doubt: counts and the like are noted in the midst of one, too.
+        self.is_in_doubt = self.is_in_doubt and changes.get("is_unsure") is not False
 
     def give_back(self) -> None:
         """Let anybody take it; nothing happens where somebody has."""
@@ -119,6 +127,8 @@ class Sight(NamedTuple):
     """How many of ours are more than our share."""
     of_others: list[int]
     """Buckets in the hands of others who live, or seem to."""
+    problems: list[str]
+    """Why there are buckets that nobody can take."""
 
 
 class Crew:
@@ -134,6 +144,8 @@ class Crew:
         clock: Clock | None = None,
     ) -> None:
         """Prepare to join; nothing is written."""
+        self._tm = tm
+        self._table = table_name(places.queue_id, definition.number)
         self._control = tm.session.control
         self._prefix = places.runners(definition.number)
         self._rows = BucketRows(tm.session.control, places, definition)
@@ -146,6 +158,7 @@ class Crew:
         self._heart: threading.Thread | None = None
         self._is_over = threading.Event()
         self._takes_all = False
+        self._problems: list[str] = []
         self.leases: dict[int, BucketLease] = {}
 
     def join(self, *, takes_all: bool = False, with_heart: bool = True) -> None:
@@ -171,7 +184,8 @@ class Crew:
     def look(self) -> Sight:
         """Take what nobody living has, up to our share, and forget what is lost.
 
-        Cost: 2 RPCs and a scan, 1 for each bucket that is taken.
+        Cost: 2 RPCs and a scan, 1 for each bucket that is taken, and a transaction for each that
+        nobody has given back.
         """
         worker = self._living()
         states = self._rows.read()
@@ -186,13 +200,20 @@ class Crew:
         others = []
         for raw in states:
             owner = raw.state.owner
-            if raw.bucket in self.leases:
+            if raw.bucket in self.leases or raw.problem:
                 continue
             if owner is not None and owner != worker.id and owner not in dead:
                 others.append(raw.bucket)
             elif len(self.leases) < fair:
                 self._take(raw, worker)
-        return Sight(len(self.leases) - fair, others)
+            elif owner == worker.id:
+                # Given up when the store could not be reached: to all others we have it still.
+                self._let_go(raw)
+        problems = [raw.problem for raw in states if raw.problem]
+        if problems and problems != self._problems:
+            log.warning("%s", "; ".join(problems))
+        self._problems = problems
+        return Sight(len(self.leases) - fair, others, problems)
 
     def leave(self) -> None:
         """Give everything back."""
@@ -239,12 +260,25 @@ class Crew:
             owner=worker.id,
             epoch=raw.state.epoch + 1,
             stopped="",
+            is_torn=False,
             # An owner that ends gives its buckets back; from another one a batch may be under way.
             is_unsure=raw.state.is_unsure or raw.state.owner is not None,
         )
         taken = self._rows.replace(raw, state)
-        if taken is not None:
-            self.leases[raw.bucket] = BucketLease(self._rows, taken, worker)
+        if taken is None:
+            return
+        # Behind the change, which says that there is somebody whose transactions must not commit:
+        # who dies in between, or cannot reach the oracle, leaves a row that names an owner.
+        self._spoil(raw)
+        self.leases[raw.bucket] = BucketLease(self._rows, taken, worker)
+
+    def _spoil(self, raw: Raw) -> None:
+        if raw.state.owner is not None or raw.state.is_torn:
+            spoil_claims(self._tm, self._table, raw.bucket)
+
+    def _let_go(self, raw: Raw) -> None:
+        self._spoil(raw)
+        self._rows.replace(raw, msgspec.structs.replace(raw.state, owner=None, is_unsure=True))
 
     def _drop_lost(self, states: list[Raw], worker_id: str) -> None:
         for raw in states:

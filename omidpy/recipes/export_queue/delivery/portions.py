@@ -209,7 +209,8 @@ class Possession:
         until_s = clock.monotonic_s() + wait_s
         pause = threading.Event()
         while True:
-            self._crew.look()
+            if problems := self._crew.look().problems:
+                raise ExportError(problems[0])
             if not (missing := self._definition.buckets - len(self._crew.leases)):
                 return
             if clock.monotonic_s() >= until_s:

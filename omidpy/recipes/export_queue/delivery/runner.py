@@ -290,7 +290,9 @@ class Runner:
         due = [
             lease
             for bucket, lease in list(self._crew.leases.items())
-            if bucket not in self._busy and self._due_s.get(bucket, 0.0) <= now_s
+            if bucket not in self._busy
+            and not lease.is_lost  # the next look drops it
+            and self._due_s.get(bucket, 0.0) <= now_s
         ]
         taken = due[: -(-len(due) // self._worker_count)]
         self._busy.update(lease.bucket for lease in taken)
@@ -298,7 +300,11 @@ class Runner:
 
     def _rest_s(self) -> float:
         now_s = self._clock.monotonic_s()
-        due_s = [self._due_s.get(bucket, now_s) for bucket in list(self._crew.leases)]
+        due_s = [
+            self._due_s.get(bucket, now_s)
+            for bucket, lease in list(self._crew.leases.items())
+            if not lease.is_lost
+        ]
         return max(FIRST_POLL_S, min([*due_s, now_s + self._max_poll_s]) - now_s)
 
     def _pass_over(self, leases: list[BucketLease]) -> None:
@@ -397,22 +403,25 @@ class Runner:
             until_s = self._clock.monotonic_s() + wait_s
             done: set[int] = set()
             while True:
-                of_others = self._crew.look().of_others
+                sight = self._crew.look()
                 for bucket, lease in list(self._crew.leases.items()):
-                    if bucket not in done:
-                        self._drain(lease)
+                    if bucket not in done and self._drain(lease):
                         done.add(bucket)
-                if not of_others or self._clock.monotonic_s() >= until_s:
+                # What was lost on the way is somebody else's, or is taken again.
+                is_left = bool(sight.of_others) or not done.issuperset(self._crew.leases)
+                if not is_left or self._clock.monotonic_s() >= until_s:
                     break
                 self._stopping.wait(min(self._look_s, 0.2))
+            if sight.problems:
+                raise ExportError(sight.problems[0])
         except NoSuchQueue:
             if not self._has_moved():
                 raise
         finally:
             self._crew.leave()
 
-    def _drain(self, lease: BucketLease) -> None:
-        """Pass over a bucket until what a first look has shown is delivered."""
+    def _drain(self, lease: BucketLease) -> bool:
+        """Pass over a bucket until what a first look has shown is delivered; False: it was lost."""
         memory = self._memories.setdefault(lease.bucket, self._delivery.new_memory())
         since = self._look()
         view, failures, state = since, 0, lease.state
@@ -431,7 +440,8 @@ class Runner:
                 is_whole = False
             except BucketLost as lost:
                 log.info("%s", lost)
-                return
+                self._memories.pop(lease.bucket, None)
+                return False
             if is_whole or lease.state.cursor_ts >= since.start_ts:
-                return
+                return True
             view = self._look()

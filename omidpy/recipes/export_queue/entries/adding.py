@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
-from omidpy.errors import QueueFull
+from omidpy.errors import CorruptCell, QueueFull
 from omidpy.facts.control import decode_document
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue.entries.bell import BELL, Queue
@@ -137,7 +137,7 @@ class Limit:
         if self._gauge is None or self._read_s is None or now_s - self._read_s >= GAUGE_AGE_S:
             row = self._places.gauge(self._definition.made)
             raw = self._control.read(row)
-            gauge = None if raw is None else decode_document(raw, Gauge, row=row)
+            gauge = None if raw is None else _readable(raw, row)
             if gauge != self._gauge:
                 self._seen_s = now_s
             if gauge is None or self._is_stale(gauge, now_ts, now_s):
@@ -252,6 +252,14 @@ class QueueWriter:
         """Add an entry for each (key, value), in this order."""
         for key, value in pairs:
             self.add(key, value)
+
+
+def _readable(raw: bytes, row: bytes) -> Gauge | None:
+    """Return a gauge; None: it says nothing, and whoever counts next writes another one."""
+    try:
+        return decode_document(raw, Gauge, row=row)
+    except CorruptCell:
+        return None
 
 
 def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -10,20 +10,32 @@ at every moment there is exactly one of the two.  It has one of three states:
 What is due of a key is what stands before its first parking poison, in the old order.  Hence a
 retry of that one releases all that wait behind it, and whatever of the key comes meanwhile is set
 aside behind them until they have left.
+
+Only the owner of a bucket sets entries aside, and says what has become of a retry.  But what it
+writes is a transaction, which may commit when the bucket has been in other hands for long, whose
+owner has delivered the entry and removed it.  Hence
+
+    X11 (claims-first)  such a transaction looks whose the bucket is once it has begun, and writes
+                        a cell of the bucket; who takes a bucket that nobody gave back commits a
+                        write of the same cell before it looks into the bucket
+
+so that the one of the two that commits second aborts, or is seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from omidpy.errors import CorruptCell
+from omidpy.errors import CorruptCell, TransactionAborted
 from omidpy.recipes.export_queue.entries.acknowledgement import remove_deleted
 from omidpy.recipes.export_queue.entries.layout import (
     COLUMN,
+    claim_row,
     dead_row,
     decode_content,
     decode_dead,
@@ -35,7 +47,9 @@ from omidpy.recipes.export_queue.entries.state import GENERATION
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.delivery.terms import Lease
     from omidpy.recipes.export_queue.entries.view import DeadCell, View
+    from omidpy.tx.table import TransactionalTable
 
 POISON: Final = "poison"
 WAITS: Final = "waits"
@@ -145,17 +159,69 @@ def poisoned(note: Note, reason: str) -> Note:
     return msgspec.structs.replace(note, state=POISON, reason=reason or note.reason)
 
 
+Claim = Callable[["TransactionalTable"], object]
+"""Makes a transaction one of the owner of a bucket, or raises `BucketLost`."""
+
+
+@contextlib.contextmanager
+def claimed(tm: TransactionManager, table: str, lease: Lease) -> Iterator[Claim]:
+    """Yield what makes a transaction one of an owner (X11); behind it nothing is left of that.
+
+    Raises:
+        BucketLost: the bucket is in other hands, and nothing was changed; also where the
+            transaction was aborted for that.
+    """
+    row = claim_row(GENERATION, lease.bucket)
+
+    def claim(log: TransactionalTable) -> None:
+        lease.confirm()
+        log.delete(row, [COLUMN])
+
+    try:
+        yield claim
+    except TransactionAborted:
+        lease.confirm()
+        raise
+    remove_deleted(tm.store, table_in_store(tm, table), [row])
+
+
+def spoil_claims(tm: TransactionManager, table: str, bucket: int) -> None:
+    """Let no transaction of an earlier owner commit any more (X11).
+
+    Raises:
+        OmidError: nobody knows whether that was done.
+
+    Cost: 1 transaction, and 1 get and 1 write.
+    """
+    row = claim_row(GENERATION, bucket)
+    is_done = False
+    while not is_done:
+        # Where it aborts, a transaction of an earlier owner was first.
+        with contextlib.suppress(TransactionAborted):
+            with tm.begin() as tx:
+                tx.table(table).delete(row, [COLUMN])
+            is_done = True
+    remove_deleted(tm.store, table_in_store(tm, table), [row])
+
+
 def bury(
-    tm: TransactionManager, table: str, bucket: int, dying: Sequence[tuple[Found, Note]]
+    tm: TransactionManager,
+    table: str,
+    bucket: int,
+    dying: Sequence[tuple[Found, Note]],
+    *,
+    claim: Claim = lambda _: None,
 ) -> None:
     """Set entries aside, each with a note; those that are gone meanwhile are left alone.
 
     Raises:
         TransactionAborted: somebody else did so at the same time; nothing was changed.
+        BucketLost: the bucket is in other hands; nothing was changed.
     """
     rows = [found.row for found, _ in dying]
     with tm.begin() as tx:
         log = tx.table(table)
+        claim(log)
         there = {row: data[COLUMN] for row, data in log.rows(rows, columns=[COLUMN])}
         for found, note in dying:
             if found.row in there:
@@ -165,7 +231,13 @@ def bury(
     remove_deleted(tm.store, table_in_store(tm, table), rows)
 
 
-def rewrite(tm: TransactionManager, table: str, graves: Iterable[tuple[Grave, Note | None]]) -> int:
+def rewrite(
+    tm: TransactionManager,
+    table: str,
+    graves: Iterable[tuple[Grave, Note | None]],
+    *,
+    claim: Claim = lambda _: None,
+) -> int:
     """Give dead letters other notes; None deletes one.
 
     Returns:
@@ -174,6 +246,7 @@ def rewrite(tm: TransactionManager, table: str, graves: Iterable[tuple[Grave, No
     count = 0
     with tm.begin() as tx:
         log = tx.table(table)
+        claim(log)
         for grave, note in graves:
             row = grave.found.row
             cell = log.row(row, columns=[COLUMN]).get(COLUMN)
@@ -188,7 +261,9 @@ def rewrite(tm: TransactionManager, table: str, graves: Iterable[tuple[Grave, No
     return count
 
 
-def keep(tm: TransactionManager, table: str, grave: Grave) -> None:
+def keep(
+    tm: TransactionManager, table: str, grave: Grave, *, claim: Claim = lambda _: None
+) -> None:
     """Keep a dead letter that was delivered, for a replay; one that is gone is left alone.
 
     Raises:
@@ -197,6 +272,7 @@ def keep(tm: TransactionManager, table: str, grave: Grave) -> None:
     row = grave.found.row
     with tm.begin() as tx:
         log = tx.table(table)
+        claim(log)
         if (cell := log.row(row, columns=[COLUMN]).get(COLUMN)) is not None:
             log.put(kept_row(row), {COLUMN: decode_dead(cell)[1]})
             log.delete(row, [COLUMN])

@@ -6,6 +6,7 @@ Rows, numbers big endian:
     log     generation 1 | 01 | bucket 2 | start_ts 8 | ordinal
     fluo    generation 1 | 01 | bucket 2 | length of key 2 | key | start_ts 8 | ordinal
     kept    generation 1 | 02 | bucket 2 | commit_ts 8 | start_ts 8 | ordinal
+    claim   generation 1 | 03 | bucket 2
 
 All of a row but the commit timestamp is known when the entry is added, and no two additions have
 one row: a transaction has its own start timestamp, and each of its entries an ordinal of its own
@@ -15,6 +16,7 @@ before the key keeps one that begins with another one apart from it.
 dead letters of a bucket are in the order in which they committed, and stand apart from all logs, so
 that one look shows that no bucket has any.  One that was delivered, of a queue that keeps what was,
 is kept in the same order in a place that no exporter reads unless it is to be delivered again.
+Nothing stands in the row of claims: transactions of owners delete it, and one aborts another.
 
 The cell `e:e` of a log row holds an entry:
 
@@ -55,6 +57,7 @@ FORMAT: Final = b"\x01"
 _DEAD: Final = b"\x00"
 _LOG: Final = b"\x01"
 _KEPT: Final = b"\x02"
+_CLAIM: Final = b"\x03"
 _PLACE_BYTES: Final = 4
 _TS_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
@@ -160,6 +163,11 @@ def kept_range(generation: int, bucket: int, *, from_ts: int, to_ts: int) -> Key
     return KeyRange(
         place + from_ts.to_bytes(_TS_BYTES, "big"), place + to_ts.to_bytes(_TS_BYTES, "big")
     )
+
+
+def claim_row(generation: int, bucket: int) -> bytes:
+    """Return the row that transactions of a bucket's owners have in common."""
+    return _place(generation, bucket, _CLAIM)
 
 
 def parse_dead_row(row: bytes) -> DeadRow:

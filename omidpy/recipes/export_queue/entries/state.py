@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from omidpy.base.tables import EXPORT_TABLE_PREFIX
-from omidpy.errors import UsageError
+from omidpy.errors import CorruptCell, UsageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.recipes.export_queue.entries.ordering import Position
 
@@ -165,6 +165,8 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     """Who keeps a mark of it (`marks.py`), if that one may forget it."""
     is_unsure: bool = False
     """Whether an owner has died or failed, so that entries behind the cursor may be delivered."""
+    is_torn: bool = False
+    """Whether it was taken out of the hands of an owner, whose transactions may be under way."""
 
     @property
     def cursor(self) -> Position:
@@ -269,13 +271,36 @@ class BucketRows:
         """Whether what is removed goes in one change with the state."""
 
     def read(self) -> list[Raw]:
-        """Return the state of every bucket.  Cost: 1 get."""
+        """Return the state of every bucket; see `Raw.problem`.  Cost: 1 get."""
         rows = tuple(self._places.bucket(self.number, bucket) for bucket in range(self._count))
         found = self._control.read_many(rows)
         return [
-            Raw(bucket, raw, BucketState() if raw is None else _decoded(raw, row))
+            self._shown(bucket, row, raw)
             for bucket, (row, raw) in enumerate(zip(rows, found, strict=True))
         ]
+
+    def read_whole(self) -> list[Raw]:
+        """Return the state of every bucket.
+
+        Raises:
+            CorruptCell: that of one cannot be read.
+        """
+        found = self.read()
+        if problem := next((raw.problem for raw in found if raw.problem), ""):
+            raise CorruptCell(problem)
+        return found
+
+    def _shown(self, bucket: int, row: bytes, raw: bytes | None) -> Raw:
+        if raw is None:
+            return Raw(bucket, raw, BucketState())
+        try:
+            return Raw(bucket, raw, _decoded(raw, row))
+        except CorruptCell as error:
+            problem = (
+                f"the state of bucket {bucket} cannot be read, and nobody exports it before "
+                f"`omidpy export repair {self._places.queue_id}`: {error}"
+            )
+            return Raw(bucket, raw, BucketState(stopped=problem), problem)
 
     def replace(
         self, old: Raw, state: BucketState, removing: Sequence[RowMutation] = ()
@@ -308,7 +333,15 @@ class Raw(NamedTuple):
     bucket: int
     raw: bytes | None
     state: BucketState
+    problem: str = ""
+    """Why `state` is not that of the bucket: it cannot be read, and is an obstacle of this bucket
+    alone (D28)."""
 
 
 def _decoded(raw: bytes, row: bytes) -> BucketState:
-    return decode_document(raw, BucketState, row=row)
+    state = decode_document(raw, BucketState, row=row)
+    try:
+        bytes.fromhex(state.cursor_ordinal)
+    except ValueError as error:
+        raise CorruptCell(f"{row!r} has the ordinal {state.cursor_ordinal!r}: {error}") from error
+    return state

@@ -19,6 +19,12 @@ from omidpy.recipes.export_queue.entries.view import View
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.state import Definition, Places
+from omidpy.recipes.export_queue.entries.layout import BY_KEY
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
+    from omidpy.recipes.export_queue.entries.ordering import Found
+    from omidpy.recipes.export_queue.entries.state import Definition, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +144,16 @@ def measure_roughly(tm: TransactionManager, places: Places, definition: Definiti
     """Note what those who add must know, and count no further than that; return it.
 
     An entry committed after its transaction began: once one was read that began later than the
-    oldest commit so far, that is the oldest of all.
+    oldest commit so far, that is the oldest of all.  Key by key any may be it.
     """
     most = definition.max_entries or 0
     entries, oldest_ts, measured_ts = 0, None, 0
+
+    def is_oldest(found: Found, oldest_here: int) -> bool:
+        if definition.layout == BY_KEY:
+            return definition.max_lag_s is None  # nobody asks
+        return found.start_ts > oldest_here
+
     # While it gets other buckets entries wait in both.
     for one in _with_new(definition):
         view = View(tm, table_name(places.queue_id, one.number), layout=one.layout)
@@ -151,7 +163,7 @@ def measure_roughly(tm: TransactionManager, places: Places, definition: Definiti
             for found in view.log(raw.bucket, from_ts=raw.state.scan_from):
                 if found.position <= raw.state.cursor:
                     continue
-                if entries >= most and oldest_here is not None and found.start_ts > oldest_here:
+                if entries >= most and oldest_here is not None and is_oldest(found, oldest_here):
                     break
                 entries += 1
                 commit_ts = found.position.commit_ts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ from omidpy.recipes.export_queue.entries.state import (
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
+
+T = TypeVar("T")
 
 BUCKETS_PER_REGION: Final = 8
 
@@ -159,10 +161,25 @@ def check_going(places: Places, known: Definition) -> None:
 
 def names(tm: TransactionManager) -> list[str]:
     """Return the ids of the queues that a manager can open, sorted."""
+    found, _ = _definitions(tm)
+    return sorted(queue_id for queue_id, one in found.items() if one.is_open)
+
+
+def malformed(tm: TransactionManager) -> dict[str, str]:
+    """Return the ids of queues whose definition cannot be read, each with the reason, sorted."""
+    _, found = _definitions(tm)
+    return dict(sorted(found.items()))
+
+
+def _definitions(tm: TransactionManager) -> tuple[dict[str, Definition], dict[str, str]]:
     whole = ROW_PREFIX + Places.of(tm.session.catalog, "x").first_table[:-1].encode()
-    found, _ = tm.session.control.documents(whole, Definition)
-    ids = {row[len(whole) :]: one for row, one in found.items() if b"/" not in row[len(whole) :]}
-    return sorted(row.decode() for row, one in ids.items() if one.is_open)
+    found, problems = tm.session.control.documents(whole, Definition)
+
+    def by_id(rows: dict[bytes, T]) -> dict[str, T]:
+        ids = {row[len(whole) :]: one for row, one in rows.items()}
+        return {row.decode(errors="replace"): one for row, one in ids.items() if b"/" not in row}
+
+    return by_id(found), by_id(problems)
 
 
 def drop(tm: TransactionManager, places: Places, made: int) -> None:

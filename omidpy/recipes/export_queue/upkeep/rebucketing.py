@@ -407,8 +407,8 @@ def rebucket(
 
     Raises:
         NoSuchQueue: it was dropped.
-        ExportError: somebody else gives it another number, or exporters have not emptied the old
-            buckets after `wait_s`: the same call goes on.
+        ExportError: somebody else gives it another number, or has done so, or exporters have not
+            emptied the old buckets after `wait_s`: the same call goes on.
     """
     known = making.find(tm, places)
     if known.successor is None and known.buckets == buckets:
@@ -425,7 +425,14 @@ def rebucket(
             ) from error
     if result == DROPPED:
         raise NoSuchQueue(f"the export queue {places.queue_id!r} was dropped meanwhile")
-    return making.find(tm, places)
+    now = making.find(tm, places)
+    if result == REPLACED and (now.buckets, now.successor) != (buckets, None):
+        next_ones = "" if now.successor is None else f", and is getting {now.successor.buckets}"
+        raise ExportError(
+            f"another operation gives the queue {places.queue_id!r} buckets: it has {now.buckets}"
+            f"{next_ones}, not {buckets}; look again, and ask again"
+        )
+    return now
 
 
 def _submitted(fate: Fate, places: Places, known: Definition, buckets: int) -> OperationHandle:
@@ -457,6 +464,8 @@ def _waiting(env: RebucketTools, queue_id: str, known: Definition) -> str:
     view = View(env.tm, table_name(queue_id, known.number), layout=known.layout)
     count, buckets, stopped = 0, 0, ""
     for raw in BucketRows(env.tm.session.control, env.places(queue_id), known).read():
+        if raw.problem:
+            return raw.problem
         state = raw.state
         here = sum(
             found.position > state.cursor
@@ -503,7 +512,7 @@ def _row_among(buckets: int, old_bucket: int, grave: Grave) -> bytes:
 def _begin_epochs(env: RebucketTools, queue_id: str, known: Definition, to: Successor) -> None:
     """Begin above all fences that receivers have seen: a late owner of an old bucket is refused."""
     places, control = env.places(queue_id), env.tm.session.control
-    states = [raw.state for raw in BucketRows(control, places, known).read()]
+    states = [raw.state for raw in BucketRows(control, places, known).read_whole()]
     new = BucketState(epoch=max(state.epoch for state in states) + 1)
     delivered = sum(state.exported for state in states)
     for bucket in range(to.buckets):

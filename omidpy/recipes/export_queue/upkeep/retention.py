@@ -95,6 +95,7 @@ def replay(
     Raises:
         ExportError: what was committed then may have been purged already; or the queue got other
             buckets meanwhile.
+        CorruptCell: the state of a bucket cannot be read.
         NoSuchQueue: it was dropped.
     """
     assert definition.keep_s is not None, "only what keeps can be replayed"
@@ -118,7 +119,7 @@ def _set_back(rows: BucketRows, since_ts: int) -> None:
     while True:
         changed = [
             rows.replace(raw, _set_back_to(since_ts, raw.state))
-            for raw in rows.read()
+            for raw in rows.read_whole()
             # Also where it is back already: its owner may have handed over what stands there, and
             # be about to note that.  That was before this call, and comes again.
             if raw.state.cursor_ts >= since_ts or raw.state.owner is not None
@@ -128,7 +129,13 @@ def _set_back(rows: BucketRows, since_ts: int) -> None:
 
 
 def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
-    lost = msgspec.structs.replace(state, owner=None, epoch=state.epoch + 1, turn=state.turn + 1)
+    lost = msgspec.structs.replace(
+        state,
+        owner=None,
+        epoch=state.epoch + 1,
+        turn=state.turn + 1,
+        is_torn=state.is_torn or state.owner is not None,
+    )
     if state.cursor_ts < since_ts:
         return lost
     return msgspec.structs.replace(
