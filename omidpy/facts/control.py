@@ -107,7 +107,15 @@ class ControlTable:
         self._store.write({CONTROL_TABLE: (put_value(row, value),)}, durable=durable)
 
     def replace(self, row: bytes, expected: bytes | None, value: bytes) -> bool:
-        """Set a fact if it still has the value `expected` (None: absent); durable on return."""
+        """Set a fact if it still has the value `expected` (None: absent); durable on return.
+
+        Raises:
+            CorruptCell: the value expected is empty, which nobody of this format writes.
+        """
+        if expected == b"":
+            raise CorruptCell(
+                f"{CONTROL_TABLE} row {row!r} is empty, which no store can compare; {MENDED_BY}"
+            )
         mutation = put_value(row, value)
         return self._store.check_and_mutate(
             CONTROL_TABLE, row, VALUE, expected, mutation, durable=True

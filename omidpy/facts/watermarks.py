@@ -181,7 +181,7 @@ class Watermarks:
         encoded = encode_document(claim)
         if encoded != raw:
             # Another run may be faster; then what it says is true as well.
-            self._control.replace(row, raw, encoded)
+            self._replace(row, raw, encoded)
 
     def claims(self) -> list[Claim]:
         """Return every recorded claim."""
@@ -238,7 +238,7 @@ class Watermarks:
             raw = self._control.read(row)
             stamps = self._decoded(row, raw, _Stamps, otherwise=_Stamps(())).stamps
             more = stamped(stamps, stamp)
-            if more == stamps or self._control.replace(row, raw, encode_document(_Stamps(more))):
+            if more == stamps or self._replace(row, raw, encode_document(_Stamps(more))):
                 return more
 
     def forget_stamps(self, runs: Iterable[str]) -> None:
@@ -319,7 +319,7 @@ class Watermarks:
                 for entry in _thin(log, _COLLECTION_LOG_LENGTH)
             ]
             encoded = encode_document(noted)
-            if encoded == raw or self._control.replace(COLLECTION_LOG, raw, encoded):
+            if encoded == raw or self._replace(COLLECTION_LOG, raw, encoded):
                 return
 
     def aged_collection_horizon(self, ages: Ages, *, grace_s: float) -> Timestamp:
@@ -398,6 +398,17 @@ class Watermarks:
         except CorruptCell as error:
             self.malformed[row] = str(error)
             return otherwise
+
+    def _replace(self, row: bytes, raw: bytes | None, value: bytes) -> bool:
+        """Set a document if it still is what was read.
+
+        An empty one, which no store can compare, is written over: it said nothing, and of what
+        others make of it at the same moment each is true, or counts from later on.
+        """
+        if raw == b"":
+            self._control.write(row, value)
+            return True
+        return self._control.replace(row, raw, value)
 
     def _is_named(self, row: bytes, expected: bytes) -> bool:
         """Say whether a fact stands where its content belongs; one of its bytes may have turned."""

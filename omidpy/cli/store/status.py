@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import typer
 
 from omidpy.base.clock import SystemClock
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, age_s, opened, print_facts, print_json
 from omidpy.cli.compaction.commit_table import count_entries
-from omidpy.errors import OmidError
+from omidpy.errors import CorruptCell, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease
 from omidpy.facts.watermarks import Watermarks
 from omidpy.opening import open_oracle
 from omidpy.storage.base import Store
+
+T = TypeVar("T")
 
 EXIT_FAILED: Final = 1
 
@@ -56,14 +59,27 @@ def collect(store: Store) -> dict[str, Any]:
     from compactor.tables.ownership import survey  # noqa: PLC0415 - application
 
     facts = Watermarks(ControlTable(store))
-    low_watermark = read_leading_low_watermark(store)
-    lease = read_lease(store)
+    problems: list[str] = []
+
+    def readable(read: Callable[[], T]) -> T | None:
+        """Return what is read; None, and a problem more, if it cannot be."""
+        try:
+            return read()
+        except CorruptCell as error:
+            problems.append(str(error))
+            return None
+
+    low_watermark = readable(lambda: read_leading_low_watermark(store))
+    lease = readable(lambda: read_lease(store))
+    prune_horizon = readable(facts.prune_horizon)
+    collection_horizon = readable(facts.collection_horizon)
     tables: dict[str, list[str]] = {}
-    standings = survey(store, COMMIT_TABLE)
+    standings = readable(lambda: survey(store, COMMIT_TABLE)) or []
     for one in standings:
         tables.setdefault(one.standing.value, []).append(one.name)
     held_back_by = {one.name for one in standings if one.reason}
-    held_back_by |= {one.table for one in holding_back(store, COMMIT_TABLE, standings)}
+    holding = readable(lambda: holding_back(store, COMMIT_TABLE, standings)) or []
+    held_back_by |= {one.table for one in holding}
     return {
         "store": store.url,
         "store_id": store.store_id,
@@ -75,11 +91,13 @@ def collect(store: Store) -> dict[str, Any]:
             "pid": lease.pid,
             "host": lease.host,
         },
-        "low_watermark": low_watermark.value,
-        "low_watermark_of": "omid" if low_watermark.is_omids else "omidpy",
-        "low_watermark_age_s": age_s(low_watermark.value, now_ms=SystemClock().wall_ms()),
-        "prune_horizon": facts.prune_horizon(),
-        "collection_horizon": facts.collection_horizon(),
+        "low_watermark": low_watermark and low_watermark.value,
+        "low_watermark_of": "omid" if low_watermark and low_watermark.is_omids else "omidpy",
+        "low_watermark_age_s": low_watermark
+        and age_s(low_watermark.value, now_ms=SystemClock().wall_ms()),
+        "prune_horizon": prune_horizon,
+        "collection_horizon": collection_horizon,
+        "problems": list(dict.fromkeys(problems)),
         "tables": {
             name: tables.get(name, []) for name in ("owned", "blocking", "ignored", "plain")
         },
@@ -105,13 +123,18 @@ def described(found: dict[str, Any]) -> dict[str, object]:
         "store": f"{found['store']} (id {found['store_id']})",
         **({"store lacks": ", ".join(found["lacks"])} if found["lacks"] else {}),
         "oracle": decides,
-        "low watermark": f"{found['low_watermark']}"
+        "low watermark": _told(found["low_watermark"])
         + ("" if age is None else f", {age:.0f} s old")
         + (", of Omid's oracle" if found["low_watermark_of"] == "omid" else ""),
-        "prune horizon": found["prune_horizon"],
-        "collection horizon": found["collection_horizon"],
+        "prune horizon": _told(found["prune_horizon"]),
+        "collection horizon": _told(found["collection_horizon"]),
         "commit entries": counted["entries"],
         "invalidations": counted["invalidations"],
         **{f"tables {name}": ", ".join(names) or "none" for name, names in found["tables"].items()},
         **({"held back by": f"{held_back_by}; see `omidpy watermarks`"} if held_back_by else {}),
+        **({"cannot be read": "\n".join(found["problems"])} if found["problems"] else {}),
     }
+
+
+def _told(number: int | None) -> str:
+    return "unknown, see below" if number is None else str(number)

@@ -39,11 +39,12 @@ from omidpy.base.cells import encode_long
 from omidpy.base.clock import SystemClock
 from omidpy.base.tables import FIXED_VERSION
 from omidpy.cli import main
+from omidpy.cli.store.status import collect, described
 from omidpy.errors import CorruptCell, UsageError
 from omidpy.facts.commit_table import CommitTable, EntryRow, create_system_tables
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.leadership import LeaseRecord
-from omidpy.facts.watermarks import sample_row
+from omidpy.facts.watermarks import Watermarks, sample_row
 from omidpy.model import TIMESTAMP_STEP
 from omidpy.storage.base import Capabilities, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
@@ -449,3 +450,31 @@ def test_the_command_goes_from_the_finding_to_the_mended_store(
     code, told = fsck(url, "--repair", "--fail-on", "serious", *said, capsys=capsys)
     assert code == 0, told
     assert number(store, FIRST) == first
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=named)
+def test_the_status_shows_all_but_what_cannot_be_read(store: SqliteStore, fact: Fact) -> None:
+    """It refused everything for one number."""
+    write(store, fact, b"garb")
+    found = collect(store)
+    assert found["commit_table"]["entries"] >= 0
+    assert described(found)["store"]
+    assert all(repr(fact.row) in problem for problem in found["problems"])
+    if fact in (LOW, PRUNED, COLLECTED, OMIDS, LEASE):
+        assert found["problems"]
+
+
+def test_an_empty_claim_is_written_over(store: SqliteStore) -> None:
+    """No store compares an empty value, at which every compaction ended."""
+    facts = Watermarks(ControlTable(store))
+    (claim, *_) = facts.claims()
+    ControlTable(store).write(claim.row(), b"")
+    facts.record_claim(claim)
+    assert claim in Watermarks(ControlTable(store)).claims()
+
+
+def test_an_empty_fact_is_named_by_who_would_replace_it(store: SqliteStore) -> None:
+    """With the verb that mends it."""
+    ControlTable(store).write(LEASE.row, b"")
+    with pytest.raises(CorruptCell, match=r"row b'lease' is empty.*omidpy fsck --repair"):
+        ControlTable(store).replace(LEASE.row, b"", b"x")
