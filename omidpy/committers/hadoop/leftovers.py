@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from omidpy.committers.hadoop import rescue
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import Gone, ObjectStore, Upload
 from omidpy.committers.places import PLANS, Folder, names_job
