@@ -20,7 +20,7 @@ The rows, by the module that owns them:
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
     made/...                                                     makers.py
-    export/...                                                   recipes/export_queue/state.py
+    export/...                                                   recipes/export_queue/entries/
     published/...                                                committers/transactional.py
 """
 

@@ -102,7 +102,7 @@ def test_every_invariant_has_its_lines() -> None:
     assert [section.split(":")[0] for section in sections] == [
         *(f"I{n}" for n in range(1, 12)),
         *(f"F{n}" for n in range(1, 9)),
-        *(f"X{n}" for n in range(1, 11)),
+        *(f"X{n}" for n in range(1, 12)),
         *(f"P{n}" for n in range(1, 6)),
     ]
     for section in sections:

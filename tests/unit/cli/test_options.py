@@ -34,6 +34,7 @@ ASK_AN_ORACLE: Final = {
     "export pause",
     "export resume",
     "export ack",
+    "export repair",
     "export drop",
     "export dlq list",
     "export dlq retry",

@@ -22,7 +22,6 @@ from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.delivery.runner import FIRST_POLL_S
-from omidpy.recipes.export_queue.delivery.terms import BucketLost
 from omidpy.recipes.export_queue.entries.dead import Note, bury
 from omidpy.recipes.export_queue.entries.layout import (
     COLUMN,
@@ -31,6 +30,7 @@ from omidpy.recipes.export_queue.entries.layout import (
     decode_dead,
     encode_dead,
 )
+from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Places, Raw
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep.letters import DeadLetters

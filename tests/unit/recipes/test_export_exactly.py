@@ -271,7 +271,7 @@ def test_poison_of_any_number_is_set_aside_without_ever_deeper_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A batch holds thousands of entries of a key that is parked, and a mark leaves out few."""
-    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.MOST_LEFT_OUT", 1)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.bucket.MOST_LEFT_OUT", 1)
     scene, log = Scene(), Log()
     sink, depths = log.sink(), set()
     sink.on_batch = Picky(0, key=b"bad")
@@ -293,7 +293,7 @@ def test_a_doubt_outlives_what_is_noted_in_the_midst_of_it(
 ) -> None:
     """The answer of the receiver was lost, what waits is counted, and the owner ends well."""
     scene, log = Scene(), Log()
-    monkeypatch.setattr("omidpy.recipes.export_queue.runner.MOST_PAUSES", 0)
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.runner.MOST_PAUSES", 0)
     sink, lost = log.sink(), [True]
     sink.forgets = "kafka:here"
     add(scene, 0)

@@ -1,4 +1,4 @@
-"""What cannot be read of a queue is an obstacle of its own bucket, and a verb removes it (D28)."""
+"""What cannot be read of a queue is an obstacle of its own bucket, and a verb removes it."""
 
 from __future__ import annotations
 

@@ -28,15 +28,7 @@ from omidpy.errors import CorruptCell, ExportError
 from omidpy.recipes.export_queue.delivery.exactly import MarkRefused, Step, exact_delivery
 from omidpy.recipes.export_queue.delivery.failing import Failures, Memory, Paused
 from omidpy.recipes.export_queue.delivery.patience import Patience
-from omidpy.recipes.export_queue.delivery.terms import (
-    PARK_KEY,
-    STOP,
-    BucketLost,
-    Counter,
-    Lease,
-    Options,
-    Pass,
-)
+from omidpy.recipes.export_queue.delivery.terms import PARK_KEY, STOP, Counter, Options, Pass
 from omidpy.recipes.export_queue.entries.acknowledgement import (
     ROWS_AT_ONCE,
     removals,
@@ -61,6 +53,7 @@ from omidpy.recipes.export_queue.entries.dead import (
 )
 from omidpy.recipes.export_queue.entries.layout import BY_KEY, COLUMN, decode_content, key_prefix
 from omidpy.recipes.export_queue.entries.ordering import Found, KeyWindow, Position, Window
+from omidpy.recipes.export_queue.entries.possession import BucketLost, Lease
 from omidpy.recipes.export_queue.entries.state import table_name
 from omidpy.recipes.export_queue.exporter import (
     Batch,

@@ -24,8 +24,8 @@ import msgspec
 
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.fate.table_store import TableFateStore
-from omidpy.recipes.export_queue.delivery.terms import BucketLost
 from omidpy.recipes.export_queue.entries.dead import spoil_claims
+from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import (
     BucketRows,
     BucketState,

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.failing import Paused
-from omidpy.recipes.export_queue.delivery.terms import Lease
 from omidpy.recipes.export_queue.entries.layout import BY_KEY, BY_TIME
 from omidpy.recipes.export_queue.entries.ordering import Found, Position
+from omidpy.recipes.export_queue.entries.possession import Lease
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Deposed,

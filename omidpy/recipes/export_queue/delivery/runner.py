@@ -25,8 +25,9 @@ from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.crew import BEATS_PER_LEASE, LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.delivery.failing import Memory, Paused
 from omidpy.recipes.export_queue.delivery.tally import Tally
-from omidpy.recipes.export_queue.delivery.terms import BucketLost, Options
+from omidpy.recipes.export_queue.delivery.terms import Options
 from omidpy.recipes.export_queue.entries.bell import BELL, Queue
+from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import table_name
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep.making import check_going

@@ -1,19 +1,17 @@
-"""What goes between who holds buckets and who delivers from them: a lease, options, an outcome.
+"""What goes between who holds buckets and who delivers from them: options, an outcome.
 
 Nothing here does anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
 
 if TYPE_CHECKING:
-    from omidpy.recipes.export_queue.entries.state import BucketState
-    from omidpy.storage.base import RowMutation
+    pass
 
 BUFFER_BYTES: Final = 1 << 20
 
@@ -21,49 +19,6 @@ PARK_KEY: Final = "park-key"
 SKIP: Final = "skip"
 STOP: Final = "stop"
 POLICIES: Final = (PARK_KEY, SKIP, STOP)
-
-
-class BucketLost(Exception):
-    """The bucket is somebody else's now, or may be."""
-
-
-class Lease(Protocol):
-    """The right to export one bucket."""
-
-    is_in_doubt: bool
-    """Whether the receiver may have more than the state says."""
-
-    @property
-    def bucket(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def state(self) -> BucketState:
-        """How far it has come."""
-        ...
-
-    @property
-    def fence(self) -> int:
-        """What is greater than that of every earlier owner."""
-        ...
-
-    def check(self) -> None:
-        """Raise `BucketLost` where somebody else may have the bucket by now."""
-        ...
-
-    def confirm(self) -> None:
-        """Raise `BucketLost` where somebody else has the bucket."""
-        ...
-
-    @property
-    def removes_at_once(self) -> bool:
-        """Whether what `update` removes goes in one change with the state."""
-        ...
-
-    def update(self, *, removing: Sequence[RowMutation] = (), **changes: object) -> None:
-        """Change its state, and with it remove rows; raise `BucketLost` where another has (X2)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from omidpy.recipes.export_queue.entries.state import GENERATION
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.delivery.terms import Lease
+    from omidpy.recipes.export_queue.entries.possession import Lease
     from omidpy.recipes.export_queue.entries.view import DeadCell, View
     from omidpy.tx.table import TransactionalTable
 

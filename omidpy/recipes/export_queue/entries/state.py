@@ -335,7 +335,7 @@ class Raw(NamedTuple):
     state: BucketState
     problem: str = ""
     """Why `state` is not that of the bucket: it cannot be read, and is an obstacle of this bucket
-    alone (D28)."""
+    alone."""
 
 
 def _decoded(raw: bytes, row: bytes) -> BucketState:
