@@ -258,7 +258,8 @@ def decode_bound(value: bytes, *, what: str) -> Timestamp:
         CorruptCell: naming `what`, and what mends it.
     """
     if not isinstance(value, bytes) or len(value) != LONG_BYTES:
-        raise CorruptCell(f"{what} holds {value[:80]!r}, expected 8 bytes, big endian; {MENDED_BY}")
+        shown = value[:80] if isinstance(value, bytes) else value
+        raise CorruptCell(f"{what} holds {shown!r}, expected 8 bytes, big endian; {MENDED_BY}")
     if (number := decode_long(value, what=what)) < 0:
         raise CorruptCell(f"{what} holds {value!r}, a number below 0; {MENDED_BY}")
     return number

@@ -196,6 +196,11 @@ class Lease:
             except StorageUnavailable as error:
                 return str(error)
         raw = self._control.read(LEASE_FACT)
+        if raw is not None and not isinstance(raw, bytes):
+            raise CorruptCell(
+                f"the lease record of {self._store.url} is {raw!r}, which no store writes: the "
+                "store is damaged; restore it from a backup"
+            )
         if not self._has_locks and (holder := self._other_holder(raw)) is not None:
             return holder
         # The sequence goes on from the predecessor's, so that no record is ever written twice: who
@@ -214,8 +219,8 @@ class Lease:
         if self._control.read(LEASE_FACT) == raw:
             raise CorruptCell(
                 f"the lease record of {self._store.url} is one thing whenever it is read, and "
-                "another whenever it is to be replaced: it is empty, or the store is damaged; "
-                "`omidpy fsck --repair` mends the one, a backup the other"
+                "another whenever it is to be replaced: it is empty, for which there is `omidpy "
+                "fsck --repair`, or the store is damaged; then restore it from a backup"
             )
         return "another instance, which was faster"
 
