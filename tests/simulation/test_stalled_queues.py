@@ -45,6 +45,7 @@ EXPORTERS: Final = "of exporters that stall: tests/unit/recipes/test_export_depo
 SHARING: Final = "of exporters that share buckets: tests/integration/test_export_processes.py"
 GAUGES: Final = "a gauge, which the next look measures anew"
 NO_CHANGE: Final = "changes nothing that others see"
+UNREADABLE: Final = "of states that no verb writes: tests/unit/recipes/test_export_unreadable.py"
 UNDOING: Final = "behind an error before the pivot: tests/unit/recipes/test_export_rebucket.py"
 SINKS: Final = "of receivers: tests/unit/recipes/test_export_sinks.py"
 
@@ -53,12 +54,15 @@ TABLES: Final = "omidpy/recipes/export_queue/sinks/tables.py"
 ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     BUFFERED: (
         "omidpy/recipes/export_queue/entries/dead.py bury delete",
+        "omidpy/recipes/export_queue/entries/dead.py claimed.claim delete",
+        "omidpy/recipes/export_queue/entries/dead.py spoil_claims delete",
         "omidpy/recipes/export_queue/entries/dead.py rewrite delete",
         "omidpy/recipes/export_queue/entries/dead.py keep delete",
         "omidpy/recipes/export_queue/delivery/bucket.py Delivery._export delete",
         "omidpy/recipes/export_queue/upkeep/rebucketing.py _move_dead delete",
     ),
     EXPORTERS: (
+        "omidpy/recipes/export_queue/delivery/crew.py Crew._let_go replace",
         "omidpy/recipes/export_queue/entries/acknowledgement.py remove write",
         "omidpy/recipes/export_queue/entries/acknowledgement.py remove_deleted write",
     ),
@@ -76,6 +80,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/recipes/export_queue/upkeep/making.py _drop_table forget",
         "omidpy/recipes/export_queue/upkeep/rebucketing.py RebucketTools.remove_table forget",
     ),
+    UNREADABLE: ("omidpy/recipes/export_queue/upkeep/repairing.py repair replace",),
     UNDOING: ("omidpy/recipes/export_queue/upkeep/rebucketing.py Prepare._undo replace",),
     SINKS: (
         "omidpy/recipes/export_queue/sinks/file_marks.py FolderMarks._write write",
