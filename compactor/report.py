@@ -235,6 +235,11 @@ class RunLog:
         """Return the recorded runs, oldest first; one that cannot be decoded is left out."""
         return list(self._control.documents(RUN_PREFIX, RunRecord)[0].values())
 
+    def unreadable(self) -> list[str]:
+        """Return the ids of runs whose record cannot be decoded, oldest first.  Cost: 1 scan."""
+        _, malformed = self._control.documents(RUN_PREFIX, RunRecord)
+        return [row.removeprefix(RUN_PREFIX).decode(errors="replace") for row in malformed]
+
     def old(self) -> dict[bytes, str]:
         """Return the rows of all but the newest `RUNS_KEPT`, and what they were carried out as."""
         rows = list(self._control.scan(RUN_PREFIX))

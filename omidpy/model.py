@@ -75,6 +75,12 @@ class KeyRange(NamedTuple):
     start: bytes = b""
     end: bytes = b""
 
+    @classmethod
+    def starting_with(cls, prefix: bytes) -> KeyRange:
+        """Return the range of all rows that begin with `prefix`."""
+        stem = prefix.rstrip(b"\xff")  # behind what is 0xff alone there is nothing
+        return cls(prefix, stem[:-1] + bytes((stem[-1] + 1,)) if stem else b"")
+
     def contains(self, row: bytes) -> bool:
         """Say whether `row` lies in the range."""
         return self.start <= row and (not self.end or row < self.end)

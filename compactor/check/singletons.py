@@ -21,6 +21,7 @@ the true one was:
     ceiling              in world time, while no oracle lives: two minutes above the clock, and
                          above whatever the oracle has issued by the samples that it left each
                          minute, by entries and by cells, none of which may be ahead of the clock
+    operations-format    ours, if every operation can be read: what a newer version wrote may not be
     first-timestamp      the first of all, where Omid's oracle served before, as ours writes it
 
 Anything else an operator must say (`stated`): the first timestamp, and the ceiling that Omid left,
@@ -71,6 +72,9 @@ from omidpy.facts.watermarks import (
     PRUNE_HORIZON,
     Watermarks,
 )
+from omidpy.fate.rows import GUARD
+from omidpy.fate.store import FORMAT
+from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, format_complaint, has_our_form
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, Cell, Column
 from omidpy.storage.base import Put, RowMutation, Store
 
@@ -160,10 +164,18 @@ LOG: Final = Fact(
     "collection-log", COLLECTION_LOG, "old versions are dropped later", holds_number=False
 )
 ROOT: Final = Fact("snapshot-root", ROOT_FACT, "nothing is pruned", holds_number=False)
+OPERATIONS: Final = Fact(
+    "operations-format",
+    FORMAT_ROW,
+    "no operation begins or goes on, and no exporter starts",
+    FATE_TABLE,
+    GUARD,
+    holds_number=False,
+)
 
 FACTS: Final = (
     *(EPOCH, CEILING, LOW, PRUNED, INTENT, COLLECTED, FIRST, ADOPTED, OMIDS),
-    *(LEASE, LOG, ROOT),
+    *(LEASE, LOG, ROOT, OPERATIONS),
 )
 """In the order in which they are mended: what the value of another rests on comes before it."""
 
@@ -216,7 +228,7 @@ class Singletons:
         Raises:
             UsageError: an operator said what one is that can be read.
 
-        Cost: 12 gets.
+        Cost: 13 gets.
         """
         bad = []
         for fact in FACTS:
@@ -270,6 +282,8 @@ class Singletons:
                 decode_lease(cell.value)
         except CorruptCell as error:
             return str(error)
+        if fact is OPERATIONS:
+            return "" if cell is None else format_complaint(cell.value)
         if fact is LOG:
             return Watermarks(self._control).log_complaint()
         return root_complaint(self._control) if fact is ROOT else ""
@@ -313,6 +327,14 @@ class Singletons:
                 return Remedy(encode_document(free), "given up, since no oracle lives")
             case LOG.name:
                 return Remedy(encode_document([]), "no horizon counts as old enough")
+            case OPERATIONS.name:
+                if not has_our_form(self._store):
+                    raise _Unknown(
+                        "some operations cannot be read either, so that a newer omidpy may have "
+                        "written them: upgrade, or see `omidpy fate list` for those that are left "
+                        "once the table is restored from a backup"
+                    )
+                return Remedy(b"%d" % FORMAT, "the format in which every operation is read")
             case ROOT.name:
                 raise _Unknown(
                     "`omidpy compact --hbase-root FOLDER` says where snapshots are, `--hbase-root "

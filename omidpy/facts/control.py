@@ -182,7 +182,7 @@ class ControlTable:
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (row, bytes) of every fact whose row starts with `prefix`, in row order."""
         for page in self._store.scan(
-            CONTROL_TABLE, _starting_with(prefix), columns=(VALUE,), max_versions=1
+            CONTROL_TABLE, KeyRange.starting_with(prefix), columns=(VALUE,), max_versions=1
         ):
             for cells in page:
                 yield cells[0].row, cells[0].value
@@ -207,7 +207,7 @@ class ControlTable:
         """Return (row, bytes) of the last fact whose row starts with `prefix`.  Cost: 1 RPC."""
         pages = self._store.scan(
             CONTROL_TABLE,
-            _starting_with(prefix),
+            KeyRange.starting_with(prefix),
             columns=(VALUE,),
             max_versions=1,
             reverse=True,
@@ -236,10 +236,6 @@ class ControlTable:
                     return current
             if self.replace(row, raw, encode_long(to)):
                 return Timestamp(to)
-
-
-def _starting_with(prefix: bytes) -> KeyRange:
-    return KeyRange(prefix, prefix[:-1] + bytes((prefix[-1] + 1,)))
 
 
 def decode_number(value: bytes, *, row: bytes) -> Timestamp:

@@ -46,6 +46,7 @@ from omidpy.errors import (
     StorageUnavailable,
     TableExists,
 )
+from omidpy.facts.control import MENDED_BY
 from omidpy.fate.joined import JoinedChanges
 from omidpy.fate.operation import FateId, Operation, Unreadable
 from omidpy.fate.rows import (
@@ -91,6 +92,26 @@ MAX_LEAPS: Final = 20
 """How often a key's row is written before somebody must be told."""
 
 
+def format_complaint(raw: bytes) -> str:
+    """Say why what the format's row holds is no format; empty if it is one."""
+    return "" if raw.isdigit() else f"the row {FORMAT_ROW!r} holds {raw[:80]!r}, which is no number"
+
+
+def has_our_form(store: Store, table: str = FATE_TABLE) -> bool:
+    """Say whether this version can read every operation in a table, whatever its format row says.
+
+    Cost: reads all of them.
+    """
+    for prefix in (OPERATION_PREFIX, DONE_PREFIX):
+        for page in store.scan(table, KeyRange.starting_with(prefix), max_versions=1):
+            for cells in page:
+                try:
+                    operation_of(cells, table=table)
+                except CorruptCell:
+                    return False
+    return True
+
+
 class TableFateStore(FateStore):
     """Keeps operations in a table of `store`, which it does not close."""
 
@@ -101,6 +122,7 @@ class TableFateStore(FateStore):
 
         Raises:
             ConfigError: the store cannot check a change, or a newer omidpy has written the table.
+            CorruptCell: which format the table has cannot be read.
         """
         if not (store.capabilities.checked_changes and store.capabilities.exact_delete):
             raise ConfigError(
@@ -403,14 +425,18 @@ class TableFateStore(FateStore):
 
         Raises:
             ConfigError: a newer omidpy has written it.
+            CorruptCell: nobody has written it.
         """
         (cells,) = self._get([FORMAT_ROW], columns=[GUARD])
-        if cells and (not cells[0].value.isdigit() or int(cells[0].value) > FORMAT):
-            raise ConfigError(
-                f"{self.url} has format {cells[0].value.decode(errors='replace')!r}, and this "
-                f"omidpy reads up to {FORMAT}; upgrade omidpy to the version that wrote it"
-            )
         self._format = cells[0].value if cells else None
+        if self._format is not None:
+            if complaint := format_complaint(self._format):
+                raise CorruptCell(f"{self.url}: {complaint}; {MENDED_BY}")
+            if int(self._format) > FORMAT:
+                raise ConfigError(
+                    f"{self.url} has format {self._format.decode()}, and this omidpy reads up to "
+                    f"{FORMAT}; upgrade omidpy to the version that wrote it"
+                )
         return self._format == b"%d" % FORMAT
 
     def _make_table(self) -> None:
@@ -443,11 +469,9 @@ class TableFateStore(FateStore):
             return [[] for _ in rows]
 
     def _rows(self, prefix: bytes, columns: Sequence[Column] | None = None) -> Iterator[Row]:
-        end = prefix[:-1] + bytes((prefix[-1] + 1,))
+        key_range = KeyRange.starting_with(prefix)
         with contextlib.suppress(NoSuchTable):
-            for page in self._store.scan(
-                self._table, KeyRange(prefix, end), columns=columns, max_versions=1
-            ):
+            for page in self._store.scan(self._table, key_range, columns=columns, max_versions=1):
                 yield from page
 
 

@@ -522,6 +522,18 @@ def test_compact_show_takes_the_newest_run(cli: Cli) -> None:
     assert document(cli, "compact", "show") == newest
 
 
+def test_a_run_that_cannot_be_read_is_left_out_and_named(cli: Cli, url: str) -> None:
+    """With one such run alone, there was "none on record"."""
+    cli("compact")
+    row = b"run/" + document(cli, "compact", "show")["run_id"].encode()
+    reopened(url).control.write(row, b"{")
+    for words in (["show"], ["history"]):
+        _, _, err = cli("compact", *words)
+        assert f"the record of run {row[4:].decode()} cannot be read" in err
+    cli("compact")
+    assert document(cli, "compact", "show")["run_id"] != row[4:].decode()
+
+
 def test_watermarks_gives_the_reason_that_the_last_run_has_found(cli: Cli, url: str) -> None:
     """It said "run `omidpy compact`" of what no run mends."""
     assert "run `omidpy compact`" in cli("watermarks")[1]

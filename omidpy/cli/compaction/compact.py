@@ -127,7 +127,9 @@ def show(
     runs = recorded(store)
     found = runs[-1:] if run_id is None else [one for one in runs if run_id in one.run_id]
     if not runs:
-        raise UsageError(f"no compaction of {store} is on record; `omidpy compact` runs one")
+        raise UsageError(
+            f"no compaction of {store} is on record that can be read; `omidpy compact` runs one"
+        )
     if len(found) != 1:
         problem = "no run" if not found else f"{len(found)} runs"
         raise UsageError(
@@ -182,8 +184,11 @@ def plot(
 
 
 def recorded(store_url: str) -> list[Any]:
-    """Return the runs that a store remembers."""
+    """Return the runs that a store remembers; say of which it does that cannot be read."""
     from compactor.report import RunLog  # noqa: PLC0415 - application
 
     with opened(store_url, only_looks=True) as store:
-        return RunLog(ControlTable(store)).runs()
+        log = RunLog(ControlTable(store))
+        for run_id in log.unreadable():
+            say(f"the record of run {run_id} cannot be read, and is left out", err=True)
+        return log.runs()

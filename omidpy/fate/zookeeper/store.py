@@ -354,7 +354,8 @@ class ZooKeeperFateStore(FateStore):
         except msgspec.DecodeError as error:
             raise ConfigError(
                 f"{self.url} holds {found.data[:80]!r}, which is no store of operations; name "
-                "another path"
+                f"another path, or write {msgspec.json.encode(Format(FORMAT)).decode()} there if "
+                "it was one"
             ) from error
         if version > FORMAT:
             raise ConfigError(

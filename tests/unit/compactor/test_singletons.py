@@ -27,6 +27,7 @@ from compactor.check.singletons import (
     LOG,
     LOW,
     OMIDS,
+    OPERATIONS,
     PRUNED,
     ROOT,
     Fact,
@@ -45,7 +46,8 @@ from omidpy.facts.commit_table import CommitTable, EntryRow, create_system_table
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.leadership import LeaseRecord
 from omidpy.facts.watermarks import Watermarks, sample_row
-from omidpy.model import TIMESTAMP_STEP
+from omidpy.fate.rows import DONE_PREFIX
+from omidpy.model import TIMESTAMP_STEP, KeyRange
 from omidpy.storage.base import Capabilities, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
@@ -56,7 +58,7 @@ REPAIR: Final = CheckOptions(settle_s=0.0, is_repair=True)
 AT_ONCE: Final = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)
 GARBLED: Final = [b"", b"short", bytes(9), encode_long(-1)]
 STOPS_A_START: Final = [EPOCH, CEILING, LOW, OMIDS]
-MENDED: Final = [EPOCH, CEILING, LOW, PRUNED, INTENT, COLLECTED, OMIDS, LEASE, LOG]
+MENDED: Final = [EPOCH, CEILING, LOW, PRUNED, INTENT, COLLECTED, OMIDS, LEASE, LOG, OPERATIONS]
 MAX_WORLD_NS: Final = 2 * 120 * 10**9
 
 
@@ -143,9 +145,9 @@ SPENT: Final = {b"alice": b"-10", b"bob": b"10"}
 
 
 def test_a_sound_store_has_no_findings(store: SqliteStore) -> None:
-    """And its twelve facts have different names, by which they are said."""
+    """And its thirteen facts have different names, by which they are said."""
     assert checked(store).counts.get(Kind.MALFORMED_FACT) is None
-    assert len({fact.name for fact in FACTS}) == len(FACTS) == 12
+    assert len({fact.name for fact in FACTS}) == len(FACTS) == 13
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=named)
@@ -246,7 +248,9 @@ def test_beside_an_oracle_neither_is_mended(url: str, store: SqliteStore, fact: 
     omidpy.connect(url).close()
 
 
-@pytest.mark.parametrize("fact", [EPOCH, LOW, PRUNED, INTENT, COLLECTED, LOG], ids=named)
+@pytest.mark.parametrize(
+    "fact", [EPOCH, LOW, PRUNED, INTENT, COLLECTED, LOG, OPERATIONS], ids=named
+)
 def test_beside_an_oracle_the_others_are(url: str, store: SqliteStore, fact: Fact) -> None:
     """And it goes on; what began before it still cannot commit."""
     tm = omidpy.connect(url, post_commit="none")
@@ -316,6 +320,19 @@ def test_what_nothing_tells_is_left(store: SqliteStore, fact: Fact) -> None:
     assert not found.repaired
     assert read(store, fact) == b"garb"
     assert ("--hbase-root" if fact is ROOT else f"--set {fact.name}=NUMBER") in found.detail
+
+
+def test_what_a_newer_version_may_have_written_keeps_its_format(store: SqliteStore) -> None:
+    """One operation that this one cannot read says that there may be such a version."""
+    write(store, OPERATIONS, b"garb")
+    (page,) = store.scan(OPERATIONS.table, KeyRange.starting_with(DONE_PREFIX))
+    status = next(cell for cell in page[0] if cell.qualifier == b"status")
+    put = Put(*status[1:4], b'"ASLEEP"')
+    store.write({OPERATIONS.table: [RowMutation(status.row, (put,))]})
+    report = checked(store, REPAIR)
+    (found,) = [one for one in report.findings if one.kind is Kind.MALFORMED_FACT]
+    assert "a newer omidpy may have written" in found.detail
+    assert (found.repaired, read(store, OPERATIONS)) == (False, b"garb")
 
 
 def test_an_operators_word_is_taken(url: str, store: SqliteStore) -> None:

@@ -60,13 +60,22 @@ def test_a_store_that_cannot_check_a_change_is_refused() -> None:
         TableFateStore(LikeThrift1(MemoryStore()))
 
 
-@pytest.mark.parametrize("written", [b"3", b'{"format":1}'])
-def test_a_table_of_a_newer_format_is_refused(written: bytes) -> None:
+def test_a_table_of_a_newer_format_is_refused() -> None:
     """An older program must not change what it does not understand."""
     store = MemoryStore()
     TableFateStore(store).create(an_operation())
+    put_cell(store, FORMAT_ROW, GUARD, b"3")
+    with pytest.raises(ConfigError, match=r"format 3, .* reads up to 2; upgrade omidpy"):
+        TableFateStore(store)
+
+
+@pytest.mark.parametrize("written", [b"", b"garb", b"-1", b'{"format":1}'])
+def test_a_format_that_cannot_be_read_is_no_newer_one(written: bytes) -> None:
+    """There is no version to upgrade to, but a verb that mends it."""
+    store = MemoryStore()
+    TableFateStore(store).create(an_operation())
     put_cell(store, FORMAT_ROW, GUARD, written)
-    with pytest.raises(ConfigError, match="reads up to 2; upgrade omidpy"):
+    with pytest.raises(CorruptCell, match="omidpy fsck --repair"):
         TableFateStore(store)
 
 
