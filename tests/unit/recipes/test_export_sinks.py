@@ -449,6 +449,18 @@ def export_to(sink: Exporter, scene: Scene) -> None:
     scene.runner(sink).run_once(wait_s=0)
 
 
+@pytest.mark.parametrize("said", ["99999999999", "9" * 400])
+def test_a_webhook_sends_no_exporter_to_sleep_for_ever(receiver: Receiver, said: str) -> None:
+    """Whatever it says, it is asked again within the hour."""
+    scene = Scene()
+    scene.add(1)
+    receiver.answers = [(503, {"Retry-After": said})]
+    batch = Batch(scene.queue.peek(), queue="q", bucket=0, fence=1)
+    with pytest.raises(Retry) as told:
+        WebhookSink(receiver.url).export(batch)
+    assert told.value.after_s == 3600
+
+
 def test_a_webhook_gets_each_entry_with_a_key_that_never_changes(receiver: Receiver) -> None:
     """So that the receiver can tell repetitions, and what is older."""
     scene = Scene()
@@ -460,7 +472,7 @@ def test_a_webhook_gets_each_entry_with_a_key_that_never_changes(receiver: Recei
     path, headers, body = receiver.requests[0]
     assert path == "/hook?a=b"
     assert headers["Authorization"] == "Bearer x"
-    assert headers["X-Omidpy-Fence"] == "1"
+    assert headers["X-Omidpy-Fence"] == "1700000000"
     assert headers["X-Omidpy-Seq"] == f"{body['commit_ts']}-0"
     keys = [headers["Idempotency-Key"] for _, headers, _ in receiver.requests]
     assert keys[:2] == keys[2:]
@@ -536,7 +548,7 @@ def test_prometheus_reads_what_waits_and_what_was_done() -> None:
     for line in (
         'omidpy_export_entries{bucket="0",queue="q"} 1.0',
         'omidpy_export_dead_letters{bucket="0",queue="q"} 0.0',
-        'omidpy_export_lease_epoch{bucket="0",queue="q"} 1.0',
+        'omidpy_export_lease_epoch{bucket="0",queue="q"} 1.7e+09',
         'omidpy_export_exported_total{bucket="0",queue="q"} 2.0',
         'omidpy_export_attempts_total{bucket="0",queue="q"} 1.0',
         'omidpy_export_batch_seconds_count{bucket="0",queue="q"} 1.0',

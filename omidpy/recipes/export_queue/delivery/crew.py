@@ -31,6 +31,7 @@ from omidpy.recipes.export_queue.entries.state import (
     BucketState,
     Raw,
     fence_of,
+    next_epoch,
     table_name,
 )
 
@@ -258,7 +259,7 @@ class Crew:
         state = msgspec.structs.replace(
             raw.state,
             owner=worker.id,
-            epoch=raw.state.epoch + 1,
+            epoch=next_epoch(raw.state.epoch, wall_ms=self._clock.wall_ms()),
             stopped="",
             is_torn=False,
             # An owner that ends gives its buckets back; from another one a batch may be under way.

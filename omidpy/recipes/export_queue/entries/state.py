@@ -174,6 +174,16 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
         return Position(self.cursor_ts, bytes.fromhex(self.cursor_ordinal))
 
 
+def next_epoch(epoch: int, *, wall_ms: int) -> int:
+    """Return the epoch of the next owner of a bucket, which no receiver has heard of.
+
+    A store that was restored from a backup has forgotten owners, and a receiver that keeps the
+    largest fence would refuse all new ones: so it is no less than the seconds since 1970, up to
+    what leaves a quarter of the numbers to a clock that was wrong once.
+    """
+    return max(epoch + 1, min(wall_ms // 1000, 3 << (EPOCH_BITS - 2)))
+
+
 def fence_of(number: int, epoch: int) -> int:
     """Return what grows with each owner of a bucket, in whichever table of a queue's id that is.
 

@@ -9,10 +9,11 @@
 | 2xx, 409, 412 | delivered, or refused as older than what the receiver has |
 | 400, 413, 415, 422 | poison: this entry will never be taken |
 | 401, 403, 404, 405, 407, 410 | come again later; if nothing else is answered, the exporter ends |
-| any other, or none | come again later, after `Retry-After` seconds where it says so |
+| any other, or none | come again later, after `Retry-After` seconds, an hour at most |
 
-What is refused by its fence is taken for delivered here, and not removed all the same: somebody
-else has the bucket then.
+So a receiver that still works on an earlier request of the same key must not answer 409, as some
+drafts have it, but 425, 429 or 503.  What is refused by its fence is taken for delivered here, and
+not removed all the same: somebody else has the bucket then.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ EVERYBODY: Final = frozenset(
 )
 """What is answered to whoever asks, whatever the entry is."""
 SHOWN_BYTES: Final = 200
+LONGEST_PAUSE_S: Final = 3600.0
+"""A receiver may not send an exporter to sleep for ever."""
 
 
 class WebhookSink(Exporter):
@@ -118,7 +121,7 @@ class WebhookSink(Exporter):
         if answer.status in NEVER:
             raise Poison(entry, what)
         wait = answer.getheader("Retry-After", "")
-        after_s = float(wait) if wait.isdecimal() else None
+        after_s = min(float(wait), LONGEST_PAUSE_S) if wait.isdecimal() else None
         if answer.status in EVERYBODY:
             raise Refused(what, after=after_s)
         raise Retry(what, after=1.0 if after_s is None else after_s)

@@ -38,7 +38,7 @@ class BucketLag:
         dead_letters: How many were set aside.
         exported: How many were delivered since the queue was made.
         owner: The worker that exports it; None: nobody does.
-        epoch: How often it changed hands.
+        epoch: Grows with each owner, and is no less than the seconds since 1970 when it came.
         stopped: Why it goes no further; empty if it does.
         oldest_age_s: As `Lag.oldest_age_s`.
         counted_age_s: How long ago `entries` was counted; what was committed since is not in it.
