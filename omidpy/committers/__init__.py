@@ -8,7 +8,7 @@
 Files are uploaded where they will be, and become visible when the job is committed: nothing is
 renamed or copied.  `docs/guide/committers.md` says which committer to choose.
 
-    omidpy.committers.contents.state("s3://bucket/folder").table()
+    omidpy.committers.published("s3://bucket/folder").table()
 
 reads what the last committed job has left, whatever is published meanwhile.
 

@@ -1,6 +1,6 @@
 """What has the last committed job left at a destination?  Asked of its head, and not of a listing.
 
-    omidpy.committers.contents.state("s3://bucket/folder").table()
+    omidpy.committers.published("s3://bucket/folder").table()
 
 A folder shows files one after the other while a job publishes, and those of a driver that died in
 the middle, for as long as nobody ends its plan.  Its head has them all from one instant on, or none
