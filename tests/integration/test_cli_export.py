@@ -259,6 +259,11 @@ def test_a_queue_that_cannot_be_read_does_not_hide_the_others(
     found = json.loads(cli("status", "--json")[1])
     assert [one["queue"] for one in found] == ["q", "bad"]
     assert "OMIDPY_EXPORT_bad" in found[1]["problem"]
+    assert "--restate" in cli("lag", "bad")[2]
+    assert cli("create", "bad", "--buckets", "1", "--restate")[0] == 0
+    assert len(json.loads(cli("status", "--json")[1])) == 2
+    code, _, err = cli("create", "bad", "--buckets", "1", "--restate")
+    assert (code, "can be read" in err) == (1, True)
 
 
 def test_entries_that_were_brought_by_hand_are_acknowledged(cli: Cli, url: str) -> None:

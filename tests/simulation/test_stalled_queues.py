@@ -45,7 +45,9 @@ EXPORTERS: Final = "of exporters that stall: tests/unit/recipes/test_export_depo
 SHARING: Final = "of exporters that share buckets: tests/integration/test_export_processes.py"
 GAUGES: Final = "a gauge, which the next look measures anew"
 NO_CHANGE: Final = "changes nothing that others see"
-UNREADABLE: Final = "of states that no verb writes: tests/unit/recipes/test_export_unreadable.py"
+UNREADABLE: Final = (
+    "of what no verb writes: tests/unit/recipes/test_export_unreadable.py, test_export_restating.py"
+)
 UNDOING: Final = "behind an error before the pivot: tests/unit/recipes/test_export_rebucket.py"
 SINKS: Final = "of receivers: tests/unit/recipes/test_export_sinks.py"
 
@@ -80,7 +82,11 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/recipes/export_queue/upkeep/making.py _drop_table forget",
         "omidpy/recipes/export_queue/upkeep/rebucketing.py RebucketTools.remove_table forget",
     ),
-    UNREADABLE: ("omidpy/recipes/export_queue/upkeep/repairing.py repair replace",),
+    UNREADABLE: (
+        "omidpy/recipes/export_queue/upkeep/repairing.py repair replace",
+        "omidpy/recipes/export_queue/upkeep/restating.py restate replace",
+        "omidpy/recipes/export_queue/upkeep/restating.py restate write",
+    ),
     UNDOING: ("omidpy/recipes/export_queue/upkeep/rebucketing.py Prepare._undo replace",),
     SINKS: (
         "omidpy/recipes/export_queue/sinks/file_marks.py FolderMarks._write write",

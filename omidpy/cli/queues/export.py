@@ -80,11 +80,15 @@ def create(
         str | None,
         typer.Option(metavar="TIME", help="Refuse more while one has waited for longer."),
     ] = None,
+    restate: Annotated[
+        bool,
+        typer.Option("--restate", help="Of one whose definition cannot be read: it was like this."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a queue; one that has the same settings is left as it is."""
     with managed(store, tso) as tm:
-        made = ExportQueue.create(
+        made = (ExportQueue.restate if restate else ExportQueue.create)(
             tm,
             queue,
             buckets=buckets,

@@ -52,7 +52,7 @@ from omidpy.recipes.export_queue.entries.state import (
 )
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
-from omidpy.recipes.export_queue.upkeep import making, repairing, retention
+from omidpy.recipes.export_queue.upkeep import making, repairing, restating, retention
 from omidpy.recipes.export_queue.upkeep.lag import Lag, known, measure, measure_roughly
 from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 
@@ -68,6 +68,38 @@ def check_buckets(buckets: int) -> None:
     check_count("buckets", buckets)
     if buckets is None or buckets > MAX_BUCKETS:
         raise UsageError(f"buckets={buckets} must be 1 to {MAX_BUCKETS}")
+
+
+def _wanted(
+    buckets: int,
+    codec: str,
+    layout: str,
+    keep_s: float | None,
+    max_entries: int | None,
+    max_lag_s: float | None,
+) -> Definition:
+    check_buckets(buckets)
+    check_count("max_entries", max_entries)
+    for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"{name}={seconds} must be positive seconds, or None")
+    if layout not in LAYOUTS:
+        raise UsageError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
+    if layout == BY_KEY and keep_s is not None:
+        raise UsageError(
+            f"a queue of the layout {BY_KEY!r} keeps nothing that was delivered: give it no "
+            f"keep_s, or layout={BY_TIME!r}"
+        )
+    return Definition(
+        number=0,
+        is_open=True,
+        buckets=buckets,
+        codec=codec_named(codec).name,
+        layout=layout,
+        keep_s=None if keep_s is None else float(keep_s),
+        max_entries=max_entries,
+        max_lag_s=None if max_lag_s is None else float(max_lag_s),
+    )
 
 
 class ExportQueue:
@@ -140,29 +172,8 @@ class ExportQueue:
             UsageError: a setting makes no sense.
             ConfigError: the store cannot keep queues.
         """
+        wanted = _wanted(buckets, codec, layout, keep_s, max_entries, max_lag_s)
         places = Places.of(tm.session.catalog, queue_id)
-        check_buckets(buckets)
-        check_count("max_entries", max_entries)
-        for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
-            if seconds is not None and not seconds > 0:
-                raise UsageError(f"{name}={seconds} must be positive seconds, or None")
-        if layout not in LAYOUTS:
-            raise UsageError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
-        if layout == BY_KEY and keep_s is not None:
-            raise UsageError(
-                f"a queue of the layout {BY_KEY!r} keeps nothing that was delivered: give it no "
-                f"keep_s, or layout={BY_TIME!r}"
-            )
-        wanted = Definition(
-            number=0,
-            is_open=True,
-            buckets=buckets,
-            codec=codec_named(codec).name,
-            layout=layout,
-            keep_s=None if keep_s is None else float(keep_s),
-            max_entries=max_entries,
-            max_lag_s=None if max_lag_s is None else float(max_lag_s),
-        )
         read_s = tm.session.clock.monotonic_s()  # before: see `_refreshed`
         return cls(tm, places, making.make(tm, places, wanted), read_s)
 
@@ -178,6 +189,34 @@ class ExportQueue:
         places = Places.of(tm.session.catalog, queue_id)
         read_s = tm.session.clock.monotonic_s()  # before: see `_refreshed`
         return cls(tm, places, making.find(tm, places), read_s)
+
+    @classmethod
+    def restate(
+        cls,
+        tm: TransactionManager,
+        queue_id: str,
+        *,
+        buckets: int = DEFAULT_BUCKETS,
+        codec: str = "json",
+        layout: str = BY_TIME,
+        keep_s: float | None = None,
+        max_entries: int | None = None,
+        max_lag_s: float | None = None,
+    ) -> ExportQueue:
+        """Say again what a queue is whose definition cannot be read; see `create`.
+
+        Everything else of it is as it was: its entries, and how far its buckets have come.
+
+        Raises:
+            NoSuchQueue: there is none of this id.
+            ExportError: its definition can be read; or an entry shows that it had other settings.
+            UsageError: a setting makes no sense.
+
+        Cost: reads every entry.
+        """
+        wanted = _wanted(buckets, codec, layout, keep_s, max_entries, max_lag_s)
+        restating.restate(tm, Places.of(tm.session.catalog, queue_id), wanted)
+        return cls.open(tm, queue_id)
 
     @staticmethod
     def names(tm: TransactionManager) -> list[str]:

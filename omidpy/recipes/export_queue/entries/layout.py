@@ -189,6 +189,16 @@ def dead_range(generation: int, bucket: int, *, to_bucket: int = MAX_BUCKETS) ->
     return KeyRange(_place(generation, bucket, _DEAD), end)
 
 
+def is_in_place(row: bytes, key: bytes, bucket_count: int, layout: str) -> bool:
+    """Say whether the row of an entry is one that its key has, among so many buckets."""
+    if int.from_bytes(row[2:_PLACE_BYTES], "big") != bucket_of(key, bucket_count):
+        return False
+    if row[1:2] != _LOG or not key:
+        return True
+    is_by_key = key_prefix(row)[_PLACE_BYTES + _KEY_LENGTH_BYTES :] == key
+    return is_by_key == (layout == BY_KEY)
+
+
 def splits(generation: int, bucket_count: int, buckets_per_region: int) -> list[bytes]:
     """Return where the regions of a queue's table meet."""
     starts = range(buckets_per_region, bucket_count, buckets_per_region)
@@ -225,6 +235,17 @@ def decode_content(content: bytes) -> Content:
     except msgspec.DecodeError as error:
         raise CorruptCell(f"the headers {noted[:40]!r} of an entry are no JSON: {error}") from error
     return Content(key, headers, value)
+
+
+def content_of(row: bytes, cell: bytes) -> Content | None:
+    """Return what a cell says of an entry, whether that was set aside or not; None: of claims.
+
+    Raises:
+        CorruptCell: it says nothing.
+    """
+    if row[1:2] == _CLAIM:
+        return None
+    return decode_content(decode_dead(cell)[1] if row[1:2] == _DEAD else cell)
 
 
 def encode_dead(note: bytes, content: bytes) -> bytes:

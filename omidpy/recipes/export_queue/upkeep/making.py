@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from omidpy.base.cells import table_id
-from omidpy.errors import ConfigError, ExportError, NoSuchQueue, NoSuchTable, TableExists
+from omidpy.errors import (
+    ConfigError,
+    CorruptCell,
+    ExportError,
+    NoSuchQueue,
+    NoSuchTable,
+    TableExists,
+)
 from omidpy.facts.control import decode_document, encode_document
 from omidpy.recipes.export_queue.entries.layout import FAMILY, splits
 from omidpy.recipes.export_queue.entries.state import (
@@ -264,8 +271,18 @@ def check_store(tm: TransactionManager) -> None:
 
 
 def decoded(places: Places, raw: bytes) -> Definition:
-    """Read a definition."""
-    known = decode_document(raw, Definition, row=places.row())
+    """Read a definition.
+
+    Raises:
+        CorruptCell: it cannot be read.
+    """
+    try:
+        known = decode_document(raw, Definition, row=places.row())
+    except CorruptCell as error:
+        raise CorruptCell(
+            f"{error}; `omidpy export create {places.queue_id} --restate` with the settings that "
+            "the queue was made with writes it anew"
+        ) from error
     return known if known.made else msgspec.structs.replace(known, made=known.number)
 
 
