@@ -420,7 +420,7 @@ def test_fate_run_ends_what_a_killed_driver_has_left(
     assert done.returncode == -signal.SIGKILL
     script = (
         "import sys\n"
-        "from omidpy.committers import operation\n"
+        "from omidpy.committers.publishing import operation\n"
         "operation.PLAN_WAIT_MS = 0\n"
         "from omidpy.cli import main\n"
         "main(sys.argv[1:])\n"

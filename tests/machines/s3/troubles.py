@@ -12,7 +12,6 @@ plan, which an operator ends later, and nothing of other jobs is touched.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -142,11 +141,10 @@ def check(
 
 
 def quietly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for nothing between tries, and say nothing of what is expected to fail."""
+    """Wait for nothing between tries."""
     monkeypatch.setattr("omidpy.committers.objects.store.CONFLICT_PAUSE_S", 0.0)
     monkeypatch.setattr("omidpy.committers.heads.deciding.PAUSE_S", 0.0)
     monkeypatch.setattr("botocore.endpoint.time", _Timeless())
-    logging.getLogger("omidpy.committers").setLevel(logging.CRITICAL)
 
 
 class _Timeless:
