@@ -19,6 +19,7 @@ ON_NO_SERVER := not hbase and not java and not spark and not integration and not
 NIGHTLY_TIMEOUT_S := 14400
 SEEDS ?= 100
 FIRST ?= 0
+ALONE ?=
 RECORD ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -54,8 +55,9 @@ quick: $(STAMP)  ## the unit, property and contract tests that the last change t
 	  if [ -z "$$touched" ]; then echo "quick: no quick test imports what was changed"; else \
 	  $(BIN)/python -m pytest -q -n 3 -m "$(ON_NO_SERVER)" $(PYTEST_ARGS) $$touched; fi
 
-simulate: setup  ## oracles, clients and faults in one process; SEEDS=n, FIRST=m to begin there
-	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(RECORD),--record $(RECORD))
+simulate: setup  ## oracles, clients, compactors and faults in one process; SEEDS=n, FIRST=m
+	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST) \
+	  $(if $(ALONE),--alone) $(if $(RECORD),--record $(RECORD))
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
 	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" \

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
-from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.simulation import Parts, simulate
 
 
 class Sight(NamedTuple):
@@ -46,6 +47,15 @@ SEEN: Final = {
     "entry removed first": Sight(8, "I8"),
 }
 
+SEEN_WITH_OTHERS: Final = {
+    "watermark read behind the pass": Sight(13, "I8"),
+    "claimed unhealed": Sight(0, "I8"),
+    "last row left out": Sight(0, "fsck"),
+    "newest timestamp taken for the watermark": Sight(27, "fsck"),
+    "pruned up to the watermark": Sight(6, "stale read"),
+    "one claim suffices": Sight(66, "I8"),
+}
+
 MOST_SEEDS: Final = 1000
 """Within so many, from the first one on, each mutant must be found by something."""
 
@@ -56,25 +66,36 @@ OTHER_SEEDS: Final = 150
 def test_every_mutant_is_listed() -> None:
     """One that nobody runs is found by nobody."""
     assert SEEN.keys() == MUTANTS.keys()
+    assert SEEN_WITH_OTHERS.keys() == COMPACTION_MUTANTS.keys()
 
 
 @pytest.mark.parametrize("name", SEEN)
 def test_a_mutant_is_found_by_its_name(name: str) -> None:
     """And nothing is found in the product where it is."""
-    known, finding = SEEN[name]
-    for seed in (known, *range(OTHER_SEEDS)):
-        found = {one.partition(":")[0] for one in simulate(seed, MUTANTS[name]).findings}
-        if finding in found:
-            assert simulate(seed).findings == ()
+    _find(MUTANTS[name], SEEN[name], with_others=False)
+
+
+@pytest.mark.parametrize("name", SEEN_WITH_OTHERS)
+def test_a_mutant_of_the_compactor_is_found_by_its_name(name: str) -> None:
+    """The same, of what compacts beside oracles and clients."""
+    _find(COMPACTION_MUTANTS[name], SEEN_WITH_OTHERS[name], with_others=True)
+
+
+def _find(mutant: Parts, sight: Sight, *, with_others: bool) -> None:
+    for seed in (sight.seed, *range(OTHER_SEEDS)):
+        findings = simulate(seed, mutant, with_others=with_others).findings
+        if sight.finding in {one.partition(":")[0] for one in findings}:
+            assert simulate(seed, with_others=with_others).findings == ()
             return
-    pytest.fail(f"{name} was not found in {OTHER_SEEDS} seeds: give it another of its own")
+    pytest.fail(f"it was not found in {OTHER_SEEDS} seeds: give it another of its own")
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("name", [*SEEN, *SEEN_WITH_OTHERS])
 def test_a_mutant_is_found_without_a_known_seed(name: str) -> None:
     """However seeds change their meaning: by whatever it breaks first, within as many."""
+    mutant = {**MUTANTS, **COMPACTION_MUTANTS}[name]
     for seed in range(MOST_SEEDS):
-        if simulate(seed, MUTANTS[name]).findings:
+        if simulate(seed, mutant, with_others=name in COMPACTION_MUTANTS).findings:
             return
     pytest.fail(f"{name} was not found in {MOST_SEEDS} seeds")

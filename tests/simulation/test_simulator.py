@@ -30,13 +30,14 @@ RECORDED: Final = (
 """Seeds that once found something, be it in the simulator itself."""
 
 NEW_COUNT: Final = 80
+NEW_WITH_OTHERS: Final = 25
 NIGHTLY_COUNT: Final = 20_000
 
 
-def _run(seeds: range) -> Counter[str]:
+def _run(seeds: range, *, with_others: bool = False) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
-        report = simulate(seed)
+        report = simulate(seed, with_others=with_others)
         assert not report.findings, report
         counts += report.counts
     return counts
@@ -66,11 +67,21 @@ def test_new_seeds_find_nothing() -> None:
     assert counts["oracles ended by LeaseLost"] > 0
 
 
+def test_new_seeds_with_compactors_find_nothing() -> None:
+    """They heal, drop and prune beside everybody else, some of them in another one's place."""
+    first = _first_of_the_day(NEW_WITH_OTHERS)
+    counts = _run(range(first, first + NEW_WITH_OTHERS), with_others=True)
+    for what in ("compactions done", "cells healed", "entries pruned"):
+        assert counts[what] > NEW_WITH_OTHERS, what
+    assert counts["compactions ended by StorageUnavailable"] > 0
+
+
 @pytest.mark.nightly
-def test_many_new_seeds_find_nothing() -> None:
+@pytest.mark.parametrize("with_others", [False, True])
+def test_many_new_seeds_find_nothing(*, with_others: bool) -> None:
     """For some hours."""
     first = _first_of_the_day(NIGHTLY_COUNT)
-    _run(range(first, first + NIGHTLY_COUNT))
+    _run(range(first, first + NIGHTLY_COUNT), with_others=with_others)
 
 
 def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:
@@ -86,11 +97,13 @@ def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> No
     assert world.now_s == process.paused_until_s
 
 
+@pytest.mark.parametrize("with_others", [False, True])
 @pytest.mark.parametrize("seed", [4, 5, 6])
-def test_a_seed_gives_the_same_hash_in_another_process(seed: int) -> None:
+def test_a_seed_gives_the_same_hash_in_another_process(seed: int, *, with_others: bool) -> None:
     """A failure can be had again, whatever the hashes of strings are there."""
     command = (
-        f"from tests.machines.simulator.simulation import simulate as s; print(s({seed}).digest)"
+        "from tests.machines.simulator.simulation import simulate as s; "
+        f"print(s({seed}, with_others={with_others}).digest)"
     )
     elsewhere = subprocess.run(
         [sys.executable, "-c", command],
@@ -99,7 +112,8 @@ def test_a_seed_gives_the_same_hash_in_another_process(seed: int) -> None:
         text=True,
         check=True,
     ).stdout.strip()
-    assert simulate(seed).digest == elsewhere != simulate(seed + 1).digest
+    digests = [simulate(one, with_others=with_others).digest for one in (seed, seed + 1)]
+    assert digests[0] == elsewhere != digests[1]
 
 
 def test_pauses_of_a_run_come_from_its_seed() -> None:

@@ -1,4 +1,4 @@
-"""`make simulate SEEDS=n FIRST=m RECORD=file`: run seeds, print what was found, and sum up."""
+"""`make simulate SEEDS=n FIRST=m ALONE=1`: run seeds, print what was found, and sum up."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--alone", action="store_true", help="oracles and clients, nobody else")
     parser.add_argument("--record", type=Path, help="add what was done to this file")
     chosen = parser.parse_args()
     counts: Counter[str] = Counter()
     began_s = time.monotonic()
     for seed in range(chosen.first, chosen.first + chosen.seeds):
-        report = simulate(seed)
+        report = simulate(seed, with_others=not chosen.alone)
         counts += report.counts
         counts["seeds"] += 1
         counts["simulated seconds"] += round(report.simulated_s)

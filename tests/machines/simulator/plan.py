@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
+from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.store import STORE, Chances, StoreKind
 from tso.core.settings import Settings
 
@@ -35,6 +36,29 @@ class Fault(NamedTuple):
         other = f" and {self.other}" if self.other else ""
         amount = f", {self.amount:g}" if self.amount else ""
         return f"{self.at_s:6.2f} s  {self.kind} {self.target}{other} {self.seconds:.2f} s{amount}"
+
+
+class Others(NamedTuple):
+    """Who is there beside oracles and clients."""
+
+    compactors: int = 0
+    lease_s: float = 10.0
+    """How long they may show no life."""
+    max_transaction_age_ms: int | None = None
+    """None: as without them.  What is young cannot be compacted yet."""
+    faults: tuple[Fault, ...] = ()
+    """What happens to them."""
+
+    def __str__(self) -> str:
+        faults = "\n".join(f"  {fault}" for fault in self.faults)
+        young = self.max_transaction_age_ms
+        what = (
+            f"{self.compactors} compactors, a lease of {self.lease_s:g} s, young until {young} ms"
+        )
+        return f"{what}\n{faults}"
+
+
+NOBODY_ELSE: Final = Others()
 
 
 class Plan(NamedTuple):
@@ -111,3 +135,27 @@ def _fault(rng: random.Random) -> Fault:
         case _:
             ahead_ms = rng.choice((1, 500, 9_000, 12_000, 3_600_000)) * rng.choice((1, -1))
             return Fault(at_s, kind, rng.choice((oracle, client)), amount=ahead_ms)
+
+
+def drawn_others(rng: random.Random) -> Others:
+    """Draw who else is there, and what goes wrong with them."""
+    compactors = rng.choice((0, 1, 1, 2))
+    names = COMPACTORS[:compactors]
+    faults = [_fault_of(rng, rng.choice(names)) for _ in range(rng.randint(0, 4)) if names]
+    age_ms = rng.choice((2_000, 5_000, None)) if names else None
+    return Others(compactors, rng.choice((3.0, 10.0)), age_ms, tuple(sorted(faults)))
+
+
+def _fault_of(rng: random.Random, name: str) -> Fault:
+    at_s = rng.uniform(0, BUSY_S)
+    match rng.choice(("crash", "pause", "pause", "cut", "clock")):
+        case "crash":
+            return Fault(at_s, "crash", name, seconds=rng.uniform(0.1, 5))
+        case "pause":
+            return Fault(at_s, "pause", name, seconds=rng.choice((0.5, 2, 4, 11, 20)))
+        case "cut":
+            ends = (name, STORE) if rng.random() < 0.5 else (STORE, name)
+            return Fault(at_s, "cut", *ends, seconds=rng.choice((0.5, 3, 12)), amount=1.0)
+        case _:
+            ahead_ms = rng.choice((500, 9_000, 3_600_000)) * rng.choice((1, -1))
+            return Fault(at_s, "clock", name, amount=ahead_ms)

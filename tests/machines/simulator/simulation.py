@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
+import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
+from unittest import mock
 
+from compactor.options import Options
+from compactor.ranges.range_pass import RangePass
+from compactor.run.plan import Compaction
 from omidpy.base import pauses
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.commit.outcome import OutcomeFinder
@@ -31,9 +37,25 @@ from omidpy.reading.resolution import TableCell
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
 from omidpy.testing.history import Event, Recorded, Recorder, Told, transactions
 from omidpy.testing.workloads import standard_workloads
+from tests.machines.simulator.compactors import (
+    COMPACTORS,
+    FOR_EVER_S,
+    Compactor,
+    without_threads,
+)
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.network import Network, Weather
-from tests.machines.simulator.plan import BUSY_S, CLIENTS, ORACLES, Fault, Plan, drawn_plan
+from tests.machines.simulator.plan import (
+    BUSY_S,
+    CLIENTS,
+    NOBODY_ELSE,
+    ORACLES,
+    Fault,
+    Others,
+    Plan,
+    drawn_others,
+    drawn_plan,
+)
 from tests.machines.simulator.store import Chances, SharedStore
 from tests.machines.simulator.watch import Watch
 from tests.machines.simulator.world import Process, Program, SimClock, World
@@ -58,6 +80,8 @@ class Parts:
     oracle: Callable[..., TcpOracle] = TcpOracle
     manager: Callable[..., TransactionManager] = TransactionManager
     outcomes: Callable[..., OutcomeFinder] = OutcomeFinder
+    compaction: type[Compaction] = Compaction
+    range_pass: type[RangePass] = RangePass
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +95,8 @@ class Report:
     counts: Counter[str]
     simulated_s: float
     last_events: tuple[str, ...] = field(repr=False)
+    others: Others | None = None
+    """None: nobody but oracles and clients was there."""
 
     def __str__(self) -> str:
         """Say what is needed to look into it."""
@@ -78,10 +104,12 @@ class Report:
             (
                 f"seed {self.seed}, {self.simulated_s:.1f} s, hash {self.digest[:16]}",
                 str(self.plan),
+                *(() if self.others is None else (str(self.others),)),
                 *(f"FOUND {one}" for one in self.findings),
                 "the last events:",
                 *(f"  {one}" for one in self.last_events),
-                f"again: make simulate SEEDS=1 FIRST={self.seed}",
+                f"again: make simulate SEEDS=1 FIRST={self.seed}"
+                + (" ALONE=1" if self.others is None else ""),
             )
         )
 
@@ -89,29 +117,57 @@ class Report:
 PRODUCT: Final = Parts()
 
 
-def simulate(seed: int, parts: Parts = PRODUCT) -> Report:
-    """Run one seed."""
-    dice, level = pauses.dice, logging.root.manager.disable
-    pauses.dice = random.Random(seed)
+def simulate(seed: int, parts: Parts = PRODUCT, *, with_others: bool = False) -> Report:
+    """Run one seed.
+
+    Args:
+        seed: Which.
+        parts: What the world is made of.
+        with_others: Also with compactors, which the seed draws.
+    """
+    level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    simulation = Simulation(seed, parts)
     try:
-        simulation.run()
+        with chance_of(seed), without_threads():
+            others = drawn_others(random.Random(f"others of {seed}")) if with_others else None
+            simulation = Simulation(seed, parts, others)
+            try:
+                simulation.run()
+            finally:
+                simulation.world.end()
     finally:
-        simulation.world.end()
         logging.disable(level)
-        pauses.dice = dice
     return simulation.report()
+
+
+@contextmanager
+def chance_of(seed: int) -> Iterator[None]:
+    """Let a seed draw whatever the product draws by chance, names among it."""
+    names = random.Random(f"names of {seed}")
+    with ExitStack() as patched:
+        for module, name, draw in (
+            (pauses, "dice", random.Random(seed)),
+            (uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)),
+            (secrets, "randbits", names.getrandbits),
+            (secrets, "token_hex", lambda size: names.randbytes(size).hex()),
+        ):
+            patched.enter_context(mock.patch.object(module, name, draw))
+        yield
 
 
 class Simulation:
     """One world, from its first event to its judgement."""
 
-    def __init__(self, seed: int, parts: Parts) -> None:
+    def __init__(self, seed: int, parts: Parts, others: Others | None) -> None:
         self.world = World(seed)
         self._seed = seed
         self._parts = parts
         self._plan = drawn_plan(self.world.rng)
+        self._told_others = others
+        self._others = others or NOBODY_ELSE
+        if (age_ms := self._others.max_transaction_age_ms) is not None:
+            settings = replace(self._plan.settings, max_transaction_age_ms=age_ms)
+            self._plan = self._plan._replace(settings=settings)
         self._watch = Watch(self.world)
         self._weather = Weather(self.world)
         self._network = Network(self.world, self._weather)
@@ -128,6 +184,7 @@ class Simulation:
             name: SimClock(self.world, name, ahead_ms=self.world.rng.randint(-50, 50))
             for name in (*ORACLES, *CLIENTS, "judge")
         }
+        self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in COMPACTORS}
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
         self._programs: dict[str, Program] = {}
@@ -151,13 +208,17 @@ class Simulation:
             began_s = self.world.now_s
             for name in CLIENTS:
                 self._start_client(name, began_s + BUSY_S)
-            for fault in self._plan.faults:
+            for name in COMPACTORS[: self._others.compactors]:
+                self._start_compactor(name, began_s + BUSY_S)
+            for fault in (*self._plan.faults, *self._others.faults):
                 self.world.at(fault.at_s, None, partial(self._strike, fault))
             self.world.run(lambda: False, until_s=began_s + BUSY_S)
             self._mend()
             self._let(self._are_clients_done, "a client never ends")
             self._let(self._answers, "no oracle answers in the end")
             self._do_alone(self._judge)
+            if self._others.compactors:
+                self._tidy()
             history = transactions(self._events)
             self._watch.check_end(self._store.memory, history)
             for anomaly in check(self._workloads, history):
@@ -176,6 +237,7 @@ class Simulation:
             self.world.counts,
             self.world.now_s,
             tuple(self.world.last_events),
+            self._told_others,
         )
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
@@ -223,6 +285,23 @@ class Simulation:
         dice = random.Random(self.world.rng.getrandbits(64))
         self._workers[name] = process
         self._programs[name] = process.start(lambda: self._work(process, dice, until_s))
+
+    def _start_compactor(self, name: str, until_s: float) -> None:
+        process = self.world.process(name, self._clocks[name])
+        dice = random.Random(self.world.rng.getrandbits(64))
+        compactor = self._compactor(process)
+        self._workers[name] = process
+        self._programs[name] = process.start(lambda: compactor.work(dice, until_s))
+
+    def _compactor(self, process: Process) -> Compactor:
+        return Compactor(
+            self.world,
+            process,
+            self._store.of(process),
+            self._others.lease_s,
+            compaction=self._parts.compaction,
+            range_pass=self._parts.range_pass,
+        )
 
     def _client(self, process: Process, dice: random.Random) -> Client:
         store, clock = self._store.of(process), process.clock
@@ -279,6 +358,9 @@ class Simulation:
         except (OracleUnavailable, StorageUnavailable):
             return
 
+    def _start_again(self, name: str, until_s: float) -> None:
+        (self._start_compactor if name in COMPACTORS else self._start_client)(name, until_s)
+
     # -- faults ----------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
@@ -292,7 +374,7 @@ class Simulation:
                 self.world.at(
                     fault.seconds,
                     None,
-                    lambda: self._start_client(fault.target, self.world.now_s + BUSY_S / 3),
+                    lambda: self._start_again(fault.target, self.world.now_s + BUSY_S / 3),
                 )
             case "pause":
                 self._process(fault.target).paused_until_s = self.world.now_s + fault.seconds
@@ -326,6 +408,19 @@ class Simulation:
         self._store.chances = Chances()
         self._weather.clear()
         self._empty_disk()
+
+    def _tidy(self) -> None:
+        """Let one more compaction do all that the others have left, and look at what is there."""
+        process = self.world.process("tidier", self._clocks["judge"])
+        compactor = self._compactor(process)
+
+        def tidy() -> None:
+            compactor.compact(Options(grace_s=0.0, retention_s=FOR_EVER_S))
+            for one in compactor.check():
+                self._watch.found(one)
+
+        program = process.start(tidy)
+        self._let(lambda: program.is_over, "the last compaction never ends")
 
     # -- the judgement ---------------------------------------------------------------------------
 

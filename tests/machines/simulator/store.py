@@ -34,7 +34,7 @@ from omidpy.storage.base import (
 from omidpy.storage.memory import MemoryStore
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.watch import Watch
-from tests.machines.simulator.world import Process, World
+from tests.machines.simulator.world import Process, Program, World
 
 T = TypeVar("T")
 StoreKind: TypeAlias = Literal["cluster", "file", "shared"]
@@ -132,6 +132,15 @@ class SimStore:
         self.url = "simulated:"
         self.store_id = "simulated"
         self.capabilities = CAPABILITIES[shared.kind]
+        self.between_calls: Callable[[], None] | None = None
+        """What another thread of the process does, of one that has some."""
+
+    @property
+    def program(self) -> Program:
+        """The program that is at work: the one that calls."""
+        program = self._shared.world.running
+        assert program is not None, "a program calls the store"
+        return program
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -145,11 +154,15 @@ class SimStore:
         again: Callable[[], object] | None = None,
     ) -> T:
         """Carry out a call as the weather permits."""
+        if (act := self.between_calls) is not None:
+            self.between_calls = None
+            try:
+                act()
+            finally:
+                self.between_calls = act
         shared, process = self._shared, self._process
         world, weather, chances = shared.world, shared.weather, shared.chances
-        program = world.running
-        assert program is not None, "a program calls the store"
-        dice = world.rng
+        program, dice = self.program, world.rng
         world.note(f"{process.name} {name}")
         world.counts["store calls"] += 1
         if weather.held_up_s(process.name, STORE):

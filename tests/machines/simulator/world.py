@@ -98,7 +98,7 @@ class Program:
     def _run(self) -> None:
         self._turn.acquire()
         try:
-            self._check_alive()
+            self.check_alive()
             self._function()
         except Crashed:
             pass
@@ -127,7 +127,7 @@ class Program:
     def sleep(self, seconds: float) -> None:
         """Hand the turn back until so many seconds have passed."""
         assert self._world.running is self, "a program waits for itself alone"
-        self._check_alive()
+        self.check_alive()
         self._waits += 1
         number = self._waits
 
@@ -139,7 +139,7 @@ class Program:
         self._world.at(seconds, self._process, time_is_up)
         self._world.turn.release()
         self._turn.acquire()
-        self._check_alive()
+        self.check_alive()
 
     def wake(self) -> None:
         """Let it go on now if it is in `wait`."""
@@ -152,7 +152,12 @@ class Program:
 
         self._world.at(0, self._process, go_on)
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Go no further in a process that has died.
+
+        Raises:
+            Crashed: it has.
+        """
         if self._process.is_dead:
             raise Crashed
 

@@ -1,0 +1,94 @@
+"""The compactor with one part broken on purpose, by name: each must be found by the simulator.
+
+None of them is a plan that nobody would come to: most are what a compactor does that was written
+without the proof beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from compactor.ranges.range_pass import RangePass
+from compactor.rows.clean import FoundRow
+from compactor.rows.heal import RowPlan
+from compactor.run.plan import Compaction
+from compactor.tables.ownership import TableStanding
+from omidpy.facts.commit_table import read_low_watermark
+from omidpy.facts.watermarks import Claim
+from omidpy.model import Timestamp
+from tests.machines.simulator.simulation import Parts
+
+# -- passes ----------------------------------------------------------------------------------------
+
+
+class ReadsTheWatermarkLate(RangePass):
+    """Claims what the low watermark is once the range was read."""
+
+    def claim(self) -> Claim:
+        """Claim too much."""
+        self.task = replace(self.task, low_watermark=read_low_watermark(self.store))
+        return super().claim()
+
+
+class ClaimsUnhealed(RangePass):
+    """Drops what aborted, and leaves what committed without its shadow cells."""
+
+    def apply(self, plans: Sequence[RowPlan]) -> None:
+        """Heal nothing."""
+        super().apply([plan._replace(heals=()) for plan in plans])
+
+
+class LeavesTheLastRowOut(RangePass):
+    """Passes over what the files of a region hold, and not over what is in memory yet."""
+
+    def pages(self) -> Iterator[Sequence[FoundRow]]:
+        """Leave out the last row."""
+        for page in super().pages():
+            yield page[:-1]
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+class UsesNowForTheWatermark(Compaction):
+    """Takes what began just now for what can no longer commit."""
+
+    def read_low_watermark(self) -> Timestamp:
+        """Return a timestamp that is no promise."""
+        low_watermark = super().read_low_watermark()
+        return Timestamp(max(low_watermark, self.find_newest_timestamp(low_watermark)))
+
+
+class PrunesToTheWatermark(Compaction):
+    """Takes L for healed, whatever was claimed."""
+
+    def minimum(
+        self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
+    ) -> Timestamp:
+        """Return L."""
+        del standings, claims, grace_s
+        return self.read_low_watermark()
+
+
+class ClaimsOfOneSuffice(Compaction):
+    """Takes the greatest claim of all ranges in place of the least."""
+
+    def minimum(
+        self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
+    ) -> Timestamp:
+        """Take the best."""
+        del standings, grace_s
+        return Timestamp(max((one.watermark for one in claims), default=0))
+
+
+COMPACTION_MUTANTS: Final[dict[str, Parts]] = {
+    "watermark read behind the pass": Parts(range_pass=ReadsTheWatermarkLate),
+    "claimed unhealed": Parts(range_pass=ClaimsUnhealed),
+    "last row left out": Parts(range_pass=LeavesTheLastRowOut),
+    "newest timestamp taken for the watermark": Parts(compaction=UsesNowForTheWatermark),
+    "pruned up to the watermark": Parts(compaction=PrunesToTheWatermark),
+    "one claim suffices": Parts(compaction=ClaimsOfOneSuffice),
+}
+"""By name."""

@@ -1,0 +1,163 @@
+"""Compactions beside everybody else: the real plan, passes, lease and pruning, in one program.
+
+A run shows life from a thread of its own.  Here that beats between two calls of the store, which is
+when a thread of its process would have its turn: so a process that is paused shows none, another
+one takes its run for dead, and the first goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from unittest import mock
+
+from compactor.check.findings import SEVERITY, Severity
+from compactor.check.fsck import Check, CheckOptions
+from compactor.options import Options
+from compactor.pruning import slices
+from compactor.ranges import ahead
+from compactor.ranges.progress import NoProgress
+from compactor.ranges.range_pass import RangePass
+from compactor.report import Report
+from compactor.run import driver
+from compactor.run.environment import Environment
+from compactor.run.heart import BEATS_A_LEASE, Heart
+from compactor.run.local import ranges_here
+from compactor.run.plan import Compaction
+from omidpy.errors import OmidError
+from tests.machines.simulator.instance import Inline
+from tests.machines.simulator.store import SimStore
+from tests.machines.simulator.world import Process, Program, World
+
+COMPACTORS: Final = ("compactor-a", "compactor-b")
+
+LATEST_WRITE_S: Final = 45.0
+"""An oracle that was deposed may still write an entry for so long: beyond it invalidations go."""
+FOR_EVER_S: Final = 1e6
+"""No old version is dropped: the judge wants to see what was committed."""
+
+
+class HeartBetweenCalls(Heart):
+    """Beats whenever a call of the store is about to be made, and a beat is due."""
+
+    def beat_while(self, work: Callable[[], object]) -> None:
+        """See `Heart`."""
+        fates: Any = self._fates
+        store: SimStore = fates._store
+        self._program = store.program
+        self._worker = self._fates.new_worker(lease_s=self._lease_s, clock=self._clock)
+        self._beaten_s = self._clock.monotonic_s()
+        store.between_calls = self._beat_if_due
+        try:
+            work()
+        finally:
+            store.between_calls = None
+            self._program.check_alive()
+            with contextlib.suppress(OmidError):
+                self.retire()
+
+    def _beat_if_due(self) -> None:
+        self._program.check_alive()
+        is_due = self._clock.monotonic_s() - self._beaten_s >= self._lease_s / BEATS_A_LEASE
+        if is_due and not self._mutex.locked():
+            self._beaten_s = self._clock.monotonic_s()
+            with contextlib.suppress(OmidError):
+                self.beat()
+
+
+class NoPool(Inline):
+    """Does one thing after the other what a pool would do at once."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Have no threads."""
+
+
+@contextlib.contextmanager
+def without_threads() -> Iterator[None]:
+    """Let runs do everything in the program that they are in."""
+    with (
+        mock.patch.object(driver, "Heart", HeartBetweenCalls),
+        mock.patch.object(slices, "ThreadPoolExecutor", NoPool),
+        mock.patch.object(ahead, "ThreadPoolExecutor", NoPool),
+    ):
+        yield
+
+
+class Compactor:
+    """A process that compacts again and again."""
+
+    def __init__(
+        self,
+        world: World,
+        process: Process,
+        store: SimStore,
+        lease_s: float,
+        *,
+        compaction: type[Compaction] = Compaction,
+        range_pass: type[RangePass] = RangePass,
+    ) -> None:
+        self._compaction = compaction
+        self._range_pass = range_pass
+        self._world = world
+        self._process = process
+        self._store = store
+        self._lease_s = lease_s
+
+    def work(self, dice: random.Random, until_s: float) -> None:
+        """Compact until it is late."""
+        while self._world.now_s < until_s:
+            self._program.sleep(dice.expovariate(1 / 3.0))
+            options = Options(
+                grace_s=dice.choice((0.0, 3.0, 10.0)),
+                invalidation_grace_s=dice.choice((None, LATEST_WRITE_S)),
+                retention_s=FOR_EVER_S,
+                should_resume=dice.random() < 0.5,
+                should_collect=dice.random() < 0.5,
+                ranges_per_region=dice.choice((None, 1, 3)),
+            )
+            try:
+                report = self.compact(options)
+            except OmidError as error:
+                self._world.note(f"{self._process.name}: {type(error).__name__}")
+                self._world.counts[f"compactions ended by {type(error).__name__}"] += 1
+            else:
+                self._count(report)
+
+    def compact(self, options: Options) -> Report:
+        """Compact once."""
+        clock, sleep = self._process.clock, self._program.sleep
+        environment = Environment(
+            clock=clock,
+            execute_ranges=ranges_here(self._store, clock, sleep=sleep, pass_type=self._range_pass),
+            sleep=sleep,
+            progress=NoProgress(),
+            lease_s=self._lease_s,
+        )
+        return self._compaction(self._store, options, environment).run()
+
+    def check(self) -> list[str]:
+        """Say what is wrong with the store that nobody may have left behind."""
+        options = CheckOptions(settle_s=0.0)
+        clock, sleep = self._process.clock, self._program.sleep
+        report = Check(self._store, options, sleep=sleep, clock=clock).run()
+        return [
+            f"fsck: {one.kind}: {one.detail}"
+            for one in report.findings
+            if SEVERITY[one.kind].is_at_least(Severity.SERIOUS)
+        ]
+
+    @property
+    def _program(self) -> Program:
+        program = self._world.running
+        assert program is not None, "a program compacts"
+        return program
+
+    def _count(self, report: Report) -> None:
+        counts = self._world.counts
+        counts["compactions done"] += 1
+        counts["cells healed"] += report.cells_healed
+        counts["cells dropped"] += report.cells_dropped
+        counts["entries pruned"] += report.entries_pruned
+        self._world.note(f"{self._process.name} has compacted up to {report.low_watermark}")
