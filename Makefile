@@ -55,7 +55,7 @@ quick: $(STAMP)  ## the unit, property and contract tests that the last change t
 	  if [ -z "$$touched" ]; then echo "quick: no quick test imports what was changed"; else \
 	  $(BIN)/python -m pytest -q -n 3 -m "$(ON_NO_SERVER)" $(PYTEST_ARGS) $$touched; fi
 
-simulate: setup  ## oracles, clients, compactors and faults in one process; SEEDS=n, FIRST=m
+simulate: setup  ## oracles, clients and others in one process; SEEDS=n, FIRST=m, ALONE=1
 	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST) \
 	  $(if $(ALONE),--alone) $(if $(RECORD),--record $(RECORD))
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
+from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.simulation import Parts, simulate
 
@@ -48,13 +49,17 @@ SEEN: Final = {
 }
 
 SEEN_WITH_OTHERS: Final = {
-    "watermark read behind the pass": Sight(13, "I8"),
-    "claimed unhealed": Sight(0, "I8"),
+    "watermark read behind the pass": Sight(6, "I8"),
+    "claimed unhealed": Sight(6, "I8"),
     "last row left out": Sight(0, "fsck"),
-    "newest timestamp taken for the watermark": Sight(27, "fsck"),
+    "newest timestamp taken for the watermark": Sight(51, "fsck"),
     "pruned up to the watermark": Sight(6, "stale read"),
-    "one claim suffices": Sight(66, "I8"),
+    "one claim suffices": Sight(43, "I8"),
+    "refusal taken for delivered": Sight(0, "E1"),
+    "snapshot before the watermark": Sight(45, "E1"),
 }
+
+MUTANTS_OF_OTHERS: Final = {**COMPACTION_MUTANTS, **EXPORT_MUTANTS}
 
 MOST_SEEDS: Final = 1000
 """Within so many, from the first one on, each mutant must be found by something."""
@@ -66,7 +71,7 @@ OTHER_SEEDS: Final = 150
 def test_every_mutant_is_listed() -> None:
     """One that nobody runs is found by nobody."""
     assert SEEN.keys() == MUTANTS.keys()
-    assert SEEN_WITH_OTHERS.keys() == COMPACTION_MUTANTS.keys()
+    assert SEEN_WITH_OTHERS.keys() == MUTANTS_OF_OTHERS.keys()
 
 
 @pytest.mark.parametrize("name", SEEN)
@@ -76,9 +81,9 @@ def test_a_mutant_is_found_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEEN_WITH_OTHERS)
-def test_a_mutant_of_the_compactor_is_found_by_its_name(name: str) -> None:
-    """The same, of what compacts beside oracles and clients."""
-    _find(COMPACTION_MUTANTS[name], SEEN_WITH_OTHERS[name], with_others=True)
+def test_a_mutant_of_others_is_found_by_its_name(name: str) -> None:
+    """The same, of what compacts and exports beside oracles and clients."""
+    _find(MUTANTS_OF_OTHERS[name], SEEN_WITH_OTHERS[name], with_others=True)
 
 
 def _find(mutant: Parts, sight: Sight, *, with_others: bool) -> None:
@@ -94,8 +99,8 @@ def _find(mutant: Parts, sight: Sight, *, with_others: bool) -> None:
 @pytest.mark.parametrize("name", [*SEEN, *SEEN_WITH_OTHERS])
 def test_a_mutant_is_found_without_a_known_seed(name: str) -> None:
     """However seeds change their meaning: by whatever it breaks first, within as many."""
-    mutant = {**MUTANTS, **COMPACTION_MUTANTS}[name]
+    mutant = {**MUTANTS, **MUTANTS_OF_OTHERS}[name]
     for seed in range(MOST_SEEDS):
-        if simulate(seed, mutant, with_others=name in COMPACTION_MUTANTS).findings:
+        if simulate(seed, mutant, with_others=name in MUTANTS_OF_OTHERS).findings:
             return
     pytest.fail(f"{name} was not found in {MOST_SEEDS} seeds")

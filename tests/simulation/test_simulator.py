@@ -67,13 +67,14 @@ def test_new_seeds_find_nothing() -> None:
     assert counts["oracles ended by LeaseLost"] > 0
 
 
-def test_new_seeds_with_compactors_find_nothing() -> None:
-    """They heal, drop and prune beside everybody else, some of them in another one's place."""
+def test_new_seeds_with_others_find_nothing() -> None:
+    """Who compacts and who exports, some of them in another one's place."""
     first = _first_of_the_day(NEW_WITH_OTHERS)
     counts = _run(range(first, first + NEW_WITH_OTHERS), with_others=True)
-    for what in ("compactions done", "cells healed", "entries pruned"):
+    for what in ("compactions done", "cells healed", "entries pruned", "entries exported"):
         assert counts[what] > NEW_WITH_OTHERS, what
-    assert counts["compactions ended by StorageUnavailable"] > 0
+    for what in ("compactions", "exports"):
+        assert counts[f"{what} ended by StorageUnavailable"] > 0, what
 
 
 @pytest.mark.nightly

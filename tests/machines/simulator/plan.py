@@ -6,6 +6,7 @@ import random
 from typing import Final, NamedTuple
 
 from tests.machines.simulator.compactors import COMPACTORS
+from tests.machines.simulator.exporters import EXPORTERS
 from tests.machines.simulator.store import STORE, Chances, StoreKind
 from tso.core.settings import Settings
 
@@ -42,19 +43,24 @@ class Others(NamedTuple):
     """Who is there beside oracles and clients."""
 
     compactors: int = 0
+    exporters: int = 0
     lease_s: float = 10.0
     """How long they may show no life."""
     max_transaction_age_ms: int | None = None
     """None: as without them.  What is young cannot be compacted yet."""
+    is_fencing: bool = False
+    """Whether the receiver of exports keeps fences."""
+    trouble: float = 0.0
+    """How many of its requests, and of its answers, are lost."""
     faults: tuple[Fault, ...] = ()
     """What happens to them."""
 
     def __str__(self) -> str:
         faults = "\n".join(f"  {fault}" for fault in self.faults)
+        who = f"{self.compactors} compactors, {self.exporters} exporters"
+        how = f"fencing={self.is_fencing}, trouble={self.trouble}"
         young = self.max_transaction_age_ms
-        what = (
-            f"{self.compactors} compactors, a lease of {self.lease_s:g} s, young until {young} ms"
-        )
+        what = f"{who}, a lease of {self.lease_s:g} s, young until {young} ms, {how}"
         return f"{what}\n{faults}"
 
 
@@ -139,11 +145,19 @@ def _fault(rng: random.Random) -> Fault:
 
 def drawn_others(rng: random.Random) -> Others:
     """Draw who else is there, and what goes wrong with them."""
-    compactors = rng.choice((0, 1, 1, 2))
-    names = COMPACTORS[:compactors]
-    faults = [_fault_of(rng, rng.choice(names)) for _ in range(rng.randint(0, 4)) if names]
-    age_ms = rng.choice((2_000, 5_000, None)) if names else None
-    return Others(compactors, rng.choice((3.0, 10.0)), age_ms, tuple(sorted(faults)))
+    compactors, exporters = rng.choice((0, 1, 1, 2)), rng.choice((0, 0, 1, 2))
+    names = (*COMPACTORS[:compactors], *EXPORTERS[:exporters])
+    return Others(
+        compactors,
+        exporters,
+        lease_s=rng.choice((3.0, 10.0)),
+        max_transaction_age_ms=rng.choice((2_000, 5_000, None)) if compactors else None,
+        is_fencing=rng.random() < 0.5,
+        trouble=rng.choice((0.0, 0.1)),
+        faults=tuple(sorted(_fault_of(rng, rng.choice(names)) for _ in range(rng.randint(0, 4))))
+        if names
+        else (),
+    )
 
 
 def _fault_of(rng: random.Random, name: str) -> Fault:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from compactor.options import Options
@@ -34,6 +34,7 @@ from omidpy.model import Aborted, CellId, Committed, TableId, Timestamp, base
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.reading.resolution import TableCell
+from omidpy.recipes.export_queue import ExportQueue
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
 from omidpy.testing.history import Event, Recorded, Recorder, Told, transactions
 from omidpy.testing.workloads import standard_workloads
@@ -42,6 +43,15 @@ from tests.machines.simulator.compactors import (
     FOR_EVER_S,
     Compactor,
     without_threads,
+)
+from tests.machines.simulator.exporters import (
+    BUCKETS,
+    EXPORTERS,
+    QUEUE,
+    Adder,
+    Exporting,
+    Receiver,
+    exporting_without_threads,
 )
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.network import Network, Weather
@@ -70,6 +80,14 @@ TABLES: Final = "v"
 LATE_SHARE: Final = 0.003
 
 
+class Patch(NamedTuple):
+    """A part that nobody hands in, in place of another."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What the world is made of: the product, or a broken variant of a part."""
@@ -82,6 +100,7 @@ class Parts:
     outcomes: Callable[..., OutcomeFinder] = OutcomeFinder
     compaction: type[Compaction] = Compaction
     range_pass: type[RangePass] = RangePass
+    patches: tuple[Patch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +147,12 @@ def simulate(seed: int, parts: Parts = PRODUCT, *, with_others: bool = False) ->
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with chance_of(seed), without_threads():
+        with (
+            chance_of(seed),
+            without_threads(),
+            exporting_without_threads(),
+            patched(parts.patches),
+        ):
             others = drawn_others(random.Random(f"others of {seed}")) if with_others else None
             simulation = Simulation(seed, parts, others)
             try:
@@ -141,17 +165,25 @@ def simulate(seed: int, parts: Parts = PRODUCT, *, with_others: bool = False) ->
 
 
 @contextmanager
+def patched(patches: Sequence[Patch]) -> Iterator[None]:
+    """Put parts in their places, and take them out again."""
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(mock.patch.object(*patch))
+        yield
+
+
+@contextmanager
 def chance_of(seed: int) -> Iterator[None]:
     """Let a seed draw whatever the product draws by chance, names among it."""
     names = random.Random(f"names of {seed}")
-    with ExitStack() as patched:
-        for module, name, draw in (
-            (pauses, "dice", random.Random(seed)),
-            (uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)),
-            (secrets, "randbits", names.getrandbits),
-            (secrets, "token_hex", lambda size: names.randbytes(size).hex()),
-        ):
-            patched.enter_context(mock.patch.object(module, name, draw))
+    draws = (
+        Patch(pauses, "dice", random.Random(seed)),
+        Patch(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)),
+        Patch(secrets, "randbits", names.getrandbits),
+        Patch(secrets, "token_hex", lambda size: names.randbytes(size).hex()),
+    )
+    with patched(draws):
         yield
 
 
@@ -184,7 +216,12 @@ class Simulation:
             name: SimClock(self.world, name, ahead_ms=self.world.rng.randint(-50, 50))
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in COMPACTORS}
+        others_names = (*COMPACTORS, *EXPORTERS)
+        self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
+        self._adder = Adder()
+        self._receiver = Receiver(
+            self.world, is_fencing=self._others.is_fencing, trouble=self._others.trouble
+        )
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
         self._programs: dict[str, Program] = {}
@@ -210,6 +247,8 @@ class Simulation:
                 self._start_client(name, began_s + BUSY_S)
             for name in COMPACTORS[: self._others.compactors]:
                 self._start_compactor(name, began_s + BUSY_S)
+            for name in EXPORTERS[: self._others.exporters]:
+                self._start_exporter(name, began_s + BUSY_S)
             for fault in (*self._plan.faults, *self._others.faults):
                 self.world.at(fault.at_s, None, partial(self._strike, fault))
             self.world.run(lambda: False, until_s=began_s + BUSY_S)
@@ -217,6 +256,8 @@ class Simulation:
             self._let(self._are_clients_done, "a client never ends")
             self._let(self._answers, "no oracle answers in the end")
             self._do_alone(self._judge)
+            if self._others.exporters:
+                self._finish_exports()
             if self._others.compactors:
                 self._tidy()
             history = transactions(self._events)
@@ -261,6 +302,8 @@ class Simulation:
     def _prepare(self, client: Client) -> None:
         for workload in self._workloads:
             run(workload.prepare(client))
+        if self._others.exporters:
+            ExportQueue.create(client.tm, QUEUE, buckets=BUCKETS)
 
     def _count(self, history: Sequence[Recorded]) -> None:
         for one in history:
@@ -292,6 +335,22 @@ class Simulation:
         compactor = self._compactor(process)
         self._workers[name] = process
         self._programs[name] = process.start(lambda: compactor.work(dice, until_s))
+
+    def _start_exporter(self, name: str, until_s: float) -> None:
+        process = self.world.process(name, self._clocks[name])
+        dice = random.Random(self.world.rng.getrandbits(64))
+        exporter = self._exporter(process, dice)
+        self._workers[name] = process
+        self._programs[name] = process.start(lambda: exporter.work(dice, until_s))
+
+    def _exporter(self, process: Process, dice: random.Random) -> Exporting:
+        return Exporting(
+            self.world,
+            process,
+            self._receiver,
+            self._others.lease_s,
+            lambda: self._client(process, dice).tm,
+        )
 
     def _compactor(self, process: Process) -> Compactor:
         return Compactor(
@@ -339,6 +398,8 @@ class Simulation:
             for _ in workload.transaction(client):
                 is_long = dice.random() < 0.02
                 program.sleep(dice.uniform(0.5, 12) if is_long else dice.expovariate(100))
+            if self._others.exporters and dice.random() < 0.5:
+                self._adder.add(client.tm, dice)
             program.sleep(dice.expovariate(1 / 0.5))
 
     def _perhaps_die(self, process: Process, dice: random.Random) -> None:
@@ -359,7 +420,12 @@ class Simulation:
             return
 
     def _start_again(self, name: str, until_s: float) -> None:
-        (self._start_compactor if name in COMPACTORS else self._start_client)(name, until_s)
+        if name in COMPACTORS:
+            self._start_compactor(name, until_s)
+        elif name in EXPORTERS:
+            self._start_exporter(name, until_s)
+        else:
+            self._start_client(name, until_s)
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -408,6 +474,14 @@ class Simulation:
         self._store.chances = Chances()
         self._weather.clear()
         self._empty_disk()
+
+    def _finish_exports(self) -> None:
+        """Let one more exporter deliver all that is left, and look at what was received."""
+        process = self.world.process("last exporter", self._clocks["judge"])
+        program = process.start(self._exporter(process, random.Random(self._seed)).finish)
+        self._let(lambda: program.is_over, "the last export never ends")
+        for one in self._receiver.wrong(self._adder.told):
+            self._watch.found(one)
 
     def _tidy(self) -> None:
         """Let one more compaction do all that the others have left, and look at what is there."""
