@@ -52,10 +52,11 @@ from omidpy.oracle.base import Oracle
 from omidpy.reading.time_travel import read_timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
+from omidpy.tx.parts.tokens import decode_token
+from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publishing
 from omidpy.tx.retry import Attempts
 from omidpy.tx.session import Openable, Session
-from omidpy.tx.tokens import decode_token
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.transactional import (
     IN_A_CONTEXT_OF_ITS_OWN,
@@ -65,7 +66,6 @@ from omidpy.tx.transactional import (
     elsewhere,
     transaction_position,
 )
-from omidpy.tx.worker import Worker
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from omidpy.base.runners import Runner
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.tx import batch, buffer, ordinals, savepoint, table, transaction, worker
+from omidpy.tx import batch, buffer, ordinals, savepoint, table, transaction
+from omidpy.tx.parts import worker
 
 _inside: ContextVar[tuple[Savepoint, ...]] = ContextVar("inside", default=())
 """The savepoints in whose blocks the task runs."""
@@ -263,7 +264,7 @@ class Transaction:
 
 
 class Worker:
-    """Twin of `omidpy.tx.worker.Worker`."""
+    """Twin of `omidpy.tx.parts.worker.Worker`."""
 
     def __init__(self, owner: Owner, blocking: worker.Worker) -> None:
         self.blocking = blocking

@@ -139,7 +139,7 @@ def test_a_broken_client_is_noticed(
 ) -> None:
     """The bound leaves room for rules that draw otherwise than when its seed was found.
 
-    An abort that the model does not expect notices as well: `parts.py` compares merged cells.
+    An abort that the model does not expect notices as well: `parts/owner.py` compares merged cells.
     """
     break_(monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception, SnapshotTooOld, TransactionAborted)):

@@ -28,8 +28,9 @@ from omidpy.model import Aborted, Committed
 from omidpy.recipes.export_queue import Entry, Exporter, ExportQueue
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.tx import batch, savepoint, table, transaction, worker
+from omidpy.tx import batch, savepoint, table, transaction
 from omidpy.tx.buffer import Scope, WriteBuffer
+from omidpy.tx.parts import worker
 from omidpy.tx.transaction import Transaction as BlockingTransaction
 from tests.machines.clients import TABLE, Client
 
