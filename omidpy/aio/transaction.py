@@ -19,8 +19,9 @@ from omidpy.base.runners import Runner
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.tx import batch, buffer, ordinals, savepoint, table, transaction
+from omidpy.tx import batch, ordinals, table, transaction
 from omidpy.tx.parts import worker
+from omidpy.tx.writes import buffer, savepoint
 
 _inside: ContextVar[tuple[Savepoint, ...]] = ContextVar("inside", default=())
 """The savepoints in whose blocks the task runs."""
@@ -149,7 +150,7 @@ class Queue:
 
 
 class Savepoint:
-    """Twin of `omidpy.tx.savepoint.Savepoint`."""
+    """Twin of `omidpy.tx.writes.savepoint.Savepoint`."""
 
     def __init__(self, owner: Transaction) -> None:
         self._owner = owner

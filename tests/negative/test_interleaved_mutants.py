@@ -21,8 +21,8 @@ from omidpy.errors import SnapshotTooOld, TransactionAborted
 from omidpy.facts.layout import TableLayout
 from omidpy.model import MAX_VERSION, Cell, Timestamp
 from omidpy.reading.snapshot import Snapshot
-from omidpy.tx.buffer import WriteBuffer
-from omidpy.tx.savepoint import Savepoint
+from omidpy.tx.writes.buffer import WriteBuffer
+from omidpy.tx.writes.savepoint import Savepoint
 from tests.property.test_interleaved_clients import InterleavedClients, InterleavedClientsByRow
 
 pytestmark = pytest.mark.usefixtures("spans_however_small")

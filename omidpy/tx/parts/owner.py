@@ -22,7 +22,6 @@ from omidpy.facts.registration import PartsRow, Registration, Stretch
 from omidpy.model import CellName, Timestamp
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
-from omidpy.tx.buffer import ContradictingPart, WriteBuffer
 from omidpy.tx.parts.status import (
     RULE,
     Objection,
@@ -32,6 +31,7 @@ from omidpy.tx.parts.status import (
     to_remove,
 )
 from omidpy.tx.parts.tokens import Part, digest_of, encode_token
+from omidpy.tx.writes.buffer import ContradictingPart, WriteBuffer
 
 log = logging.getLogger(__name__)
 
