@@ -21,7 +21,7 @@ from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.tx import batch, ordinals, table, transaction
 from omidpy.tx.parts import worker
-from omidpy.tx.writes import buffer, savepoint
+from omidpy.tx.writes import layers, savepoint
 
 _inside: ContextVar[tuple[Savepoint, ...]] = ContextVar("inside", default=())
 """The savepoints in whose blocks the task runs."""
@@ -157,7 +157,7 @@ class Savepoint:
         self._blocking: savepoint.Savepoint | None = None
         # Tasks that share the transaction would write into the savepoint unawares, and lose what
         # they wrote with it.  Those that are started inside are handed its context.
-        self._scope = buffer.Scope(lambda: self in _inside.get())
+        self._scope = layers.Scope(lambda: self in _inside.get())
 
     async def __aenter__(self) -> None:
         if self._blocking is not None:

@@ -32,7 +32,8 @@ from omidpy.tx import batch, table, transaction
 from omidpy.tx.parts import worker
 from omidpy.tx.transaction import Transaction as BlockingTransaction
 from omidpy.tx.writes import savepoint
-from omidpy.tx.writes.buffer import Scope, WriteBuffer
+from omidpy.tx.writes.buffer import WriteBuffer
+from omidpy.tx.writes.layers import Scope
 from tests.machines.clients import TABLE, Client
 
 PATIENCE_S = 20.0
