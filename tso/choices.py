@@ -22,6 +22,8 @@ from tso.core.settings import (
 DEFAULT_LISTEN: Final = f"127.0.0.1:{DEFAULT_PORT}"
 STORE_LEASE: Final = "store"
 """The lease is kept in the store that is served."""
+DEFAULT_MAP_MIB: Final = -(-map_bytes(DEFAULT_MAP_SIZE) // 2**20)
+"""Rounded up: whoever asks for so much gets no less than the default."""
 MODES: Final = get_args(TimestampMode)
 
 
@@ -57,7 +59,7 @@ ORACLE: Final = (
     _asked(
         "conflict-map-size",
         "writes remembered, as a number or as the memory that they may take, at most 29 bytes "
-        f"each; default {DEFAULT_MAP_SIZE}, which is {map_bytes(DEFAULT_MAP_SIZE) >> 20}MiB",
+        f"each; default {DEFAULT_MAP_SIZE}, which is {DEFAULT_MAP_MIB}MiB",
         "WRITES|MEMORY",
         DEFAULT_MAP_SIZE,
     ),

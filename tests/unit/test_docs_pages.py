@@ -123,7 +123,7 @@ def test_the_page_of_settings_lists_the_options_of_addresses_of_oracles() -> Non
 
 def test_the_pages_tell_the_defaults_of_the_oracle() -> None:
     """Whoever sizes a machine, or a transaction, reads the numbers there."""
-    from tso.core.engine import map_bytes
+    from tso.choices import DEFAULT_MAP_MIB
     from tso.core.settings import (
         AGE_BESIDE_OMID_MS,
         DEFAULT_AGE_MS,
@@ -133,10 +133,9 @@ def test_the_pages_tell_the_defaults_of_the_oracle() -> None:
     )
 
     minutes, hours = DEFAULT_AGE_MS // 60_000, AGE_BESIDE_OMID_MS // 3_600_000
-    mebibytes = -(-map_bytes(DEFAULT_MAP_SIZE) // 2**20)
     told = {
         "guide/tso-server.md": [
-            f"({DEFAULT_MAP_SIZE:,} by default, which take {mebibytes} MiB",
+            f"({DEFAULT_MAP_SIZE:,} by default, which take {DEFAULT_MAP_MIB} MiB",
             f"half of it in {PROTECTED_MS // 60_000} minutes",
             f"at least {LEAST_CELLS_PER_S:,} cells a second",
             f"`--max-transaction-age` ({minutes} minutes; {hours} hours where Omid's",

@@ -15,7 +15,7 @@ import pytest
 
 import tso
 from omidpy.errors import ConfigError
-from tso.choices import CONFIG, ORACLE
+from tso.choices import CONFIG, DEFAULT_MAP_MIB, ORACLE
 from tso.cli import main
 from tso.config import Config, age_ms, load_config
 from tso.core.engine import map_bytes
@@ -58,6 +58,8 @@ def test_the_conflict_map_is_given_in_writes_or_in_memory() -> None:
     default = load_config(STORE, {}).conflict_map_size
     assert default == 16_000_000
     assert map_bytes(default) >> 20 == 336
+    said = load_config([*STORE, "--conflict-map-size", f"{DEFAULT_MAP_MIB}MiB"], {})
+    assert said.conflict_map_size >= default
     size = load_config([*STORE, "--conflict-map-size", "1 GiB"], {}).conflict_map_size
     assert map_bytes(size) <= 2**30 < map_bytes(size + 1)
     assert size > 2 * default
