@@ -12,6 +12,7 @@ from typing import Final
 
 from omidpy import opening
 from omidpy.errors import ConfigError, StorageUnavailable
+from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
@@ -30,7 +31,7 @@ def connect(
     url: str | Connection | Pool,
     tso: str | None = None,
     *,
-    conflict_level: str = "cell",
+    conflict_level: str = DEFAULT_CONFLICT_LEVEL,
     post_commit: str = "async",
 ) -> TransactionManager:
     """Open a store and its oracle, and return the manager over both.

@@ -22,6 +22,7 @@ from omidpy.base.alone import Alone
 from omidpy.base.cells import table_id
 from omidpy.base.client_metrics import ClientMetrics
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.table_settings import settings_by_name
 from omidpy.base.within import within
 from omidpy.commit.post_commit import (
     PostCommitter,
@@ -32,7 +33,7 @@ from omidpy.errors import (
     OmidError,
     UsageError,
 )
-from omidpy.facts.catalog import Catalog
+from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL, Catalog
 from omidpy.facts.commit_table import (
     FIRST_TIMESTAMP_FACT,
     read_low_watermark,
@@ -52,10 +53,11 @@ from omidpy.oracle.base import Oracle
 from omidpy.reading.time_travel import read_timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
+from omidpy.tx.parts.tokens import decode_token
+from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publishing
 from omidpy.tx.retry import Attempts
 from omidpy.tx.session import Openable, Session
-from omidpy.tx.tokens import decode_token
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.transactional import (
     IN_A_CONTEXT_OF_ITS_OWN,
@@ -65,7 +67,6 @@ from omidpy.tx.transactional import (
     elsewhere,
     transaction_position,
 )
-from omidpy.tx.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class TransactionManager(Alone):
         store: Store,
         oracle: Oracle,
         *,
-        conflict_level: str = "cell",
+        conflict_level: str = DEFAULT_CONFLICT_LEVEL,
         post_commit: str = "async",
         clock: Clock | None = None,
         on_step: Callable[[str], None] | None = None,
@@ -414,14 +415,14 @@ class TransactionManager(Alone):
         """
         self._check_usable()
         catalog = self.session.catalog
-        settings = {
-            "priority": priority,
-            "retention": retention,
-            "every": every,
-            "max-rows-per-s": max_rows_per_s,
-            "max-bytes-per-s": max_bytes_per_s,
-            "until": until,
-        }
+        settings = settings_by_name(
+            priority=priority,
+            retention=retention,
+            every=every,
+            max_rows_per_s=max_rows_per_s,
+            max_bytes_per_s=max_bytes_per_s,
+            until=until,
+        )
         table = catalog.plan(name, families, splits, settings)
         catalog.check_absent(table.schema.name)
         # While there is none: whoever wrote the last one began before, and whoever begins now can

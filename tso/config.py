@@ -14,8 +14,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
+from omidpy.base.choices import words_of
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.base.sizes import EXAMPLES as EXAMPLE_SIZES
 from omidpy.base.sizes import size_bytes
@@ -25,14 +26,21 @@ from omidpy.oracle.address import address_text, parse_address
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.hbase import address as hbase
-from omidpy.wire.messages import DEFAULT_PORT
-from tso.core.engine import map_bytes, map_capacity
-from tso.core.settings import DEFAULT_MAP_SIZE, LEAST_CELLS_PER_S, MAX_AGE_MS
+from tso.choices import CHECK_CONFIG, DEFAULT_LISTEN, MODES, ORACLE, STORE_LEASE
+from tso.core.engine import map_capacity
+from tso.core.settings import (
+    DEFAULT_MAP_SIZE,
+    DEFAULT_TIMESTAMPS,
+    MAX_AGE_MS,
+    NO_LIMIT,
+    TimestampMode,
+)
 from tso.serving.tls import TlsSettings
 
 Address: TypeAlias = tuple[str, int]
 
 NULL_STORE: Final = "null:"
+_LISTEN: Final = parse_address(DEFAULT_LISTEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +48,20 @@ class Config:
     """Every setting of a `tso-server`, checked."""
 
     store: str
-    listen: Address = ("127.0.0.1", DEFAULT_PORT)
+    listen: Address = _LISTEN
     advertise: Address | None = None
     """Where clients of `tso="store:"` connect to; None: where we listen."""
     metrics: Address | None = None
-    lease: str = "store"
-    timestamps: Literal["world", "incremental"] = "world"
+    lease: str = STORE_LEASE
+    timestamps: TimestampMode = DEFAULT_TIMESTAMPS
     conflict_map_size: int = DEFAULT_MAP_SIZE
     cells_per_s: int | None = None
     """Cells of the conflict map that one name, or one address, may write in a second; 0: as many as
     it likes; None: so many that none turns the map over, while others are there."""
-    begins_per_s: int = 0
-    commits_per_s: int = 0
+    begins_per_s: int = NO_LIMIT
+    commits_per_s: int = NO_LIMIT
     max_transaction_age_ms: int | None = None
-    """None: 15 minutes, or 24 hours where Omid's tables were there before us."""
+    """None: as the history of the store has it, see `Inherited.transaction_age_ms`."""
     accept_clock: bool = False
     initial_timestamp: int | None = None
     """Where to go on on a store whose last timestamp nobody recorded."""
@@ -129,39 +137,17 @@ def load_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
     """
     flags = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if value}
     from_environment = {
-        name: environment[key]
-        for name in _NAMES
-        if (key := "TSO_" + name.upper().replace("-", "_")) in environment
+        one.key: environment[one.envvar]
+        for one in _KEYS
+        if one.envvar is not None and one.envvar in environment
     }
     path = flags.get("config") or from_environment.get("config")
     chosen: dict[str, Any] = _read_file(Path(path)) if path else {}
-    chosen |= from_environment
-    chosen |= {name.replace("_", "-"): value for name, value in flags.items()}
-    return _checked(chosen)
+    return _checked(words_of(ORACLE, chosen | from_environment | flags))
 
 
-_NAMES: Final = (
-    "store",
-    "listen",
-    "advertise",
-    "config",
-    "metrics",
-    "lease",
-    "timestamps",
-    "conflict-map-size",
-    "cells-per-s",
-    "begins-per-s",
-    "commits-per-s",
-    "max-transaction-age",
-    "accept-clock",
-    "initial-timestamp",
-    "tls-cert",
-    "tls-key",
-    "tls-client-ca",
-    "tls-crl",
-    "tls-roles",
-    "insecure",
-)
+_KEYS: Final = tuple(one for one in ORACLE if one is not CHECK_CONFIG)
+"""What the environment and the file may say."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -171,57 +157,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Every flag is also a TSO_... environment variable and a key of the --config file.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add(
-        "--store",
-        metavar="URL",
-        help="the store to serve: sqlite:////absolute.db, hbase+thrift2://H:P",
-    )
-    add("--listen", metavar="HOST:PORT", help=f"default 127.0.0.1:{DEFAULT_PORT}; port 0 picks one")
-    add("--advertise", metavar="HOST:PORT", help="the address in the lease, if it differs")
-    add("--config", metavar="FILE", help="a TOML file with these settings")
-    add(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="serve /metrics and /healthz there: with the TLS of --listen where other machines "
-        "reach that address",
-    )
-    add("--lease", metavar="store|zk://HOSTS/ns", help="where the lease is kept; default store")
-    add("--timestamps", metavar="world|incremental", help="default world")
-    add(
-        "--conflict-map-size",
-        metavar="WRITES|MEMORY",
-        help="writes remembered, as a number or as the memory that they may take, at most 29 bytes "
-        f"each; default {DEFAULT_MAP_SIZE}, which is {map_bytes(DEFAULT_MAP_SIZE) >> 20}MiB",
-    )
-    add(
-        "--cells-per-s",
-        metavar="N",
-        help="cells that one name, or without certificates one address, may write in a second; "
-        "0 is no limit; default, while others are there, half of the map in 15 minutes, and at "
-        f"least {LEAST_CELLS_PER_S}",
-    )
-    add("--begins-per-s", metavar="N", help="begins of one name, the same; default 0")
-    add("--commits-per-s", metavar="N", help="commits of one name, the same; default 0")
-    add("--max-transaction-age", metavar="15m", help="older transactions cannot commit")
-    add("--accept-clock", action="store_true", help="believe a clock far above the last timestamp")
-    add(
-        "--initial-timestamp",
-        metavar="N",
-        help="go on above N on a store that Omid served without durable timestamps",
-    )
-    add("--tls-cert", metavar="FILE", help="speak TLS with this certificate and nothing else")
-    add("--tls-key", metavar="FILE", help="its key, unless the same file has it")
-    add("--tls-client-ca", metavar="FILE", help="who signs the certificates that clients must show")
-    add("--tls-crl", metavar="FILE", help="a PEM file: which of those the authority has revoked")
-    add("--tls-roles", metavar="FILE", help="a TOML file: what the name in each may ask")
-    add(
-        "--insecure",
-        action="store_true",
-        help="without TLS, listen on an address that other machines reach, where whoever does may "
-        "commit; with or without, serve --metrics there in the open",
-    )
-    add("--check-config", action="store_true", help="print the settings and exit")
+    for one in ORACLE:
+        # Without defaults: what a flag does not say the environment or the file may.
+        if one.metavar is None:
+            parser.add_argument(f"--{one.name}", action="store_true", help=one.help)
+        else:
+            parser.add_argument(f"--{one.name}", metavar=one.metavar, help=one.help)
     return parser
 
 
@@ -231,13 +172,14 @@ def _read_file(path: Path) -> dict[str, Any]:
             found = tomllib.load(file)
     except (OSError, ValueError, RecursionError) as error:  # bytes that are no UTF-8 among them
         raise ConfigError(f"--config {str(path)!r} is no readable TOML: {error}") from error
-    if unknown := sorted(set(found) - set(_NAMES)):
-        raise ConfigError(f"{path}: unknown setting {unknown[0]!r}; known: {', '.join(_NAMES)}")
-    return found
+    keys = {one.name: one.key for one in _KEYS}
+    if unknown := sorted(set(found) - set(keys)):
+        raise ConfigError(f"{path}: unknown setting {unknown[0]!r}; known: {', '.join(keys)}")
+    return {keys[name]: value for name, value in found.items()}
 
 
-def _checked(chosen: Mapping[str, Any]) -> Config:
-    store = _text(chosen, "store")
+def _checked(words: Mapping[str, Any]) -> Config:
+    store = _text(words, "store")
     if not store:
         raise ConfigError(
             "--store is missing: name the store to serve, as in sqlite:////data/a.db or "
@@ -248,7 +190,7 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
             "--store memory: lives in one process, and no client could open it; use "
             "sqlite:////data/a.db, or null: for a benchmark"
         )
-    listen = _listen_address(_text(chosen, "listen", f"127.0.0.1:{DEFAULT_PORT}"), name="--listen")
+    listen = _listen_address(_text(words, "listen"), name="--listen")
     is_reached = not _is_loopback(listen[0])
     if store == NULL_STORE and is_reached:
         raise ConfigError(
@@ -256,44 +198,46 @@ def _checked(chosen: Mapping[str, Any]) -> Config:
             f"{listen[0]}"
         )
     _check_store(store)
-    files = {name: _text(chosen, name) or None for name in _NAMES if name.startswith("tls-")}
+    files = {
+        one.name: _text(words, one.name) or None for one in ORACLE if one.name.startswith("tls-")
+    }
     _check_tls(files)
-    insecure = _flag("insecure", chosen.get("insecure", False))
+    insecure = _flag("insecure", words["insecure"])
     if is_reached and not files["tls-cert"] and not insecure:
         raise ConfigError(
             f"--listen {address_text(listen)}: other machines reach this address, and whoever does "
             "may begin, commit and forbid; give --tls-cert and --tls-client-ca, or, in a network "
             "that you trust, say --insecure"
         )
-    advertise = _text(chosen, "advertise")
+    advertise = _text(words, "advertise")
     metrics = _metrics_address(
-        _text(chosen, "metrics"), has_tls=bool(files["tls-cert"]), insecure=insecure
+        _text(words, "metrics"), has_tls=bool(files["tls-cert"]), insecure=insecure
     )
-    age = _text(chosen, "max-transaction-age")
-    timestamps = _text(chosen, "timestamps", "world")
-    if timestamps not in ("world", "incremental"):
-        raise ConfigError(f"--timestamps {timestamps!r} is neither world nor incremental")
+    age = _text(words, "max-transaction-age")
+    timestamps = _text(words, "timestamps")
+    if timestamps not in MODES:
+        raise ConfigError(f"--timestamps {timestamps!r} is neither {' nor '.join(MODES)}")
     return Config(
         store=store,
         listen=listen,
         advertise=parse_address(advertise) if advertise else None,
         metrics=metrics,
-        lease=_lease(_text(chosen, "lease", "store"), store=store),
-        timestamps=cast("Literal['world', 'incremental']", timestamps),
-        conflict_map_size=_size(chosen.get("conflict-map-size", DEFAULT_MAP_SIZE)),
-        cells_per_s=_rate(chosen, "cells-per-s", None),
-        begins_per_s=_rate(chosen, "begins-per-s", 0) or 0,
-        commits_per_s=_rate(chosen, "commits-per-s", 0) or 0,
+        lease=_lease(_text(words, "lease"), store=store),
+        timestamps=cast("TimestampMode", timestamps),
+        conflict_map_size=_size(words["conflict_map_size"]),
+        cells_per_s=_rate("cells-per-s", words["cells_per_s"]),
+        begins_per_s=_rate("begins-per-s", words["begins_per_s"]) or NO_LIMIT,
+        commits_per_s=_rate("commits-per-s", words["commits_per_s"]) or NO_LIMIT,
         max_transaction_age_ms=age_ms(age, name="--max-transaction-age") if age else None,
-        accept_clock=_flag("accept-clock", chosen.get("accept-clock", False)),
-        initial_timestamp=_timestamp(chosen.get("initial-timestamp")),
+        accept_clock=_flag("accept-clock", words["accept_clock"]),
+        initial_timestamp=_timestamp(words["initial_timestamp"]),
         tls_cert=files["tls-cert"],
         tls_key=files["tls-key"],
         tls_client_ca=files["tls-client-ca"],
         tls_crl=files["tls-crl"],
         tls_roles=files["tls-roles"],
         insecure=insecure,
-        check_config=bool(chosen.get("check-config", False)),
+        check_config=words["check_config"],
     )
 
 
@@ -331,8 +275,10 @@ def _check_tls(files: Mapping[str, str | None]) -> None:
             raise ConfigError(f"--{name} says nothing without --{needed}")
 
 
-def _text(chosen: Mapping[str, Any], name: str, default: str = "") -> str:
-    value = chosen.get(name, default)
+def _text(words: Mapping[str, Any], name: str) -> str:
+    value = words[name.replace("-", "_")]
+    if value is None:
+        return ""
     if not isinstance(value, str):
         raise ConfigError(f"--{name}: {_shown(value)} is no text; put it in quotes")
     return value
@@ -369,10 +315,10 @@ def _metrics_address(text: str, *, has_tls: bool, insecure: bool) -> Address | N
 
 
 def _lease(text: str, *, store: str) -> str:
-    if text == "store":
+    if text == STORE_LEASE:
         return text
     if not text.startswith(SCHEME):
-        raise ConfigError(f"--lease {text!r} is neither store nor zk://HOSTS/ns")
+        raise ConfigError(f"--lease {text!r} is neither {STORE_LEASE} nor zk://HOSTS/ns")
     parse_zookeeper(text)
     if store == NULL_STORE:
         raise ConfigError("--store null: has no lease, since nobody else can serve it")
@@ -411,14 +357,13 @@ def _size(value: object) -> int:
     return size
 
 
-def _rate(chosen: Mapping[str, Any], name: str, default: int | None) -> int | None:
-    if name not in chosen:
-        return default
-    number = _number(chosen[name])
-    if number is None or isinstance(chosen[name], bool) or not 0 <= number < 2**40:
+def _rate(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    number = _number(value)
+    if number is None or isinstance(value, bool) or not 0 <= number < 2**40:
         raise ConfigError(
-            f"--{name} {_shown(chosen[name])} is no number a second; write a whole one, or 0 for "
-            "no limit"
+            f"--{name} {_shown(value)} is no number a second; write a whole one, or 0 for no limit"
         )
     return number
 

@@ -43,7 +43,13 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tso.core.events import Answer, Question
-from tso.core.settings import DEFAULT_MAP_SIZE, MAX_AGE_MS, Settings, TimestampMode
+from tso.core.settings import (
+    DEFAULT_MAP_SIZE,
+    DEFAULT_TIMESTAMPS,
+    MAX_AGE_MS,
+    Settings,
+    TimestampMode,
+)
 from tso.driver import Driver, Waiter
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
@@ -51,7 +57,6 @@ from tso.instance import Instance, begin
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CONFLICT_MAP_SIZE: Final = DEFAULT_MAP_SIZE
 _LONGEST_CLOSE_S: Final = 30.0
 _LEASE_LOOK_S: Final = 0.5
 """How often a lease that its holder perhaps left behind is looked at."""
@@ -72,8 +77,8 @@ class EmbeddedOracle:
         store: Store,
         *,
         clock: Clock | None = None,
-        timestamps: TimestampMode = "world",
-        conflict_map_size: int = DEFAULT_CONFLICT_MAP_SIZE,
+        timestamps: TimestampMode = DEFAULT_TIMESTAMPS,
+        conflict_map_size: int = DEFAULT_MAP_SIZE,
         max_transaction_age_s: float | None = None,
         accept_clock: bool = False,
         metrics: Metrics = NO_METRICS,

@@ -84,18 +84,17 @@ def spark_job() -> str:
 
 def tso_server() -> str:
     """Describe the settings of `tso-server`, each by its three names."""
-    from tso import config  # noqa: PLC0415 - only where the page is built
+    from tso.choices import CONFIG, ORACLE  # noqa: PLC0415 - only where the page is built
 
-    rows = []
-    for action in _actions(config._parser()):  # noqa: SLF001 - its flags are public enough
-        name = action.option_strings[0].removeprefix("--")
-        variable = "`TSO_" + name.upper().replace("-", "_") + "`"
-        key = f"`{name}`"
-        if name == "check-config":
-            variable = key = ""
-        elif name == "config":
-            key = ""
-        rows.append((_flag(action), variable, key, _sentence(action.help)))
+    rows = [
+        (
+            f"`--{one.name}`" if one.metavar is None else f"`--{one.name} {one.metavar}`",
+            f"`{one.envvar}`" if one.envvar else "",
+            f"`{one.name}`" if one.envvar and one is not CONFIG else "",
+            _sentence(one.help),
+        )
+        for one in ORACLE
+    ]
     return table(("flag", "variable", "key of the file", "meaning"), rows)
 
 

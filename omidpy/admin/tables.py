@@ -28,6 +28,7 @@ import msgspec
 from omidpy import errors
 from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools, named
 from omidpy.base.arguments import check_table_name
+from omidpy.base.table_settings import settings_by_name
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed
 from omidpy.facts.catalog import NewTable
@@ -161,14 +162,14 @@ def create_table(
         TableExists: nothing was changed.
         OperationFailed: it was given up.
     """
-    settings = {
-        "priority": priority,
-        "retention": retention,
-        "every": every,
-        "max-rows-per-s": max_rows_per_s,
-        "max-bytes-per-s": max_bytes_per_s,
-        "until": until,
-    }
+    settings = settings_by_name(
+        priority=priority,
+        retention=retention,
+        every=every,
+        max_rows_per_s=max_rows_per_s,
+        max_bytes_per_s=max_bytes_per_s,
+        until=until,
+    )
     carry_out(tm, creation(tm, name, families, splits, settings))
 
 

@@ -17,6 +17,7 @@ from omidpy.base.client_metrics import ClientMetrics
 from omidpy.base.runners import Runner
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown
+from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import Outcome, TransactionStatus
 from omidpy.storage.hbase.from_happybase import Connection, Pool
 from omidpy.tx import retry
@@ -192,7 +193,7 @@ def connect(
     url: str | Connection | Pool,
     tso: str | None = None,
     *,
-    conflict_level: str = "cell",
+    conflict_level: str = DEFAULT_CONFLICT_LEVEL,
     post_commit: str = "async",
     threads: int = DEFAULT_THREADS,
 ) -> Opening[TransactionManager]:

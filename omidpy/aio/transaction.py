@@ -19,7 +19,9 @@ from omidpy.base.runners import Runner
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.tx import batch, buffer, ordinals, savepoint, table, transaction, worker
+from omidpy.tx import batch, ordinals, table, transaction
+from omidpy.tx.parts import worker
+from omidpy.tx.writes import layers, savepoint
 
 _inside: ContextVar[tuple[Savepoint, ...]] = ContextVar("inside", default=())
 """The savepoints in whose blocks the task runs."""
@@ -148,14 +150,14 @@ class Queue:
 
 
 class Savepoint:
-    """Twin of `omidpy.tx.savepoint.Savepoint`."""
+    """Twin of `omidpy.tx.writes.savepoint.Savepoint`."""
 
     def __init__(self, owner: Transaction) -> None:
         self._owner = owner
         self._blocking: savepoint.Savepoint | None = None
         # Tasks that share the transaction would write into the savepoint unawares, and lose what
         # they wrote with it.  Those that are started inside are handed its context.
-        self._scope = buffer.Scope(lambda: self in _inside.get())
+        self._scope = layers.Scope(lambda: self in _inside.get())
 
     async def __aenter__(self) -> None:
         if self._blocking is not None:
@@ -263,7 +265,7 @@ class Transaction:
 
 
 class Worker:
-    """Twin of `omidpy.tx.worker.Worker`."""
+    """Twin of `omidpy.tx.parts.worker.Worker`."""
 
     def __init__(self, owner: Owner, blocking: worker.Worker) -> None:
         self.blocking = blocking

@@ -6,9 +6,11 @@ Pure.  Lacks the parser of `omidpy` (`cli/options.py`), and what the words mean.
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 class Choice(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from omidpy.base.choices import Choice
+from omidpy.base.table_settings import ATTRIBUTES
 
 DEFAULT_GRACE: Final = "1h"
 GRACE_BESIDE_OMID: Final = "24h"
@@ -73,8 +74,7 @@ COMPACTION: Final = (
     ),
     Choice(
         "table-option",
-        "priority, retention, every, max-rows-per-s, max-bytes-per-s, until of one table in this "
-        "run; may be given again.",
+        f"{', '.join(ATTRIBUTES)} of one table in this run; may be given again.",
         "TABLE:NAME=VALUE,...",
         is_many=True,
     ),

@@ -9,49 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from omidpy.base import sizes
+from omidpy.base.choices import Choice, words_of
 from omidpy.base.durations import EXAMPLES, duration_ms
 from omidpy.base.windows import WINDOW_ADVICE, Window, window_of
 from omidpy.errors import UsageError
-
-PRIORITY_ATTRIBUTE: Final = "OMIDPY_PRIORITY"
-"""Table attribute: an integer; ranges of tables with higher ones are passed over first."""
-RETENTION_ATTRIBUTE: Final = "OMIDPY_RETENTION"
-"""Table attribute: how far back at least snapshots stay readable."""
-EVERY_ATTRIBUTE: Final = "OMIDPY_COMPACT_EVERY"
-"""Table attribute: a run leaves the table out that was passed over more lately than that."""
-
-MAX_ROWS_ATTRIBUTE: Final = "OMIDPY_MAX_ROWS_PER_S"
-"""Table attribute: how many of its rows a run reads a second, at most."""
-MAX_BYTES_ATTRIBUTE: Final = "OMIDPY_MAX_BYTES_PER_S"
-"""Table attribute: the same in bytes of keys and values."""
-UNTIL_ATTRIBUTE: Final = "OMIDPY_COMPACT_UNTIL"
-"""Table attribute: how long after its start, or until what time of day, a run works on it."""
-
-ATTRIBUTES: Final = {
-    "priority": PRIORITY_ATTRIBUTE,
-    "retention": RETENTION_ATTRIBUTE,
-    "every": EVERY_ATTRIBUTE,
-    "max-rows-per-s": MAX_ROWS_ATTRIBUTE,
-    "max-bytes-per-s": MAX_BYTES_ATTRIBUTE,
-    "until": UNTIL_ATTRIBUTE,
-}
-"""Attribute by the name of its setting."""
-
-_INTEGER: Final = re.compile(r"-?[0-9]{1,9}")
-_COUNT: Final = re.compile(r"[1-9][0-9]{0,11}")
-_ADVICE: Final = {
-    "priority": "write an integer such as 5; tables with higher ones come first, and without one "
-    "it is 0",
-    "retention": f"write a number and a unit, as in {EXAMPLES}",
-    "every": f"write a number and a unit, as in {EXAMPLES}",
-    "max-rows-per-s": "write how many, such as 20000; leave it out for no limit",
-    "max-bytes-per-s": f"write a size of one byte at least, as in {sizes.EXAMPLES}",
-    "until": WINDOW_ADVICE,
-}
 
 
 class TableSettings(NamedTuple):
@@ -71,6 +36,114 @@ class TableSettings(NamedTuple):
 
 DEFAULT_SETTINGS: Final = TableSettings()
 
+_INTEGER: Final = re.compile(r"-?[0-9]{1,9}")
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,11}")
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def _count(text: str) -> int | None:
+    return int(text) if _COUNT.fullmatch(text) else None
+
+
+def _size(text: str) -> float | None:
+    size = sizes.size_bytes(text)
+    return size if size is not None and 1 <= size < math.inf else None
+
+
+def _seconds(text: str) -> float | None:
+    milliseconds = 0.0 if text == "0" else duration_ms(text)
+    return None if milliseconds is None or math.isinf(milliseconds) else milliseconds / 1000
+
+
+class TableSetting(NamedTuple):
+    """One thing that a table may ask of every compaction."""
+
+    choice: Choice
+    """As it is asked where a table is made."""
+    attribute: str
+    """The table's attribute that keeps it."""
+    field: str
+    """Of `TableSettings`."""
+    read: Callable[[str], Any]
+    """What an attribute says, durations in seconds; None if it says nothing."""
+    advice: str
+    """What to write, for errors."""
+    unreadable: float | None = None
+    """What stands for an attribute that says nothing; None: the default."""
+
+    @property
+    def name(self) -> str:
+        """As on a command line."""
+        return self.choice.name
+
+
+SETTINGS: Final = (
+    TableSetting(
+        Choice("priority", "Compacted before tables with lower ones.", "N"),
+        "OMIDPY_PRIORITY",
+        "priority",
+        _integer,
+        "write an integer such as 5; tables with higher ones come first, and without one it is "
+        f"{DEFAULT_SETTINGS.priority}",
+    ),
+    TableSetting(
+        Choice("retention", "How far back snapshots stay readable at least.", "TIME"),
+        "OMIDPY_RETENTION",
+        "retention_s",
+        _seconds,
+        f"write a number and a unit, as in {EXAMPLES}",
+        math.inf,
+    ),
+    TableSetting(
+        Choice("every", "Compactions pass over it no more often.", "TIME"),
+        "OMIDPY_COMPACT_EVERY",
+        "every_s",
+        _seconds,
+        f"write a number and a unit, as in {EXAMPLES}",
+    ),
+    TableSetting(
+        Choice("max-rows-per-s", "Compactions read so many of its rows at most.", "N"),
+        "OMIDPY_MAX_ROWS_PER_S",
+        "max_rows_per_s",
+        _count,
+        "write how many, such as 20000; leave it out for no limit",
+    ),
+    TableSetting(
+        Choice("max-bytes-per-s", "The same in bytes.", "SIZE"),
+        "OMIDPY_MAX_BYTES_PER_S",
+        "max_bytes_per_s",
+        _size,
+        f"write a size of one byte at least, as in {sizes.EXAMPLES}",
+    ),
+    TableSetting(
+        Choice("until", "Compactions begin nothing more of it then, as in 4h or 06:00Z.", "TIME"),
+        "OMIDPY_COMPACT_UNTIL",
+        "until",
+        window_of,
+        WINDOW_ADVICE,
+    ),
+)
+"""In the order in which they are listed."""
+
+TABLE: Final = tuple(one.choice for one in SETTINGS)
+ATTRIBUTES: Final = {one.name: one.attribute for one in SETTINGS}
+"""Attribute by the name of its setting."""
+
+_BY_NAME: Final = {one.name: one for one in SETTINGS}
+
+
+def settings_by_name(**words: object) -> dict[str, object]:
+    """Return settings by name, from arguments such as `max_rows_per_s`; None is none.
+
+    Raises:
+        TypeError: there is no such setting.
+    """
+    given = words_of(TABLE, words)
+    return {one.name: given[one.key] for one in TABLE}
+
 
 def setting_attributes(table: str, words: Mapping[str, object]) -> dict[str, str]:
     """Return the attributes that settings come to.
@@ -84,60 +157,36 @@ def setting_attributes(table: str, words: Mapping[str, object]) -> dict[str, str
     """
     attributes: dict[str, str] = {}
     for name, value in words.items():
-        if name not in ATTRIBUTES:
-            known = ", ".join(ATTRIBUTES)
+        setting = _BY_NAME.get(name)
+        if setting is None:
+            known = ", ".join(_BY_NAME)
             raise UsageError(f"table {table!r} has no setting {name!r}; there are {known}")
         if value is None:
             continue
         text = str(value).strip()
-        if isinstance(value, bool) or _number(name, text) is None:
-            raise UsageError(f"{name}={value!r} of table {table!r}: {_ADVICE[name]}")
-        attributes[ATTRIBUTES[name]] = text
+        if isinstance(value, bool) or setting.read(text) is None:
+            raise UsageError(f"{name}={value!r} of table {table!r}: {setting.advice}")
+        attributes[setting.attribute] = text
     return attributes
 
 
 def settings_of(table: str, attributes: Mapping[str, str]) -> tuple[TableSettings, tuple[str, ...]]:
     """Return what a table asks for, and what is wrong with its attributes."""
-    numbers: dict[str, float] = {}
+    found: dict[str, Any] = {}
     complaints: list[str] = []
-    for name, attribute in ATTRIBUTES.items():
-        text = attributes.get(attribute)
+    for one in SETTINGS:
+        text = attributes.get(one.attribute)
         if text is None:
             continue
-        number = _number(name, text.strip())
-        if number is None:
-            meaning = "no version of any table is dropped" if name == "retention" else "left aside"
+        value = one.read(text.strip())
+        if value is None:
+            value = one.unreadable
+            meaning = "left aside" if value is None else "no version of any table is dropped"
             complaints.append(
-                f"table {table} has {attribute}={text!r}, which says nothing: {meaning}; run "
-                f"`omidpy table set {table} {name}=... --apply`, or `omidpy table unset {table} "
-                f"{name} --apply`"
+                f"table {table} has {one.attribute}={text!r}, which says nothing: {meaning}; run "
+                f"`omidpy table set {table} {one.name}=... --apply`, or `omidpy table unset "
+                f"{table} {one.name} --apply`"
             )
-            number = math.inf if name == "retention" else 0.0
-        numbers[name] = number
-    settings = TableSettings(
-        int(numbers.get("priority", 0)),
-        numbers.get("retention", 0.0),
-        numbers.get("every", 0.0),
-        numbers.get("max-rows-per-s") or None,
-        numbers.get("max-bytes-per-s") or None,
-        window_of(attributes.get(UNTIL_ATTRIBUTE, "")),
-    )
-    return settings, tuple(complaints)
-
-
-def _number(name: str, text: str) -> float | None:
-    """Return what a setting says, durations in seconds; None if it says nothing.
-
-    Of a window no more than that it is one.
-    """
-    if name == "priority":
-        return int(text) if _INTEGER.fullmatch(text) else None
-    if name == "max-rows-per-s":
-        return int(text) if _COUNT.fullmatch(text) else None
-    if name == "max-bytes-per-s":
-        size = sizes.size_bytes(text)
-        return size if size is not None and 1 <= size < math.inf else None
-    if name == "until":
-        return None if window_of(text) is None else 1.0
-    milliseconds = 0.0 if text == "0" else duration_ms(text)
-    return None if milliseconds is None or math.isinf(milliseconds) else milliseconds / 1000
+        if value is not None:
+            found[one.field] = value
+    return TableSettings(**found), tuple(complaints)

@@ -13,7 +13,11 @@ from omidpy.base.choices import Choice
 
 
 def taking(
-    verb: Callable[..., None], shared: Iterable[inspect.Parameter], make: Callable[..., Any]
+    verb: Callable[..., None],
+    shared: Iterable[inspect.Parameter],
+    make: Callable[..., Any],
+    *,
+    before: str | None = None,
 ) -> Callable[..., None]:
     """Return a verb that is asked more, and gets what `make` makes of that as its first argument.
 
@@ -21,6 +25,7 @@ def taking(
         verb: Its own options come first; what it asks itself is not asked twice.
         shared: The further ones.
         make: Takes them by name.
+        before: Which of its own they are listed in front of; None: behind all.
     """
     # What it gets is no option, and its type may be known to type checkers alone.
     verb.__annotations__.pop(next(iter(inspect.signature(verb).parameters)), None)
@@ -28,6 +33,7 @@ def taking(
     asked = {one.name for one in own}
     further = [one for one in shared if one.name not in asked]
     names = [one.name for one in further]
+    place = len(own) if before is None else [one.name for one in own].index(before)
 
     @functools.wraps(verb)
     def run(**given: Any) -> None:
@@ -35,7 +41,10 @@ def taking(
         verb(made, **given)
 
     del run.__wrapped__  # whoever asks is to find the options, too
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *further)]
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for one in (*own[:place], *further, *own[place:])
+    ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # see above
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run

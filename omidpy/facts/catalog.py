@@ -50,6 +50,7 @@ from omidpy.storage.base import Store
 log = logging.getLogger(__name__)
 
 CONFLICT_LEVELS: Final = ("cell", "row")
+DEFAULT_CONFLICT_LEVEL: Final = CONFLICT_LEVELS[0]
 
 
 class _Known(NamedTuple):

@@ -21,7 +21,7 @@ finds it absent, which is not open.
     v           `open`, then `closed`
     w/ID/N      the N-th flush of the worker ID
 
-This module decides nothing: who may be left out of a commit is said in `part_status.py`.
+This module decides nothing: who may be left out of a commit is said in `tx/parts/status.py`.
 """
 
 from __future__ import annotations

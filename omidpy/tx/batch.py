@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from omidpy.base.arguments import refuse
-from omidpy.tx.table_writes import CheckedPut, CheckedWrite, TableWrites
+from omidpy.tx.writes.table_writes import CheckedPut, CheckedWrite, TableWrites
 
 
 class Batch:

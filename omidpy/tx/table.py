@@ -32,13 +32,13 @@ from omidpy.tx.arrow import DEFAULT_BATCH_ROWS as DEFAULT_ARROW_ROWS
 from omidpy.tx.arrow import check_codecs, record_batches
 from omidpy.tx.batch import Batch
 from omidpy.tx.counters import Counters
-from omidpy.tx.table_writes import TableWrites
+from omidpy.tx.writes.table_writes import TableWrites
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from omidpy.reading.snapshot import Snapshot
-    from omidpy.tx.buffer import WriteBuffer
+    from omidpy.tx.writes.buffer import WriteBuffer
 
 Overlay: TypeAlias = Mapping[tuple[bytes, bytes], bytes]
 

@@ -48,17 +48,17 @@ from omidpy.model import (
 )
 from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
-from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
 from omidpy.tx.callbacks import Callbacks
 from omidpy.tx.ordinals import Adding, Ordinals
-from omidpy.tx.part_status import RegisteredPart
-from omidpy.tx.parts import Parts
+from omidpy.tx.parts.owner import Parts
+from omidpy.tx.parts.status import RegisteredPart
+from omidpy.tx.parts.tokens import decode_part, part_digest
+from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publication, Published
-from omidpy.tx.savepoint import Savepoint
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
-from omidpy.tx.tokens import decode_part, part_digest
-from omidpy.tx.worker import Worker
+from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
+from omidpy.tx.writes.savepoint import Savepoint
 from omidpy.wire.frames import MAX_COMMIT_NUMBERS
 
 log = logging.getLogger(__name__)

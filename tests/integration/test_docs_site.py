@@ -111,7 +111,7 @@ def test_the_reference_is_filled(site: Path) -> None:
         "omidpy.TransactionManager.begin",
         "omidpy.Transaction.commit",
         "omidpy.tx.table.TransactionalTable.scan",
-        "omidpy.tx.worker.Worker.finish",
+        "omidpy.tx.parts.worker.Worker.finish",
     ):
         assert f'id="{name}"' in api
     assert "<code" in (site / "reference" / "cli.html").read_text("utf-8")

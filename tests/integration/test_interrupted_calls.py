@@ -15,9 +15,9 @@ import pytest
 
 from omidpy.manager import TransactionManager
 from omidpy.tx.batch import Batch
+from omidpy.tx.parts.worker import Worker
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
-from omidpy.tx.worker import Worker
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.interrupts.calls import CALLS, Round

@@ -17,9 +17,9 @@ from omidpy.facts.registration import PARTS_PREFIX
 from omidpy.model import KeyRange, Timestamp
 from omidpy.storage.base import Store
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.tx import worker as worker_module
+from omidpy.tx.parts import worker as worker_module
+from omidpy.tx.parts.worker import Worker
 from omidpy.tx.transaction import Transaction
-from omidpy.tx.worker import Worker
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.clients import TABLE, Client
 

@@ -34,8 +34,8 @@ from omidpy.reading.visibility import (
 from omidpy.storage.base import DeleteVersion, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, Point, on
-from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.table import TransactionalTable
+from omidpy.tx.writes.buffer import WriteBuffer
 from tests.machines.cells import World
 from tests.machines.clients import TABLE, Client, Loss
 

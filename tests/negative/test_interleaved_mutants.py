@@ -21,8 +21,8 @@ from omidpy.errors import SnapshotTooOld, TransactionAborted
 from omidpy.facts.layout import TableLayout
 from omidpy.model import MAX_VERSION, Cell, Timestamp
 from omidpy.reading.snapshot import Snapshot
-from omidpy.tx.buffer import WriteBuffer
-from omidpy.tx.savepoint import Savepoint
+from omidpy.tx.writes.buffer import WriteBuffer
+from omidpy.tx.writes.savepoint import Savepoint
 from tests.property.test_interleaved_clients import InterleavedClients, InterleavedClientsByRow
 
 pytestmark = pytest.mark.usefixtures("spans_however_small")
@@ -139,7 +139,7 @@ def test_a_broken_client_is_noticed(
 ) -> None:
     """The bound leaves room for rules that draw otherwise than when its seed was found.
 
-    An abort that the model does not expect notices as well: `parts.py` compares merged cells.
+    An abort that the model does not expect notices as well: `parts/owner.py` compares merged cells.
     """
     break_(monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception, SnapshotTooOld, TransactionAborted)):

@@ -21,8 +21,8 @@ from omidpy.storage.sqlite import store
 from omidpy.storage.sqlite.file import Database
 from omidpy.storage.sqlite.handle import Handle
 from omidpy.storage.sqlite.lock import FairLock, _Place
-from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.buffer import WriteBuffer
 from tests.machines.interrupts.calls import Harm
 from tests.machines.interrupts.lines import FOLDERS, Interrupter
 from tests.machines.interrupts.sweep import Choice, World, sweep

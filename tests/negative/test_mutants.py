@@ -42,9 +42,9 @@ from omidpy.testing.anomalies import (
     WRONG_TOTAL,
 )
 from omidpy.tx import transaction
-from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.buffer import WriteBuffer
 from tests.machines.isolation_worlds import World, compacted, lossy, plain
 from tso.durable.persist import StorePersistence
 from tso.embedded import EmbeddedOracle

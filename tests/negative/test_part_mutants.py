@@ -14,7 +14,7 @@ import pytest
 from omidpy.base.tables import CONTROL_TABLE, VALUE
 from omidpy.facts.registration import IS_OPEN, Flush, PartsRow, Registration, WorkerRow
 from omidpy.storage.base import RowMutation
-from omidpy.tx.parts import Parts
+from omidpy.tx.parts.owner import Parts
 from tests.property.test_interleaved_parts import Plan, play_all
 
 Break = Callable[[pytest.MonkeyPatch], None]

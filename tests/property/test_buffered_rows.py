@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omidpy.model import KeyRange, Timestamp
-from omidpy.tx.buffer import WriteBuffer
+from omidpy.tx.writes.buffer import WriteBuffer
 
 keys = st.binary(min_size=1, max_size=2)
 steps = st.lists(

@@ -31,8 +31,8 @@ from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import RowMutation
 from omidpy.storage.memory import MemoryStore
-from omidpy.tx.buffer import MAX_CHECKPOINTS
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.buffer import MAX_CHECKPOINTS
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 

@@ -38,9 +38,9 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP
 from omidpy.storage.memory import MemoryStore
-from omidpy.tx.savepoint import Savepoint
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.savepoint import Savepoint
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.workers import rows_of_parts

@@ -20,9 +20,9 @@ from omidpy.errors import TransactionAborted, TransactionClosed
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, TransactionStatus, base
 from omidpy.storage.memory import MemoryStore
-from omidpy.tx import worker as worker_module
+from omidpy.tx.parts import worker as worker_module
+from omidpy.tx.parts.worker import Worker
 from omidpy.tx.transaction import Transaction
-from omidpy.tx.worker import Worker
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.like_thrift2 import LikeThrift2

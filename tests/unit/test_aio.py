@@ -28,9 +28,12 @@ from omidpy.model import Aborted, Committed
 from omidpy.recipes.export_queue import Entry, Exporter, ExportQueue
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.tx import batch, savepoint, table, transaction, worker
-from omidpy.tx.buffer import Scope, WriteBuffer
+from omidpy.tx import batch, table, transaction
+from omidpy.tx.parts import worker
 from omidpy.tx.transaction import Transaction as BlockingTransaction
+from omidpy.tx.writes import savepoint
+from omidpy.tx.writes.buffer import WriteBuffer
+from omidpy.tx.writes.layers import Scope
 from tests.machines.clients import TABLE, Client
 
 PATIENCE_S = 20.0

@@ -102,6 +102,92 @@ def test_the_page_of_settings_lists_the_options_of_addresses_with_their_defaults
             assert default == f"`{printed}`"
 
 
+def _address_options(heading: str) -> dict[str, str]:
+    """Return the options below a heading of the page of settings, with their defaults."""
+    text = (DOCS / "reference" / "config.md").read_text("utf-8")
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[a-z`, -]+`) \| ([^|]+) \|", section, flags=re.MULTILINE)
+    return {name: default for names, default in rows for name in re.findall(r"`([^`]+)`", names)}
+
+
+def test_the_page_of_settings_lists_the_options_of_addresses_of_oracles() -> None:
+    """Both sorts: of TLS, and of ZooKeeper."""
+    from omidpy.oracle import tls, zookeeper
+
+    assert sorted(_address_options("Addresses of oracles")) == sorted(tls.OPTIONS)
+    shown = _address_options("Addresses in ZooKeeper")
+    assert sorted(shown) == sorted(zookeeper._OPTIONS)
+    assert shown["period"] == f"`{zookeeper.DEFAULT_PERIOD_S:g}s`"
+    assert shown["timeout"] == f"`{zookeeper.DEFAULT_TIMEOUT_S:g}s`"
+
+
+def test_the_pages_tell_the_defaults_of_the_oracle() -> None:
+    """Whoever sizes a machine, or a transaction, reads the numbers there."""
+    from tso.choices import DEFAULT_MAP_MIB
+    from tso.core.settings import (
+        AGE_BESIDE_OMID_MS,
+        DEFAULT_AGE_MS,
+        DEFAULT_MAP_SIZE,
+        LEAST_CELLS_PER_S,
+        PROTECTED_MS,
+    )
+
+    minutes, hours = DEFAULT_AGE_MS // 60_000, AGE_BESIDE_OMID_MS // 3_600_000
+    told = {
+        "guide/tso-server.md": [
+            f"({DEFAULT_MAP_SIZE:,} by default, which take {DEFAULT_MAP_MIB} MiB",
+            f"half of it in {PROTECTED_MS // 60_000} minutes",
+            f"at least {LEAST_CELLS_PER_S:,} cells a second",
+            f"`--max-transaction-age` ({minutes} minutes; {hours} hours where Omid's",
+        ],
+        "guide/compaction.md": [f"`--max-transaction-age`, {minutes} minutes by default"],
+        "guide/export-queue.md": [f"({minutes} minutes unless the oracle is told otherwise)"],
+    }
+    for page, sentences in told.items():
+        text = (DOCS / page).read_text("utf-8")
+        assert [one for one in sentences if one not in text] == []
+
+
+def test_the_pages_list_what_a_table_may_ask() -> None:
+    """By the names of the settings, and of the attributes that keep them."""
+    from omidpy.base.table_settings import ATTRIBUTES
+
+    text = (DOCS / "guide" / "compaction.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`[^|]+`) \| (`OMIDPY_[^|]+`) \|", text, flags=re.MULTILINE)
+    columns = [
+        [word for cell in column for word in re.findall(r"`([^`]+)`", cell)]
+        for column in zip(*rows, strict=True)
+    ]
+    assert dict(zip(*columns, strict=True)) == ATTRIBUTES
+    marks = (DOCS / "reference" / "cells.md").read_text("utf-8").partition("## Marks of a table")[2]
+    cells = re.findall(r"^\| (.*) \| table \|", marks, flags=re.MULTILINE)
+    listed = [word for cell in cells for word in re.findall(r"`(OMIDPY_\w+)`", cell)]
+    assert [one for one in listed if one in ATTRIBUTES.values()] == list(ATTRIBUTES.values())
+
+
+def test_the_guide_lists_what_may_be_asked_of_a_family() -> None:
+    """Each option with what it may be: HBase's own words, which nobody guesses."""
+    from omidpy.base import family_options
+
+    text = (DOCS / "guide" / "transactions.md").read_text("utf-8")
+    section = text.partition("## How HBase stores a family")[2].partition("\n## ")[0]
+    rows = {
+        name: meaning
+        for names, meaning in re.findall(r"^\| (`[^|]+`) \| (.+) \|", section, flags=re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", names)
+    }
+    assert sorted(rows) == sorted(family_options._READERS)
+    for name, choices in (
+        ("compression", family_options.COMPRESSIONS),
+        ("bloom_filter_type", family_options.BLOOM_FILTERS),
+        ("data_block_encoding", family_options.ENCODINGS),
+    ):
+        assert re.findall(r"`(\w+)`", rows[name]) == list(choices)
+    usual = family_options.happybase_settings(b"f", {})
+    assert f"`{usual['bloom_filter_type'].decode()}` (the default)" in rows["bloom_filter_type"]
+    assert f"{usual['max_versions']}: all" in rows["max_versions"]
+
+
 def test_messages_that_the_guide_to_hbase_explains_are_those_of_the_code() -> None:
     """Somebody who meets one searches the page for its words."""
     text = (DOCS / "guide" / "hbase.md").read_text("utf-8").partition("## When something")[2]

@@ -193,6 +193,7 @@ HOUSES: Final = (
     "omidpy.recipes.export_queue",
     "omidpy.storage",
     "omidpy.testing",
+    "omidpy.tx",
 )
 """Folders that have folders."""
 

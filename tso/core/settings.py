@@ -16,6 +16,8 @@ from tso.core.rates import Limits
 
 TimestampMode: TypeAlias = Literal["world", "incremental"]
 
+DEFAULT_TIMESTAMPS: Final[TimestampMode] = "world"
+
 DECISION_MEMORY: Final = 2**20
 """Decisions that a retry or duplicate is answered from."""
 
@@ -33,6 +35,9 @@ MIN_COMMIT_CELLS: Final = 1000
 
 LEAST_CELLS_PER_S: Final = 10_000
 """Cells that one share may take however small the conflict map is: a thousand commits of ten."""
+
+NO_LIMIT: Final = 0
+"""As what a share may spend in a second."""
 
 WORLD_LOOKAHEAD: Final = 1_000_000_000
 """How far the durable ceiling is above what is being issued, in world time: one second."""
@@ -63,18 +68,18 @@ AGE_BESIDE_OMID_MS: Final = 24 * 3600 * 1000
 class Settings:
     """What an operator may choose."""
 
-    timestamps: TimestampMode = "world"
+    timestamps: TimestampMode = DEFAULT_TIMESTAMPS
     conflict_map_size: int = DEFAULT_MAP_SIZE
     max_transaction_age_ms: int = DEFAULT_AGE_MS
     decision_memory: int = DECISION_MEMORY
     hash_seed: int = 0
     """Makes the conflict map's buckets hard to guess for clients that choose cell ids."""
 
-    cells_per_s: float | None = 0
+    cells_per_s: float | None = NO_LIMIT
     """Cells of the conflict map that one share may take, see `rates.py`.  0: as many as it likes;
     None: so many that none turns the map over within `PROTECTED_MS`, while others are there."""
-    begins_per_s: float = 0
-    commits_per_s: float = 0
+    begins_per_s: float = NO_LIMIT
+    commits_per_s: float = NO_LIMIT
 
     begin_memory: int = BEGIN_MEMORY
     old_begin_memory: int = OLD_BEGIN_MEMORY

@@ -17,21 +17,28 @@ from omidpy import admin
 from omidpy.admin.table_steps import there
 from omidpy.base.arguments import check_table_name
 from omidpy.base.clock import SystemClock
+from omidpy.base.table_settings import TABLE, settings_by_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json, say
 from omidpy.cli.operations.common import EXIT_INTERRUPTED
+from omidpy.cli.options import as_parameters, taking
 from omidpy.connect import connect
 from omidpy.errors import UsageError
-from omidpy.facts.catalog import Catalog, check_ours
+from omidpy.facts.catalog import CONFLICT_LEVELS, DEFAULT_CONFLICT_LEVEL, Catalog, check_ours
 from omidpy.fate.client import OperationHandle
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 
 Name: TypeAlias = Annotated[str, typer.Argument(help="The table.")]
 
-DEFAULT_LEVEL: Final = "cell"
+
+def _with_settings(verb: Callable[..., None]) -> Callable[..., None]:
+    """Hand what a table may ask of compactions to a verb as its first argument."""
+    return taking(verb, as_parameters(TABLE), settings_by_name, before="store")
 
 
+@_with_settings
 def create(
+    settings: dict[str, object],
     name: Name,
     *,
     families: Annotated[
@@ -45,40 +52,10 @@ def create(
         str,
         typer.Option(
             "--conflict-level",
-            metavar="cell|row",
+            metavar="|".join(CONFLICT_LEVELS),
             help="What every client of the table detects conflicts by.",
         ),
-    ] = DEFAULT_LEVEL,
-    priority: Annotated[
-        str | None,
-        typer.Option("--priority", metavar="N", help="Compacted before tables with lower ones."),
-    ] = None,
-    retention: Annotated[
-        str | None,
-        typer.Option(
-            "--retention", metavar="TIME", help="How far back snapshots stay readable at least."
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option("--every", metavar="TIME", help="Compactions pass over it no more often."),
-    ] = None,
-    max_rows_per_s: Annotated[
-        str | None,
-        typer.Option(
-            "--max-rows-per-s", metavar="N", help="Compactions read so many of its rows at most."
-        ),
-    ] = None,
-    max_bytes_per_s: Annotated[
-        str | None,
-        typer.Option("--max-bytes-per-s", metavar="SIZE", help="The same in bytes."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Compactions begin nothing more of it then, as in 4h or 06:00Z."
-        ),
-    ] = None,
+    ] = DEFAULT_CONFLICT_LEVEL,
     store: StoreUrl,
     tso: TsoAddress = None,
     apply: Apply = False,
@@ -89,14 +66,6 @@ def create(
     Transactions that are running and wrote an earlier table of this name abort.
     """
     wanted = _names("--families", families)
-    settings = {
-        "priority": priority,
-        "retention": retention,
-        "every": every,
-        "max-rows-per-s": max_rows_per_s,
-        "max-bytes-per-s": max_bytes_per_s,
-        "until": until,
-    }
     keys = [] if splits is None else _names("--splits", splits)
 
     def look(open_store: Store) -> None:
@@ -178,7 +147,7 @@ def _change(
     tso: str | None,
     apply: bool,
     as_json: bool,
-    conflict_level: str = DEFAULT_LEVEL,
+    conflict_level: str = DEFAULT_CONFLICT_LEVEL,
 ) -> None:
     """Do it, or look whether it could be done."""
     # Why an operation fails is told once, as the error of the verb.

@@ -29,6 +29,7 @@ from omidpy.cli.tables.settings import (
 )
 from omidpy.connect import open_oracle
 from omidpy.errors import UsageError
+from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.makers import Makers, ghost_text
 from omidpy.oracle.base import Oracle
@@ -134,7 +135,7 @@ def adopt(
         str | None,
         typer.Option(
             "--conflict-level",
-            metavar="cell|row",
+            metavar="|".join(CONFLICT_LEVELS),
             help="What every client of the table detects conflicts by: `conflict_level` of ours, "
             "`conflictAnalysisLevel` of Omid's.  Default: row for tables of Phoenix's, else what "
             "the table says, else cell.  To change it in a table of ours, stop its clients in "

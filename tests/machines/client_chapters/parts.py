@@ -16,9 +16,9 @@ from omidpy.errors import TransactionAborted, TransactionClosed
 from omidpy.facts.registration import parts_row
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, TransactionStatus
-from omidpy.tx import worker as worker_module
+from omidpy.tx.parts import worker as worker_module
+from omidpy.tx.parts.worker import Worker
 from omidpy.tx.transaction import Transaction
-from omidpy.tx.worker import Worker
 from tests.machines.client_chapters.basics import COLUMN, Chapter, assert_only, cells
 
 

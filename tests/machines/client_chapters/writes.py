@@ -9,8 +9,8 @@ import pytest
 from omidpy.errors import TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed
-from omidpy.tx.buffer import FLUSH_LIMIT_BYTES
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES
 from tests.machines.client_chapters.basics import COLUMN, Chapter, assert_only, cells, put
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import pytest
 import typer.main
 
 from compactor.shell.job import parser
+from omidpy.base.table_settings import ATTRIBUTES, setting_attributes
 from omidpy.cli.app import tree
 from omidpy.cli.store.verify import duration_s
 from omidpy.errors import UsageError
@@ -75,6 +77,18 @@ def test_a_compaction_takes_the_same_options_here_and_on_spark() -> None:
     here = {name for option in command.params for name in option.opts}
     on_spark = {name for action in parser()._actions for name in action.option_strings}
     assert here - {"--help"} == on_spark - {"-h", "--help"}
+
+
+def test_what_a_table_may_ask_is_taken_where_it_is_made_and_told_where_it_is_set() -> None:
+    """Each setting by its name; what the help writes as an example is one."""
+    commands = dict(verbs(typer.main.get_command(tree())))
+    made = {name for option in commands["table create"].params for name in option.opts}
+    assert {f"--{name}" for name in ATTRIBUTES} <= made
+    (told,) = [one.help for one in commands["table set"].params if one.name == "settings"]
+    examples = re.findall(r"([a-z-]+)=(\w+(?::\w+)?)", told)
+    assert list(dict(examples)) == list(ATTRIBUTES)
+    for name, value in examples:
+        assert setting_attributes("t", {name: value}) == {ATTRIBUTES[name]: value}
 
 
 @pytest.mark.parametrize(

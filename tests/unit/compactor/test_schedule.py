@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -12,16 +13,7 @@ from compactor.options import Options, options_from_words
 from compactor.report import Report, RunLog
 from omidpy import admin
 from omidpy.base.ages import Sample
-from omidpy.base.table_settings import (
-    EVERY_ATTRIBUTE,
-    MAX_BYTES_ATTRIBUTE,
-    MAX_ROWS_ATTRIBUTE,
-    PRIORITY_ATTRIBUTE,
-    RETENTION_ATTRIBUTE,
-    UNTIL_ATTRIBUTE,
-    setting_attributes,
-    settings_of,
-)
+from omidpy.base.table_settings import ATTRIBUTES, TABLE, setting_attributes, settings_of
 from omidpy.base.windows import Window
 from omidpy.errors import UsageError
 from omidpy.facts.control import encode_document
@@ -201,7 +193,7 @@ def test_retention_that_says_nothing_keeps_everything(world: World) -> None:
         world.heal(world.put(b"a", version, table="b"), version + 20, table="b")
     world.compact(Options(retention_s=DAY_S))
     world.clock.advance(7200)
-    world.store.set_table_attributes("b", {RETENTION_ATTRIBUTE: "long"})
+    world.store.set_table_attributes("b", {ATTRIBUTES["retention"]: "long"})
     report, notes = noted(world, Options(retention_s=DAY_S))
     assert report.cells_dropped == 0
     assert notes == [
@@ -211,7 +203,7 @@ def test_retention_that_says_nothing_keeps_everything(world: World) -> None:
             "retention --apply`"
         )
     ]
-    world.store.set_table_attributes("b", {RETENTION_ATTRIBUTE: None})
+    world.store.set_table_attributes("b", {ATTRIBUTES["retention"]: None})
     assert world.compact(Options(retention_s=DAY_S)).cells_dropped > 0
 
 
@@ -227,11 +219,11 @@ def noted(world: World, options: Options) -> tuple[Report, list[str]]:
 def test_other_settings_that_say_nothing_are_left_aside(world: World) -> None:
     """The table is passed over by every run, in its turn."""
     bad = {
-        PRIORITY_ATTRIBUTE: "high",
-        EVERY_ATTRIBUTE: "daily",
-        MAX_ROWS_ATTRIBUTE: "0",
-        MAX_BYTES_ATTRIBUTE: "much",
-        UNTIL_ATTRIBUTE: "dawn",
+        ATTRIBUTES["priority"]: "high",
+        ATTRIBUTES["every"]: "daily",
+        ATTRIBUTES["max-rows-per-s"]: "0",
+        ATTRIBUTES["max-bytes-per-s"]: "much",
+        ATTRIBUTES["until"]: "dawn",
     }
     world.store.set_table_attributes("b", bad)
     report, notes = noted(world, ALL_AT_ONCE)
@@ -272,6 +264,14 @@ def test_a_new_table_has_what_it_was_given(make: Callable[..., None]) -> None:
         )
         found, complaints = settings_of("new", store.schema("new").attributes)
     assert (found, complaints) == ((2, DAY_S, 2 * DAY_S, 3, 4000, DAWN), ())
+
+
+@pytest.mark.parametrize("make", [TransactionManager.create_table, admin.create_table])
+def test_whoever_makes_a_table_can_give_every_setting(make: Callable[..., None]) -> None:
+    """Type checkers read the signature; a setting that it lacks could be given later alone."""
+    arguments = inspect.signature(make).parameters.values()
+    given = [one.name for one in arguments if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert given == [one.key for one in TABLE]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.machines.touched import module_of, touched
 
 TESTS = (
     ("tests/unit/tx/test_retry.py", "from omidpy.tx.retry import Attempts\n"),
-    ("tests/unit/tx/test_tokens.py", "from omidpy.tx import tokens\n"),
+    ("tests/unit/tx/test_tokens.py", "from omidpy.tx.parts import tokens\n"),
     ("tests/unit/test_manager.py", "import omidpy.manager as managers\n"),
     ("tests/contract/test_memory.py", "from tests.machines.clients import Client\n"),
 )
@@ -18,7 +18,7 @@ TESTS = (
     ("paths", "expected"),
     [
         (["omidpy/tx/retry.py"], ["tests/unit/tx/test_retry.py"]),
-        (["omidpy/tx/tokens.py"], ["tests/unit/tx/test_tokens.py"]),
+        (["omidpy/tx/parts/tokens.py"], ["tests/unit/tx/test_tokens.py"]),
         (["omidpy/manager.py"], ["tests/unit/test_manager.py"]),
         (["tests/machines/clients.py"], ["tests/contract/test_memory.py"]),
         (["tests/unit/tx/test_retry.py", "README.md"], ["tests/unit/tx/test_retry.py"]),

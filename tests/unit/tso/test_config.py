@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import configparser
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import tso
 from omidpy.errors import ConfigError
+from tso.choices import CONFIG, DEFAULT_MAP_MIB, ORACLE
 from tso.cli import main
 from tso.config import Config, age_ms, load_config
 from tso.core.engine import map_bytes
+from tso.core.settings import DEFAULT_AGE_MS, Settings
 
 DEPLOY = Path(tso.__file__).parent / "deploy"
 STORE = ["--store", "sqlite:////data/a.db"]
@@ -38,11 +42,24 @@ def test_flags_beat_environment_beat_file_beat_defaults(tmp_path: Path) -> None:
     )
 
 
+def test_what_may_be_asked_is_what_there_is_and_by_default_the_same() -> None:
+    """A default of the parser that is none of the settings would hold for the server alone."""
+    settings = Config(store="sqlite:////data/a.db")
+    assert load_config(STORE, {}) == settings
+    names = {field.name.removesuffix("_ms") for field in fields(Config)}
+    assert names == {one.key for one in ORACLE} - {CONFIG.key}
+    machine = Settings()
+    for name in ("timestamps", "conflict_map_size", "begins_per_s", "commits_per_s"):
+        assert getattr(settings, name) == getattr(machine, name)
+
+
 def test_the_conflict_map_is_given_in_writes_or_in_memory() -> None:
     """Whoever sizes a machine knows its memory; by default it holds what a large job writes."""
     default = load_config(STORE, {}).conflict_map_size
     assert default == 16_000_000
     assert map_bytes(default) >> 20 == 336
+    said = load_config([*STORE, "--conflict-map-size", f"{DEFAULT_MAP_MIB}MiB"], {})
+    assert said.conflict_map_size >= default
     size = load_config([*STORE, "--conflict-map-size", "1 GiB"], {}).conflict_map_size
     assert map_bytes(size) <= 2**30 < map_bytes(size + 1)
     assert size > 2 * default
@@ -244,6 +261,18 @@ def test_the_shipped_settings_leave_the_age_limit_to_the_store() -> None:
     """A quarter of an hour, written there, would end the transactions of Omid's own clients."""
     config = load_config(["--config", str(DEPLOY / "tso-server.toml")], {})
     assert config.max_transaction_age_ms is None
+
+
+def test_the_shipped_settings_say_what_the_defaults_are(tmp_path: Path) -> None:
+    """Also those that are commented out, which an operator takes for the present ones."""
+    text = (DEPLOY / "tso-server.toml").read_text()
+    file = tmp_path / "tso.toml"
+    file.write_text(re.sub(r"^# (?=[a-z-]+ = )", "", text, flags=re.MULTILINE))
+    shown, real = load_config(["--config", str(file)], {}), Config(store="sqlite:////data/a.db")
+    for name in ("listen", "lease", "timestamps", "conflict_map_size", "begins_per_s"):
+        assert getattr(shown, name) == getattr(real, name)
+    assert shown.commits_per_s == real.commits_per_s
+    assert shown.max_transaction_age_ms == DEFAULT_AGE_MS
 
 
 def test_the_shipped_unit_starts_the_server_with_them() -> None:

@@ -17,9 +17,9 @@ from omidpy.errors import (
 )
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.tx.buffer import WriteBuffer
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.buffer import WriteBuffer
 from tests.machines.clients import TABLE, Client
 
 Use = Callable[[Any], object]

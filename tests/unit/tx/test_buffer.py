@@ -12,7 +12,7 @@ from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.errors import UsageError
 from omidpy.model import KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
-from omidpy.tx.buffer import MAX_CHECKPOINTS, WriteBuffer
+from omidpy.tx.writes.buffer import MAX_CHECKPOINTS, WriteBuffer
 from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 START = Timestamp(1000)

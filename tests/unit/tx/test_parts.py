@@ -19,10 +19,10 @@ from omidpy.facts.registration import parts_row
 from omidpy.model import Aborted, Committed
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.tx import worker as worker_module
-from omidpy.tx.buffer import WriteBuffer
-from omidpy.tx.part_status import PartStatus, RegisteredPart
+from omidpy.tx.parts import worker as worker_module
+from omidpy.tx.parts.status import PartStatus, RegisteredPart
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.buffer import WriteBuffer
 from tests.machines.clients import TABLE, Client
 from tests.machines.like_thrift2 import LikeThrift2
 from tests.machines.workers import (

@@ -21,9 +21,9 @@ from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx import transaction as transaction_module
-from omidpy.tx.buffer import MAX_CHECKPOINTS
-from omidpy.tx.savepoint import Savepoint
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.buffer import MAX_CHECKPOINTS
+from omidpy.tx.writes.savepoint import Savepoint
 from tests.machines.clients import TABLE, Client
 from tests.machines.interrupts.lines import Interrupt, Interrupter
 

@@ -18,8 +18,8 @@ from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, Timestamp, Undecided
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
-from omidpy.tx import worker as worker_module
-from omidpy.tx.worker import Worker
+from omidpy.tx.parts import worker as worker_module
+from omidpy.tx.parts.worker import Worker
 from tests.machines.clients import TABLE, Client
 
 

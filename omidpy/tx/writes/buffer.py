@@ -17,7 +17,6 @@ an undone layer had already sent is named, so that exactly those versions can be
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
@@ -25,6 +24,7 @@ from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.errors import OmidError, UsageError
 from omidpy.model import TIMESTAMP_STEP, Cell, CellName, KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.tx.writes.layers import Columns, Layer, Merge, Scope
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,25 +34,12 @@ MAX_CHECKPOINTS: Final = TIMESTAMP_STEP - 1
 FLUSH_LIMIT_BYTES: Final = 2 * 1024 * 1024
 """A transaction that has buffered more than this flushes before it commits."""
 
-FEW_KEYS: Final = 8
-"""Up to this many new keys are inserted one by one; from there on one sort is quicker."""
-
-_CELL_OVERHEAD_BYTES: Final = 64
-
 _new: Final = tuple.__new__
 """`_new(Put, fields)` is `Put(*fields)`, without the call of a Python function that this one is."""
 
 
 class ContradictingPart(UsageError):
     """Two parts of a transaction cannot both be true."""
-
-
-Columns = dict[tuple[bytes, bytes], bytes]
-"""Column -> value or tombstone."""
-
-
-_NOTHING: Final[Columns] = {}
-"""Not to be changed."""
 
 
 class DroppedSavepoint(NamedTuple):
@@ -66,100 +53,6 @@ class DroppedSavepoint(NamedTuple):
     def deletes(self) -> dict[str, list[RowMutation]]:
         """The exact deletes that take it back."""
         return _deletes(self.sent)
-
-
-class _Rows:
-    """The buffered rows of one table: found by key, and in the order of keys by range."""
-
-    def __init__(self) -> None:
-        self.by_key: dict[bytes, Columns] = {}
-        self._ordered: list[bytes] = []
-        self._unordered: list[bytes] = []
-
-    def columns(self, row: bytes) -> Columns:
-        """Return the columns of a row, to be changed."""
-        columns = self.by_key.get(row)
-        if columns is None:
-            columns = self.by_key[row] = {}
-            self._unordered.append(row)
-        return columns
-
-    def keys_in(self, key_range: KeyRange) -> list[bytes]:
-        """Return the keys in a range, in order.
-
-        Cost: O(log n + result), and the sorting of keys that came since the last call.
-        """
-        keys, added = self._ordered, self._unordered
-        if len(added) <= FEW_KEYS:
-            for key in added:
-                insort(keys, key)
-        else:
-            keys += added
-            keys.sort()
-        added.clear()
-        end = bisect_left(keys, key_range.end) if key_range.end else len(keys)
-        return keys[bisect_left(keys, key_range.start) : end]
-
-
-class Scope:
-    """Where the writes of a savepoint come from, if several tasks share the transaction."""
-
-    def __init__(self, is_inside: Callable[[], bool]) -> None:
-        """Ask `is_inside` of whoever writes."""
-        self.is_inside = is_inside
-
-
-class _Merge(NamedTuple):
-    """What the merge of one part changed."""
-
-    worker_id: str
-    names: Sequence[CellName]
-    """Cells that no other part had."""
-    sent: Sequence[tuple[CellName, int]]
-    conflict_free: Collection[CellName]
-    """Cells that became free of conflicts."""
-
-
-class _Layer:
-    """The writes since one savepoint; the lowest layer is the transaction itself."""
-
-    def __init__(self, scope: Scope | None = None) -> None:
-        self.scope = scope
-        self.tables: dict[str, _Rows] = {}
-        self.sent: list[tuple[CellName, int]] = []
-        self.merges: list[_Merge] = []
-        self.size_bytes = 0
-        self.put_count = 0
-        self.flaw: str | None = None
-
-    def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
-        rows = self.tables.get(table)
-        if rows is None:
-            rows = self.tables[table] = _Rows()
-        columns = rows.columns(row)
-        column = (family, qualifier)
-        old = columns.get(column)
-        if old is None:
-            self.put_count += 1
-            self.size_bytes += len(row) + len(family) + len(qualifier) + _CELL_OVERHEAD_BYTES
-        else:
-            self.size_bytes -= len(old)
-        self.size_bytes += len(value)
-        columns[column] = value
-
-    def cells(self) -> Iterator[tuple[CellName, bytes]]:
-        for table, rows in self.tables.items():
-            for row, columns in rows.by_key.items():
-                for (family, qualifier), value in columns.items():
-                    yield _new(CellName, (table, row, family, qualifier)), value
-
-    def row(self, table: str, row: bytes) -> Columns:
-        rows = self.tables.get(table)
-        return _NOTHING if rows is None else rows.by_key.get(row, _NOTHING)
-
-    def clear(self) -> None:
-        self.tables = {}
-        self.size_bytes = 0
 
 
 def _whole(
@@ -205,8 +98,8 @@ class WriteBuffer:
         """Layers whose sent cells may still be in the store."""
         self._past_put_count = 0
         """Of layers that are no more, and of parts."""
-        self._layers = [_Layer()]
-        self._taken: list[_Layer] = []
+        self._layers = [Layer()]
+        self._taken: list[Layer] = []
         self._sent: dict[CellName, dict[int, bytes | None]] = {}
         self._unacknowledged: dict[tuple[CellName, int], None] = {}
         self.on_unmerge: Callable[[str], object] | None = None
@@ -356,7 +249,7 @@ class WriteBuffer:
             UsageError: the transaction has used all of its checkpoints.
         """
         self._take_checkpoint()
-        self._layers.append(_Layer(scope))
+        self._layers.append(Layer(scope))
 
     @_whole
     def keep_savepoint(self) -> None:
@@ -392,7 +285,7 @@ class WriteBuffer:
             self._unmerge(merge)
         return dropped
 
-    def _unmerge(self, merge: _Merge) -> None:
+    def _unmerge(self, merge: Merge) -> None:
         """Let the cells of a part be none of the transaction's, as before it was merged.
 
         A cell that the part made subject to the check for conflicts stays so.
@@ -543,7 +436,7 @@ class WriteBuffer:
             raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
         self._past_put_count += len(names)
         free = {name for name in conflict_free if not self._is_written(name)}
-        merge = _Merge(
+        merge = Merge(
             worker_id,
             [name for name in names if name not in self._merged],
             [(name, version) for name in names if not self.has_sent(name, version)],

@@ -5,7 +5,7 @@ flushed in the transaction, and writes tentative cells at a version that the own
 What it wrote comes back as a part, which the owner merges, so that the one commit covers it.
 
 A worker can neither commit nor roll back.  It announces what it is about to write
-(`registration.py`), and the owner answers for it, merged or not (`part_status.py`).
+(`registration.py`), and the owner answers for it, merged or not (`status.py`).
 
 Tokens and parts are JSON.
 """

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from omidpy.errors import StorageError, TransactionClosed, UsageError
 from omidpy.storage.base import Store
-from omidpy.tx.buffer import Scope, WriteBuffer
 from omidpy.tx.callbacks import Callbacks
+from omidpy.tx.writes.buffer import WriteBuffer
+from omidpy.tx.writes.layers import Scope
 
 
 class Owner(Protocol):

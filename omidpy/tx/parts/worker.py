@@ -17,11 +17,11 @@ from omidpy.facts.layout import TableLayout
 from omidpy.facts.registration import Flush, WorkerRow, stretches_of
 from omidpy.model import Timestamp
 from omidpy.oracle.base import Begun
-from omidpy.tx.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
 from omidpy.tx.ordinals import Adding, of_worker
+from omidpy.tx.parts.tokens import Part, Token, digest_of, encode_part, part_digest
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
-from omidpy.tx.tokens import Part, Token, digest_of, encode_part, part_digest
+from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
 
 
 class Worker(Alone):

@@ -25,7 +25,7 @@ from omidpy.reading.visibility import SeenRow, cells_of
 
 if TYPE_CHECKING:
     from omidpy.reading.snapshot import Snapshot
-    from omidpy.tx.buffer import WriteBuffer
+    from omidpy.tx.writes.buffer import WriteBuffer
 
 
 CheckedCells: TypeAlias = Sequence[tuple[bytes, bytes, bytes]]

@@ -1,7 +1,7 @@
 """The parts of one transaction, as its owner has them: merged, given up, and answered for.
 
 Before the oracle is asked the row of the workers is closed, so that no flush begins any more;
-`part_status.py` says of each worker what becomes of it; and what is not to be committed is removed.
+`status.py` says of each worker what becomes of it; and what is not to be committed is removed.
 That lies where the worker said, at its version, and belongs to no merged part: an attempt that
 failed has usually written some of the cells of the one that was merged.  Where it may have, they
 are read again and compared with the digest of their part.
@@ -22,8 +22,7 @@ from omidpy.facts.registration import PartsRow, Registration, Stretch
 from omidpy.model import CellName, Timestamp
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
-from omidpy.tx.buffer import ContradictingPart, WriteBuffer
-from omidpy.tx.part_status import (
+from omidpy.tx.parts.status import (
     RULE,
     Objection,
     RegisteredPart,
@@ -31,7 +30,8 @@ from omidpy.tx.part_status import (
     status,
     to_remove,
 )
-from omidpy.tx.tokens import Part, digest_of, encode_token
+from omidpy.tx.parts.tokens import Part, digest_of, encode_token
+from omidpy.tx.writes.buffer import ContradictingPart, WriteBuffer
 
 log = logging.getLogger(__name__)
 

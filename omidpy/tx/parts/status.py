@@ -14,7 +14,7 @@ They can go if each flush of the worker was acknowledged, so that nothing of it 
 the store deletes single versions.  What cannot go must be harmless: an attempt of a merged task
 writes cells at the version of the merged ones, and by the rule of tasks the same.
 
-Pure: from a row that is closed to a verdict.  `parts.py` carries it out.
+Pure: from a row that is closed to a verdict.  `owner.py` carries it out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from omidpy.facts.registration import Registration
-from omidpy.tx.tokens import Part, digest_of
+from omidpy.tx.parts.tokens import Part, digest_of
 
 
 class PartStatus(StrEnum):

@@ -1,0 +1,1 @@
+"""What a transaction has written: checked, buffered, and undone with a savepoint."""

@@ -1,0 +1,124 @@
+"""What is buffered since one savepoint: rows by table, found by key and by range.
+
+Lacks versions, and values that were sent: those are the buffer's, in `buffer.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from omidpy.model import CellName, KeyRange
+
+FEW_KEYS: Final = 8
+"""Up to this many new keys are inserted one by one; from there on one sort is quicker."""
+
+_CELL_OVERHEAD_BYTES: Final = 64
+
+_new: Final = tuple.__new__
+"""Makes a named tuple of its fields, without the call of a Python function; see `buffer.py`."""
+
+Columns = dict[tuple[bytes, bytes], bytes]
+"""Column -> value or tombstone."""
+
+_NOTHING: Final[Columns] = {}
+"""Not to be changed."""
+
+
+class Rows:
+    """The buffered rows of one table: found by key, and in the order of keys by range."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[bytes, Columns] = {}
+        self._ordered: list[bytes] = []
+        self._unordered: list[bytes] = []
+
+    def columns(self, row: bytes) -> Columns:
+        """Return the columns of a row, to be changed."""
+        columns = self.by_key.get(row)
+        if columns is None:
+            columns = self.by_key[row] = {}
+            self._unordered.append(row)
+        return columns
+
+    def keys_in(self, key_range: KeyRange) -> list[bytes]:
+        """Return the keys in a range, in order.
+
+        Cost: O(log n + result), and the sorting of keys that came since the last call.
+        """
+        keys, added = self._ordered, self._unordered
+        if len(added) <= FEW_KEYS:
+            for key in added:
+                insort(keys, key)
+        else:
+            keys += added
+            keys.sort()
+        added.clear()
+        end = bisect_left(keys, key_range.end) if key_range.end else len(keys)
+        return keys[bisect_left(keys, key_range.start) : end]
+
+
+class Scope:
+    """Where the writes of a savepoint come from, if several tasks share the transaction."""
+
+    def __init__(self, is_inside: Callable[[], bool]) -> None:
+        """Ask `is_inside` of whoever writes."""
+        self.is_inside = is_inside
+
+
+class Merge(NamedTuple):
+    """What the merge of one part changed."""
+
+    worker_id: str
+    names: Sequence[CellName]
+    """Cells that no other part had."""
+    sent: Sequence[tuple[CellName, int]]
+    conflict_free: Collection[CellName]
+    """Cells that became free of conflicts."""
+
+
+class Layer:
+    """The writes since one savepoint; the lowest layer is the transaction itself."""
+
+    def __init__(self, scope: Scope | None = None) -> None:
+        self.scope = scope
+        self.tables: dict[str, Rows] = {}
+        self.sent: list[tuple[CellName, int]] = []
+        self.merges: list[Merge] = []
+        self.size_bytes = 0
+        self.put_count = 0
+        self.flaw: str | None = None
+
+    def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
+        """Buffer a value, or a tombstone."""
+        rows = self.tables.get(table)
+        if rows is None:
+            rows = self.tables[table] = Rows()
+        columns = rows.columns(row)
+        column = (family, qualifier)
+        old = columns.get(column)
+        if old is None:
+            self.put_count += 1
+            self.size_bytes += len(row) + len(family) + len(qualifier) + _CELL_OVERHEAD_BYTES
+        else:
+            self.size_bytes -= len(old)
+        self.size_bytes += len(value)
+        columns[column] = value
+
+    def cells(self) -> Iterator[tuple[CellName, bytes]]:
+        """Yield what is buffered."""
+        for table, rows in self.tables.items():
+            for row, columns in rows.by_key.items():
+                for (family, qualifier), value in columns.items():
+                    yield _new(CellName, (table, row, family, qualifier)), value
+
+    def row(self, table: str, row: bytes) -> Columns:
+        """Return what is buffered of a row.  Not to be changed."""
+        rows = self.tables.get(table)
+        return _NOTHING if rows is None else rows.by_key.get(row, _NOTHING)
+
+    def clear(self) -> None:
+        """Buffer nothing more of what was sent, but remember that it was."""
+        self.tables = {}
+        self.size_bytes = 0
