@@ -58,10 +58,10 @@ from omidpy.fate.operation import (
     reserved,
     seeded,
 )
-from omidpy.fate.runner import Runner
+from omidpy.fate.running.runner import Runner
 from omidpy.fate.step import decode_step, encode_step
 from omidpy.fate.store import FateStore, Worker, new_reservation
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.model import Timestamp
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore

@@ -36,7 +36,7 @@ from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation
 from omidpy.fate.step import Step, UnknownStep, decode_step
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 
 CREATE: Final = "TABLE_CREATE"

@@ -16,7 +16,7 @@ Invariants:
 * What raises `ReservationLost` has written nothing, or something that its successor has seen.
 * An id, a `write_id` and a worker are never used twice.
 
-Lacks threads and policy: when to try what is `executor.py`'s business.
+Lacks threads and policy: when to try what is `running/executor.py`'s business.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from omidpy.base.clock import ManualClock
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import new_id
 from omidpy.fate.store import FateStore, Judge, Worker
-from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, LOCK_PREFIX, TableFateStore
+from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, LOCK_PREFIX, TableFateStore
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.storage.memory import MemoryStore

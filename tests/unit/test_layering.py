@@ -26,7 +26,7 @@ PACKAGES: Final = ("omidpy", "tso", "compactor")
 LEVELS: Final = (
     ("model", "errors", "base", "codec"),
     ("wire", "storage", "oracle"),
-    ("facts", "fate", "opening"),
+    ("facts", "life", "fate", "opening"),
     ("reading", "commit", "tx"),
     ("manager", "admin", "prometheus", "recipes", "committers"),
     ("connect", "aio", "cli", "spark", "testing", "__init__"),

@@ -27,8 +27,8 @@ from omidpy.committers.publishing import operation as _publishing_steps  # noqa:
 from omidpy.connect import connect
 from omidpy.errors import OmidError, UsageError
 from omidpy.fate.client import Fate
-from omidpy.fate.executor import DEFAULT_POOLS
 from omidpy.fate.locks import Locks
+from omidpy.fate.running.executor import DEFAULT_POOLS
 from omidpy.fate.store import FateStore
 from omidpy.opening import open_oracle, open_store
 from omidpy.oracle.zookeeper import SCHEME

@@ -42,6 +42,7 @@ from omidpy.fate.operation import (
     seeded,
 )
 from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
+from omidpy.fate.zookeeper.members import EphemeralJudge, EphemeralWorker
 from omidpy.fate.zookeeper.queues import ZooKeeperQueues
 from omidpy.fate.zookeeper.records import (
     Debug,
@@ -52,7 +53,6 @@ from omidpy.fate.zookeeper.records import (
     operation_of,
 )
 from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Session, Write
-from omidpy.fate.zookeeper.workers import EphemeralJudge, EphemeralWorker
 from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
 
 DEFAULT_PATH: Final = "/omid/fate"

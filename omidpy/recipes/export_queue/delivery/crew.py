@@ -1,6 +1,6 @@
 """Which buckets are this process's to export?  Shared out between all that are alive.
 
-A process that exports is a worker (`fate/workers.py`): it shows signs of life, a judge sees by its
+A process that exports is a worker (`life/members.py`): it shows signs of life, a judge sees by its
 own monotonic clock when they end, and on one file its death shows at once.  The row of a bucket
 names its owner.  What nobody living owns may be taken, by compare-and-set and with the next epoch;
 whoever has more than his share gives some back.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from omidpy.errors import OmidError, StorageUnavailable
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.recipes.export_queue.entries.dead import spoil_claims
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import (

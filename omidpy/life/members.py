@@ -6,7 +6,7 @@ clocks are never compared.  Time in which the judge itself did not look does not
 that wakes from a suspend must not bury everyone on it.
 
 A row that is gone says so at once: a worker removes its own when it ends.  So does a process that
-ran on the judge's own machine and is not there any more (`base/processes.py`).  And where the store
+ran on the judge's own machine and is not there any more (`life/processes.py`).  And where the store
 has locks that die with their process, a worker holds one for life, so that its death shows at once
 too.  The locks are numbered, because each leaves a small file: whoever takes one removes the rows
 of those who had it before.
@@ -31,14 +31,16 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
-from omidpy.base.processes import Process, has_ended, this_process
 from omidpy.errors import NoSuchTable, StorageUnavailable
-from omidpy.fate.rows import FIXED_VERSION, TX
+from omidpy.life.processes import Process, has_ended, this_process
 from omidpy.model import Column, KeyRange
 from omidpy.storage.base import DeleteVersion, ProcessLock, Put, RowMutation, Store
 
 WORKER_PREFIX: Final = b"worker_"
-BEAT: Final = Column(TX, b"beat")
+BEAT: Final = Column(b"tx", b"beat")
+"""In a family of the table of operations, where these rows stand."""
+FIXED_VERSION: Final = 1
+"""Each sign of life is written over the one before."""
 
 MAX_SLOTS: Final = 64
 """Locks of workers beside one file; those who find none are judged by their signs of life alone."""

@@ -14,8 +14,8 @@ from collections.abc import Collection
 
 from omidpy.base.clock import Clock
 from omidpy.errors import StorageUnavailable
-from omidpy.fate.workers import TRUST, here
 from omidpy.fate.zookeeper.session import Delete, Session
+from omidpy.life.members import TRUST, here
 
 
 class EphemeralWorker:

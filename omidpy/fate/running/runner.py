@@ -41,7 +41,6 @@ from omidpy.errors import (
     StorageUnavailable,
     UsageError,
 )
-from omidpy.fate.answers import change_for, checked_wait
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (
     MAX_STACK,
@@ -58,7 +57,8 @@ from omidpy.fate.operation import (
     tried,
     undone,
 )
-from omidpy.fate.pacing import rest_of
+from omidpy.fate.running.answers import change_for, checked_wait
+from omidpy.fate.running.pacing import rest_of
 from omidpy.fate.step import (
     Answer,
     Defer,

@@ -30,12 +30,12 @@ from typing import Any, Final
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
-from omidpy.fate.dispatch import Dispatcher, Pools
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
-from omidpy.fate.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
+from omidpy.fate.running.dispatch import Dispatcher, Pools
+from omidpy.fate.running.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
+from omidpy.fate.running.sweep import Keep, Sweeper
 from omidpy.fate.store import FateStore, Worker
-from omidpy.fate.sweep import Keep, Sweeper
 
 log = logging.getLogger(__name__)
 
