@@ -20,7 +20,8 @@ from typing import Final
 from omidpy.base.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageError
-from omidpy.fate.store import FateStore, Worker
+from omidpy.fate.store import FateStore
+from omidpy.life.base import Member
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Heart:
         self._clock = clock
         self._lease_s = lease_s
         self._at_end = at_end
-        self._worker: Worker | None = None
+        self._worker: Member | None = None
         self._error: BaseException | None = None
         self._mutex = threading.Lock()
         self._at_work = threading.Lock()
@@ -65,29 +66,29 @@ class Heart:
                 self._thread.join()
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> Member:
         """The worker that lives by it."""
         assert self._worker is not None, "it has begun"
         return self._worker
 
     @property
     def id(self) -> str:
-        """See `Worker`."""
+        """See `Member`."""
         return self.worker.id
 
     def beat(self) -> bool:
-        """Show that it lives; see `Worker`."""
+        """Show that it lives; see `Member`."""
         return within(self._mutex, self.worker.beat)
 
     def is_trusted(self) -> bool:
-        """Say whether nobody has taken it for dead; see `Worker`.
+        """Say whether nobody has taken it for dead; see `Member`.
 
         A run that has slept asks the store, which knows better than a clock.
         """
         return self.worker.is_trusted() or self.beat()
 
     def retire(self) -> None:
-        """Give back what was taken, and show that it ends; see `Worker`."""
+        """Give back what was taken, and show that it ends; see `Member`."""
         try:
             self._at_end()
         finally:
@@ -119,7 +120,7 @@ class Heart:
             except OmidError as error:
                 log.warning("a compaction leaves its lease to run out: %s", error)
 
-    def _beat_on(self, worker: Worker) -> None:
+    def _beat_on(self, worker: Member) -> None:
         """Beat until the run gives its lock back, and not a moment less."""
         is_alive = True
         while not self._at_work.acquire(timeout=self._lease_s / BEATS_A_LEASE):

@@ -33,7 +33,7 @@ from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import CorruptCell, ReservationLost, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Watermarks
-from omidpy.fate.store import Judge
+from omidpy.life.base import Judge
 from omidpy.model import Timestamp
 from omidpy.storage.base import Condition, Store
 

@@ -27,7 +27,7 @@ from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.rows import difference
 from omidpy.fate.table.store import TableFateStore
-from omidpy.life.members import TableJudge, TableWorker
+from omidpy.life.members import TableJudge, TableMember
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.queues import Queues
 from omidpy.testing.fate.records import Records
@@ -303,7 +303,7 @@ def everybody_is_dead(patch: pytest.MonkeyPatch) -> None:
 
 def trusts_itself_for_ever(patch: pytest.MonkeyPatch) -> None:
     """Begin a step although the lease may be over (F4)."""
-    patch.setattr(TableWorker, "is_trusted", lambda _: True)
+    patch.setattr(TableMember, "is_trusted", lambda _: True)
 
 
 def every_key_is_free(patch: pytest.MonkeyPatch) -> None:

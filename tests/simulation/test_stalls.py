@@ -141,7 +141,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.swap change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore._move change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.swap_lock_queue swap",
-        "omidpy/fate/zookeeper/members.py EphemeralWorker.retire change",
+        "omidpy/fate/zookeeper/members.py EphemeralMember.retire change",
     ),
     QUEUES: (
         "omidpy/facts/control.py ControlTable.replace_and replace",

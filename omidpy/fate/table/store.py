@@ -48,7 +48,7 @@ from omidpy.errors import (
 )
 from omidpy.facts.control import MENDED_BY
 from omidpy.fate.operation import FateId, Operation, Unreadable
-from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
+from omidpy.fate.store import FORMAT, FateStore, brief, is_live
 from omidpy.fate.table.joined import JoinedChanges
 from omidpy.fate.table.rows import (
     DONE_PREFIX,
@@ -70,7 +70,8 @@ from omidpy.fate.table.rows import (
     says_finished,
     says_new,
 )
-from omidpy.life.members import TableJudge, TableWorker, WorkerRows
+from omidpy.life.base import Judge
+from omidpy.life.members import MemberRows, TableJudge, TableMember
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import Condition, DeleteVersion, Put, Row, RowMutation, Store
 
@@ -133,7 +134,7 @@ class TableFateStore(FateStore):
         self._store = store
         self._table = table
         self._changes = JoinedChanges(store)
-        self._workers = WorkerRows(store, table)
+        self._workers = MemberRows(store, table)
         self._queues: dict[str, Cell] = {}
         """As they were seen last.  Threads share it: each use is one step of a dict."""
         self._exists = self._check_format()
@@ -382,10 +383,10 @@ class TableFateStore(FateStore):
 
     # -- workers -------------------------------------------------------------------------------
 
-    def new_worker(self, *, lease_s: float, clock: Clock) -> TableWorker:
+    def new_worker(self, *, lease_s: float, clock: Clock) -> TableMember:
         """Register a worker; see `FateStore`."""
         self._make_table()
-        return TableWorker(self._workers, lease_s=lease_s, clock=clock)
+        return TableMember(self._workers, lease_s=lease_s, clock=clock)
 
     def new_judge(self, clock: Clock) -> TableJudge:
         """Return a judge; see `FateStore`."""

@@ -11,7 +11,7 @@ from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from omidpy.life import members
-from omidpy.life.members import BEAT, WORKER_PREFIX, TableWorker
+from omidpy.life.members import BEAT, WORKER_PREFIX, TableMember
 from omidpy.life.processes import this_process
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
@@ -156,7 +156,7 @@ def test_a_sign_of_life_that_cannot_be_read_is_judged_by_its_bytes() -> None:
     clock = ManualClock()
     store = NoLocks()
     fates = TableFateStore(store)
-    worker: TableWorker = fates.new_worker(lease_s=LEASE_S, clock=clock)
+    worker: TableMember = fates.new_worker(lease_s=LEASE_S, clock=clock)
     row = WORKER_PREFIX + worker.id.encode()
     store.write({FATE_TABLE: [RowMutation(row, [Put(*BEAT, 1, b"\x00later")])]})
     judge = fates.new_judge(clock)

@@ -37,7 +37,7 @@ from omidpy.recipes.export_queue.entries.state import (
 
 if TYPE_CHECKING:
     from omidpy.base.clock import Clock
-    from omidpy.fate.store import Worker
+    from omidpy.life.base import Member
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.state import Definition, Places
     from omidpy.storage.base import RowMutation
@@ -51,7 +51,7 @@ BEATS_PER_LEASE: Final = 4
 class BucketLease:
     """The right of this process to export one bucket."""
 
-    def __init__(self, rows: BucketRows, raw: Raw, worker: Worker) -> None:
+    def __init__(self, rows: BucketRows, raw: Raw, worker: Member) -> None:
         self._rows = rows
         self._raw = raw
         self._worker = worker
@@ -155,7 +155,7 @@ class Crew:
         self._lease_s = lease_s
         self._store = TableFateStore(tm.store)
         self._judge = self._store.new_judge(self._clock)
-        self.worker: Worker | None = None
+        self.worker: Member | None = None
         self._heart: threading.Thread | None = None
         self._is_over = threading.Event()
         self._takes_all = False
@@ -235,7 +235,7 @@ class Crew:
             self.leases.clear()
             worker.retire()
 
-    def _living(self) -> Worker:
+    def _living(self) -> Member:
         """Return our worker, or a new one in place of one that was taken for dead."""
         worker = self.worker
         assert worker is not None, "joined before"
@@ -255,7 +255,7 @@ class Crew:
     def _runners(self) -> list[tuple[bytes, bytes]]:
         return list(self._control.scan(self._prefix))
 
-    def _take(self, raw: Raw, worker: Worker) -> None:
+    def _take(self, raw: Raw, worker: Member) -> None:
         state = msgspec.structs.replace(
             raw.state,
             owner=worker.id,
