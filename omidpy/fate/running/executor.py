@@ -37,6 +37,7 @@ from omidpy.fate.running.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
 from omidpy.fate.running.sweep import Keep, Sweeper
 from omidpy.fate.store import FateStore
 from omidpy.life.base import Member
+from omidpy.life.heart import BEATS_PER_LEASE, beat_until
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,6 @@ DEFAULT_LEASE_S: Final = 10.0
 DEFAULT_POLL_S: Final = 1.0
 DEFAULT_POOLS: Final[Mapping[str, int]] = {"general": 4}
 
-BEATS_PER_LEASE: Final = 4
 LONGEST_LOOK_S: Final = 0.5
 """Reservations are looked at so often at least, so that a dead worker's lease is not much longer.
 """
@@ -281,11 +281,14 @@ class Executor:
             self._condition.wait(until_s - now_s)
 
     def _show_life(self) -> None:
-        while not self._is_over.wait(self._look_s):
-            try:
-                self._beat_if_due()
-            except Exception as error:  # noqa: BLE001 - nobody else shows that we live
-                _log_trouble("cannot show that this executor lives", error)
+        # Oftener than it beats: what failed, or a sleep of the machine kept from, is made up for.
+        beat_until(
+            self._is_over.wait,
+            self._beat_if_due,
+            every_s=self._look_s,
+            who="this executor",
+            log=log,
+        )
 
     def _look_after(self) -> None:
         while not self._stopping.wait(self._look_s):

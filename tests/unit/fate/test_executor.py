@@ -16,11 +16,11 @@ from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.fate import Done, Fate, Status, Step, step
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
 from omidpy.fate.running.dispatch import MAX_DEFERRED, Dispatcher, Pools
-from omidpy.fate.running.executor import BEATS_PER_LEASE
 from omidpy.fate.running.runner import Ran
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
+from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.life.members import TableMember
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore

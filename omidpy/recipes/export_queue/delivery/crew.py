@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from omidpy.errors import OmidError, StorageUnavailable
+from omidpy.errors import OmidError
 from omidpy.fate.table.store import TableFateStore
+from omidpy.life.heart import BEATS_PER_LEASE, beat_until
 from omidpy.recipes.export_queue.entries.dead import spoil_claims
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_S: Final = 10.0
-BEATS_PER_LEASE: Final = 4
 
 
 class BucketLease:
@@ -292,20 +292,24 @@ class Crew:
                 del self.leases[raw.bucket]
 
 
-def _beat(crew: weakref.ref[Crew], is_over: threading.Event, pause_s: float) -> None:
+def _beat(crew: weakref.ref[Crew], is_over: threading.Event, every_s: float) -> None:
     """Show life until that is over, or nobody has the crew any more.
 
     An interrupt may come before `leave` is through: the leases must end then all the same.
     """
-    while not is_over.wait(pause_s):
+
+    def worker() -> Member | None:
         living = crew()
-        worker = None if living is None else living.worker
-        if worker is None:
-            return
-        del living
-        try:
-            worker.beat()
-        except StorageUnavailable as error:
-            log.warning("cannot show that this process lives: %s", error)
-        except OmidError:
-            log.exception("the heart of this process stumbles")
+        return None if living is None else living.worker
+
+    def beat() -> None:
+        if (living := worker()) is not None:
+            living.beat()
+
+    beat_until(
+        lambda pause_s: is_over.wait(pause_s) or worker() is None,
+        beat,
+        every_s=every_s,
+        who="this process",
+        log=log,
+    )
