@@ -18,7 +18,7 @@ from functools import cache, partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
-from omidpy.base.alone import Alone
+from omidpy.base.callers.alone import Alone
 from omidpy.base.cells import table_id
 from omidpy.base.client_metrics import ClientMetrics
 from omidpy.base.clock import Clock, SystemClock

@@ -27,8 +27,8 @@ import msgspec
 
 from omidpy import errors
 from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools, named
-from omidpy.base.arguments import check_table_name
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.base.words.arguments import check_table_name
 from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed
 from omidpy.facts.catalog import NewTable
 from omidpy.fate.client import Fate, OperationHandle

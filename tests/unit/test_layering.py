@@ -187,6 +187,7 @@ def test_no_folders_import_each_other_round_a_circle() -> None:
 HOUSES: Final = (
     "tso",
     "compactor",
+    "omidpy.base",
     "omidpy.cli",
     "omidpy.committers",
     "omidpy.fate",

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Self
 import typer
 
 from omidpy.admin import TableTools
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import say
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates
 from omidpy.committers.publishing import operation as _publishing_steps  # noqa: F401 - registers them

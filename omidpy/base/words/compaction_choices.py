@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from omidpy.base.choices import Choice
+from omidpy.base.words.choices import Choice
 
 DEFAULT_GRACE: Final = "1h"
 GRACE_BESIDE_OMID: Final = "24h"

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from omidpy.base import sizes
-from omidpy.base.durations import EXAMPLES, duration_ms
-from omidpy.base.windows import WINDOW_ADVICE, Window, window_of
+from omidpy.base.words import sizes
+from omidpy.base.words.durations import EXAMPLES, duration_ms
+from omidpy.base.words.windows import WINDOW_ADVICE, Window, window_of
 from omidpy.errors import UsageError
 
 PRIORITY_ATTRIBUTE: Final = "OMIDPY_PRIORITY"
