@@ -281,7 +281,7 @@ class Executor:
             self._condition.wait(until_s - now_s)
 
     def _show_life(self) -> None:
-        # Oftener than it beats: what failed, or a sleep of the machine kept from, is made up for.
+        # It looks oftener than it beats, so that what failed is soon made up for.
         beat_until(
             self._is_over.wait,
             self._beat_if_due,
