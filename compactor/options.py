@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from compactor.pacing import Pacing
-from omidpy.base import sizes
-from omidpy.base.choices import words_of
-from omidpy.base.compaction_choices import (
+from omidpy.base.schema.compaction_choices import (
     AUTO,
     COMPACTION,
     DEFAULT_COLLECT_EVERY,
@@ -20,9 +18,11 @@ from omidpy.base.compaction_choices import (
     GRACE_BESIDE_OMID,
     NEVER,
 )
-from omidpy.base.durations import seconds_in
-from omidpy.base.table_settings import setting_attributes
-from omidpy.base.windows import Window, parse_window
+from omidpy.base.schema.table_settings import setting_attributes
+from omidpy.base.words import sizes
+from omidpy.base.words.choices import words_of
+from omidpy.base.words.durations import seconds_in
+from omidpy.base.words.windows import Window, parse_window
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 

@@ -18,11 +18,11 @@ from functools import cache, partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
-from omidpy.base.alone import Alone
+from omidpy.base.callers.alone import Alone
 from omidpy.base.cells import table_id
 from omidpy.base.client_metrics import ClientMetrics
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.table_settings import settings_by_name
+from omidpy.base.schema.table_settings import settings_by_name
 from omidpy.base.within import within
 from omidpy.commit.post_commit import (
     PostCommitter,

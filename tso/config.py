@@ -16,10 +16,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
-from omidpy.base.choices import words_of
-from omidpy.base.durations import EXAMPLES, duration_ms
-from omidpy.base.sizes import EXAMPLES as EXAMPLE_SIZES
-from omidpy.base.sizes import size_bytes
+from omidpy.base.words.choices import words_of
+from omidpy.base.words.durations import EXAMPLES, duration_ms
+from omidpy.base.words.sizes import EXAMPLES as EXAMPLE_SIZES
+from omidpy.base.words.sizes import size_bytes
 from omidpy.errors import ConfigError
 from omidpy.model import MAX_VERSION
 from omidpy.oracle.address import address_text, parse_address

@@ -20,9 +20,9 @@ from bench.fate.machines import LONGEST_S, STEPS, WORKERS
 from bench.processes import ROOT
 from omidpy.fate import Done, Fate, OperationHandle, Step, TableFateStore, step
 from omidpy.fate.operation import Operation, new_id
-from omidpy.fate.rows import insertion
 from omidpy.fate.step import Answer, StepContext, encode_step
 from omidpy.fate.store import FateStore
+from omidpy.fate.table.rows import insertion
 from omidpy.storage.sqlite import SqliteStore
 
 POOLS: Final = {"general": WORKERS}

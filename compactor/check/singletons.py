@@ -72,9 +72,9 @@ from omidpy.facts.watermarks import (
     PRUNE_HORIZON,
     Watermarks,
 )
-from omidpy.fate.rows import GUARD
 from omidpy.fate.store import FORMAT
-from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, format_complaint, has_our_form
+from omidpy.fate.table.rows import GUARD
+from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, format_complaint, has_our_form
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, Cell, Column
 from omidpy.storage.base import Put, RowMutation, Store
 

@@ -22,7 +22,7 @@ from compactor.options import Options
 from compactor.pacing import Pacing
 from compactor.ranges.range_task import RangeTask
 from compactor.tables.ownership import Standing, TableStanding, owned
-from omidpy.base.table_settings import (
+from omidpy.base.schema.table_settings import (
     ATTRIBUTES,
     DEFAULT_SETTINGS,
     TableSettings,

@@ -58,10 +58,11 @@ from omidpy.fate.operation import (
     reserved,
     seeded,
 )
-from omidpy.fate.runner import Runner
+from omidpy.fate.running.runner import Runner
 from omidpy.fate.step import decode_step, encode_step
-from omidpy.fate.store import FateStore, Worker, new_reservation
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.store import FateStore, new_reservation
+from omidpy.fate.table.store import TableFateStore
+from omidpy.life.base import Member
 from omidpy.model import Timestamp
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
@@ -328,7 +329,7 @@ class Driver:
 
 
 def _new_operation(
-    operation_id: FateId, low_watermark: Timestamp, worker: Worker, clock: Clock
+    operation_id: FateId, low_watermark: Timestamp, worker: Member, clock: Clock
 ) -> Operation:
     """Return the operation of a run, which `worker` has reserved from the beginning."""
     first = ListTables(low_watermark)
@@ -339,7 +340,7 @@ def _new_operation(
 
 
 def _carry_out(
-    fates: FateStore, worker: Worker, operation: Operation, work: Work, clock: Clock
+    fates: FateStore, worker: Member, operation: Operation, work: Work, clock: Clock
 ) -> None:
     """Carry an operation out, whoever had it.
 

@@ -1,7 +1,6 @@
 """Shows that a run lives for as long as it does, however long a pass, a wait or a page takes.
 
-Beats from a thread of its own.  A thread goes on while its process is at work on something else,
-and stands still when the process is stopped, which is what the others want to know.
+Beats from a thread of its own (`omidpy/life/heart.py`).
 
 It lives exactly as long as the run, at whatever line that is interrupted: the run holds a lock,
 which is given back on the line that took it (`omidpy/base/within.py`), and the thread waits for
@@ -15,16 +14,15 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from omidpy.base.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageError
-from omidpy.fate.store import FateStore, Worker
+from omidpy.fate.store import FateStore
+from omidpy.life.base import Member
+from omidpy.life.heart import BEATS_PER_LEASE, beat_until
 
 log = logging.getLogger(__name__)
-
-BEATS_A_LEASE: Final = 4
 
 
 class Heart:
@@ -45,7 +43,7 @@ class Heart:
         self._clock = clock
         self._lease_s = lease_s
         self._at_end = at_end
-        self._worker: Worker | None = None
+        self._worker: Member | None = None
         self._error: BaseException | None = None
         self._mutex = threading.Lock()
         self._at_work = threading.Lock()
@@ -65,29 +63,29 @@ class Heart:
                 self._thread.join()
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> Member:
         """The worker that lives by it."""
         assert self._worker is not None, "it has begun"
         return self._worker
 
     @property
     def id(self) -> str:
-        """See `Worker`."""
+        """See `Member`."""
         return self.worker.id
 
     def beat(self) -> bool:
-        """Show that it lives; see `Worker`."""
+        """Show that it lives; see `Member`."""
         return within(self._mutex, self.worker.beat)
 
     def is_trusted(self) -> bool:
-        """Say whether nobody has taken it for dead; see `Worker`.
+        """Say whether nobody has taken it for dead; see `Member`.
 
         A run that has slept asks the store, which knows better than a clock.
         """
         return self.worker.is_trusted() or self.beat()
 
     def retire(self) -> None:
-        """Give back what was taken, and show that it ends; see `Worker`."""
+        """Give back what was taken, and show that it ends; see `Member`."""
         try:
             self._at_end()
         finally:
@@ -112,20 +110,16 @@ class Heart:
         finally:
             self._has_begun.set()
         try:
-            self._beat_on(self._worker)
+            # Until the run gives its lock back, and not a moment less.
+            beat_until(
+                lambda pause_s: self._at_work.acquire(timeout=pause_s),
+                self.beat,
+                every_s=self._lease_s / BEATS_PER_LEASE,
+                who="a compaction",
+                log=log,
+            )
         finally:
             try:
                 self.retire()
             except OmidError as error:
                 log.warning("a compaction leaves its lease to run out: %s", error)
-
-    def _beat_on(self, worker: Worker) -> None:
-        """Beat until the run gives its lock back, and not a moment less."""
-        is_alive = True
-        while not self._at_work.acquire(timeout=self._lease_s / BEATS_A_LEASE):
-            try:
-                is_alive = is_alive and within(self._mutex, worker.beat)
-            except OmidError as error:
-                log.warning("cannot show that a compaction lives: %s", error)
-            except Exception:
-                log.exception("the heart of a compaction stumbles")

@@ -12,7 +12,7 @@ A run that was stopped and has lost its lease may go on with its passes: they ar
 them.  What it wanted to raise, to delete or to record of itself it may not, and it ends.
 
 The lease is taken from whoever gave it up, or is dead.  That is judged by his signs of life as a
-worker of the operations' store (`omidpy/fate/workers.py`): at once where his process is seen to be
+worker of the operations' store (`omidpy/life/members.py`): at once where his process is seen to be
 gone, else when they have not moved for a lease's time by the judge's own clock.
 
 What a run left unfinished stays named in the lease until somebody has dealt with it, so that nobody
@@ -33,7 +33,7 @@ from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import CorruptCell, ReservationLost, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Watermarks
-from omidpy.fate.store import Judge
+from omidpy.life.base import Judge
 from omidpy.model import Timestamp
 from omidpy.storage.base import Condition, Store
 

@@ -37,9 +37,9 @@ from compactor.shell.command import (
     exit_code,
     show,
 )
-from omidpy.base.choices import add_choices
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.compaction_choices import COMPACTION
+from omidpy.base.schema.compaction_choices import COMPACTION
+from omidpy.base.words.choices import add_choices
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.opening import open_store

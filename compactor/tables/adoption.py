@@ -13,7 +13,7 @@ another family.  Adopting it once more does for those what it does the first tim
 
 Omid's clients agree on how conflicts are detected by their settings alone, ours by an attribute of
 the table.  So adopting records it: what the operator says, else what Omid does by default.  Apache
-Phoenix always goes by row, so that its tables take no other level (`base/phoenix.py`).
+Phoenix always goes by row, so that its tables take no other level (`base/schema/phoenix.py`).
 
 Between looking and adopting the table may be dropped, and another one made of its name, whose cells
 nobody has looked at.  So what is adopted is the incarnation that was read: each change names
@@ -52,8 +52,8 @@ from compactor.tables.ownership import (
     unknown_tables,
 )
 from omidpy.base.cells import table_id
-from omidpy.base.phoenix import CONFLICT_LEVEL as PHOENIXS_CONFLICT_LEVEL
-from omidpy.base.phoenix import is_transactional, objection
+from omidpy.base.schema.phoenix import CONFLICT_LEVEL as PHOENIXS_CONFLICT_LEVEL
+from omidpy.base.schema.phoenix import is_transactional, objection
 from omidpy.base.tables import (
     CHANGING,
     COMMIT_TABLE_ATTRIBUTE,

@@ -22,8 +22,8 @@ import msgspec
 
 from compactor.horizon import Wanted
 from omidpy.base.cells import SHADOW_PREFIX
-from omidpy.base.phoenix import misadoption, objection
-from omidpy.base.table_settings import ATTRIBUTES
+from omidpy.base.schema.phoenix import misadoption, objection
+from omidpy.base.schema.table_settings import ATTRIBUTES
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     OMID_ENABLED,

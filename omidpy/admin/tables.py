@@ -27,9 +27,9 @@ import msgspec
 
 from omidpy import errors
 from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools, named
-from omidpy.base.arguments import check_table_name
-from omidpy.base.table_settings import settings_by_name
+from omidpy.base.schema.table_settings import settings_by_name
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.base.words.arguments import check_table_name
 from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed
 from omidpy.facts.catalog import NewTable
 from omidpy.fate.client import Fate, OperationHandle
@@ -37,7 +37,7 @@ from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation
 from omidpy.fate.step import Step, UnknownStep, decode_step
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 
 CREATE: Final = "TABLE_CREATE"

@@ -13,8 +13,8 @@ from omidpy import manager
 from omidpy.aio.lanes import Opening, Threads, awaited, opening
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
+from omidpy.base.callers.runners import Runner
 from omidpy.base.client_metrics import ClientMetrics
-from omidpy.base.runners import Runner
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import CommitOutcomeUnknown
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from omidpy.aio.transaction import Transaction
-from omidpy.base.loops import Exit, Loop
+from omidpy.base.callers.loops import Exit, Loop
 from omidpy.errors import OmidError
 from omidpy.tx import retry
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from omidpy.base.printable import printable
+from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError, OmidError, UsageError
 
 EXIT_FAILED: Final = 1

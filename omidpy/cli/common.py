@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
-from omidpy.base.printable import printable
 from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange

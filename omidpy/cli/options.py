@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from omidpy.base.choices import Choice
+from omidpy.base.words.choices import Choice
 
 
 def taking(

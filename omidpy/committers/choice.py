@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from omidpy.base.sizes import EXAMPLES, size_bytes
+from omidpy.base.words.sizes import EXAMPLES, size_bytes
 from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.hadoop.filesystem import open_tree
 from omidpy.committers.hadoop.magic import MagicCommitter

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from omidpy.base.arguments import prefix_end
 from omidpy.base.cells import is_tombstone
 from omidpy.base.tables import PUBLISHED_TABLE
+from omidpy.base.words.arguments import prefix_end
 from omidpy.committers.contents import manifests
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder

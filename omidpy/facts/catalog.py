@@ -12,12 +12,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from omidpy.base.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.base.cells import table_id
 from omidpy.base.clock import Clock
-from omidpy.base.family_options import family_attributes
-from omidpy.base.phoenix import index_objection, indexes, may_have_indexes, misadoption
-from omidpy.base.table_settings import setting_attributes
+from omidpy.base.schema.family_options import family_attributes
+from omidpy.base.schema.phoenix import index_objection, indexes, may_have_indexes, misadoption
+from omidpy.base.schema.table_settings import setting_attributes
 from omidpy.base.tables import (
     CHANGING,
     COMMIT_TABLE_ATTRIBUTE,
@@ -30,6 +29,7 @@ from omidpy.base.tables import (
     new_incarnation,
     transactional_families,
 )
+from omidpy.base.words.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.errors import (
     ConfigError,
     NoSuchTable,

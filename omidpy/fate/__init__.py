@@ -3,7 +3,7 @@
     from omidpy.fate import Done, Fate, Step, TableFateStore, step
 
 Steps are in `step.py`, what is known of an operation in `operation.py`, and who runs it in
-`executor.py`.
+`running/executor.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Failure, Operation, Status
+from omidpy.fate.running.sweep import Keep
 from omidpy.fate.step import Again, Defer, Done, Retry, Step, StepContext, step
-from omidpy.fate.sweep import Keep
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 
 __all__ = [

@@ -21,7 +21,6 @@ from typing import Any, Final, Self
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import FateError, OperationFailed, ReservationLost, UsageError
-from omidpy.fate.executor import DEFAULT_LEASE_S, DEFAULT_POLL_S, DEFAULT_POOLS, Executor
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (
     CANCELLABLE,
@@ -33,10 +32,11 @@ from omidpy.fate.operation import (
     new_id,
     parse_id,
 )
-from omidpy.fate.runner import Caller
+from omidpy.fate.running.executor import DEFAULT_LEASE_S, DEFAULT_POLL_S, DEFAULT_POOLS, Executor
+from omidpy.fate.running.runner import Caller
+from omidpy.fate.running.sweep import Keep
 from omidpy.fate.step import Step, encode_step
 from omidpy.fate.store import FateStore
-from omidpy.fate.sweep import Keep
 
 MAX_NAME: Final = 100
 """Characters of the name of a kind of operation: it is a column of every listing."""

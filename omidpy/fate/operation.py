@@ -94,7 +94,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """How long the top step rests since it has failed; see `pacing.py`."""
+    """How long the top step rests since it has failed; see `running/pacing.py`."""
 
     pause_ms: int
     boot: str = ""

@@ -16,7 +16,7 @@ Invariants:
 * What raises `ReservationLost` has written nothing, or something that its successor has seen.
 * An id, a `write_id` and a worker are never used twice.
 
-Lacks threads and policy: when to try what is `executor.py`'s business.
+Lacks threads and policy: when to try what is `running/executor.py`'s business.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -44,6 +44,7 @@ from omidpy.fate.operation import (
     reserved,
     seeded,
 )
+from omidpy.life.base import Judge, Member
 
 FORMAT: Final = 2
 """Of the records of both stores; a store with a higher one is refused.
@@ -66,39 +67,6 @@ def brief(failures: int) -> bool:
         return False
     time.sleep(pause_after(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, at_least=0.5))
     return True
-
-
-class Worker(Protocol):
-    """The right of one process to hold reservations, as long as it shows that it lives."""
-
-    @property
-    def id(self) -> str:
-        """Part of each of its reservations."""
-        ...
-
-    def beat(self) -> bool:
-        """Show that it lives; False if others have seen it dead, and then it stays so.
-
-        Raises:
-            StorageUnavailable: nobody saw it, perhaps.
-        """
-        ...
-
-    def is_trusted(self) -> bool:
-        """Say whether nobody can have taken it for dead yet, as far as our own clock tells."""
-        ...
-
-    def retire(self) -> None:
-        """Show that it ends; its reservations can be broken at once."""
-        ...
-
-
-class Judge(Protocol):
-    """Says which workers are dead.  One thread at a time."""
-
-    def dead(self, workers: Collection[str]) -> frozenset[str]:
-        """Return those that have ended, or have shown no life for their whole lease."""
-        ...
 
 
 class FateStore(ABC):
@@ -186,7 +154,7 @@ class FateStore(ABC):
         """Yield the queue of every table that has one, by table."""
 
     @abstractmethod
-    def new_worker(self, *, lease_s: float, clock: Clock) -> Worker:
+    def new_worker(self, *, lease_s: float, clock: Clock) -> Member:
         """Register a worker that others take for dead after `lease_s` without a sign of life."""
 
     @abstractmethod
@@ -304,7 +272,7 @@ class FateStore(ABC):
             if one.status in RUNNABLE and one.reservation is None
         ]
 
-    def try_reserve(self, operation: Operation, worker: Worker) -> Operation | None:
+    def try_reserve(self, operation: Operation, worker: Member) -> Operation | None:
         """Reserve an operation as it was read; None if it has changed since, or is reserved.
 
         Raises:
@@ -419,7 +387,7 @@ class FateStore(ABC):
         return None if found is None else found.write_id
 
 
-def new_reservation(worker: Worker) -> Reservation:
+def new_reservation(worker: Member) -> Reservation:
     """Return a reservation that nobody had before."""
     return Reservation(worker.id, uuid.uuid4().hex)
 

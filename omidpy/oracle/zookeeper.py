@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from omidpy.base.cells import decode_long
-from omidpy.base.durations import duration_ms
+from omidpy.base.words.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.address import Place, address_text, parse_address

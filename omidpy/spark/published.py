@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from omidpy.base.moments import moment
+from omidpy.base.words.moments import moment
 from omidpy.committers.choice import STORE_OPTIONS, object_store
 from omidpy.committers.contents.manifests import PublishedFile
 from omidpy.committers.contents.state import Published

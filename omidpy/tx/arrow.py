@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from omidpy.base.arguments import parse_column
+from omidpy.base.words.arguments import parse_column
 from omidpy.codec import JSON, Codec
 from omidpy.errors import ConfigError, CorruptCell, UsageError
 

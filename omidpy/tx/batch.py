@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from omidpy.base.arguments import refuse
+from omidpy.base.words.arguments import refuse
 from omidpy.tx.writes.table_writes import CheckedPut, CheckedWrite, TableWrites
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from omidpy.base.arguments import parse_column
+from omidpy.base.words.arguments import parse_column
 from omidpy.codec import INT64
 from omidpy.errors import UsageError
 

@@ -5,7 +5,7 @@ unknown outcome never is.  Pauses are drawn (`base/pauses.py`), so that transact
 spread out.
 
 A block that was refused is run again by the loop around it.  One that was left by `return` or
-`break` is not, so that the refusal is raised there: `base/loops.py` tells which it is.
+`break` is not, so that the refusal is raised there: `base/callers/loops.py` tells which it is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from omidpy.base.blocks import Block, exit_of_block
+from omidpy.base.callers.blocks import Block, exit_of_block
+from omidpy.base.callers.loops import Exit, Loop, goes_on
 from omidpy.base.clock import Clock
-from omidpy.base.loops import Exit, Loop, goes_on
 from omidpy.base.pauses import Pauses
 from omidpy.errors import OmidError, UsageError
 from omidpy.model import TransactionStatus

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
+from omidpy.base.callers.runners import Runner
 from omidpy.base.client_metrics import Tally
 from omidpy.base.clock import Clock
-from omidpy.base.runners import Runner
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import (
     IN_A_FILE,

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from omidpy.base.arguments import (
+from omidpy.base.cells import is_tombstone
+from omidpy.base.schema.family_options import happybase_settings
+from omidpy.base.words.arguments import (
     check_count,
     check_row,
     parse_column,
@@ -21,8 +23,6 @@ from omidpy.base.arguments import (
     refuse,
     scan_range,
 )
-from omidpy.base.cells import is_tombstone
-from omidpy.base.family_options import happybase_settings
 from omidpy.codec import Codec
 from omidpy.errors import UsageError
 from omidpy.facts.layout import TableLayout

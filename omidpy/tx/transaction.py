@@ -19,10 +19,10 @@ from math import inf
 from types import TracebackType
 from typing import Any, Self
 
-from omidpy.base.alone import Alone
-from omidpy.base.blocks import Block, exit_of_block
+from omidpy.base.callers.alone import Alone
+from omidpy.base.callers.blocks import Block, exit_of_block
+from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
-from omidpy.base.runners import Runner
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal

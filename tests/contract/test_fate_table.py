@@ -10,8 +10,9 @@ import pytest
 from omidpy.base.clock import ManualClock
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import new_id
-from omidpy.fate.store import FateStore, Judge, Worker
-from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, LOCK_PREFIX, TableFateStore
+from omidpy.fate.store import FateStore
+from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, LOCK_PREFIX, TableFateStore
+from omidpy.life.base import Judge, Member
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.storage.memory import MemoryStore
@@ -34,7 +35,7 @@ class InATable(FateStoreContract):
         assert isinstance(fates, TableFateStore)
         return TableFateStore(fates._store)
 
-    def let_die(self, worker: Worker, judge: Judge, clock: ManualClock) -> None:
+    def let_die(self, worker: Member, judge: Judge, clock: ManualClock) -> None:
         """Let its lease pass while the judge looks now and then."""
         for _ in range(5):
             judge.dead([worker.id])

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from omidpy.base.clock import ManualClock
-from omidpy.fate.store import FateStore, Judge, Worker
+from omidpy.fate.store import FateStore
 from omidpy.fate.zookeeper.session import Delete
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
+from omidpy.life.base import Judge, Member
 from omidpy.testing.fate.contract import FateStoreContract
 from tests.machines.hbase import HBase
 
@@ -32,7 +33,7 @@ class TestInZooKeeper(FateStoreContract):
         assert isinstance(fates, ZooKeeperFateStore)
         return ZooKeeperFateStore(fates._session.address.hosts, fates._path)
 
-    def let_die(self, worker: Worker, judge: Judge, clock: ManualClock) -> None:
+    def let_die(self, worker: Member, judge: Judge, clock: ManualClock) -> None:
         """Take its znode away, as the ensemble does at the end of a session."""
         fates = judge._session  # type: ignore[attr-defined]  # one of ZooKeeper's
         assert fates.change([Delete(f"{judge._path}/{worker.id}")])  # type: ignore[attr-defined]  # see above

@@ -24,8 +24,8 @@ from omidpy.cli.operations import fate as fate_command
 from omidpy.fate import Fate, Locks, Operation, TableFateStore
 from omidpy.fate.admin import Admin
 from omidpy.fate.operation import Failure, FateId, Status
-from omidpy.fate.rows import GUARD, row_of
-from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW
+from omidpy.fate.table.rows import GUARD, row_of
+from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW
 from omidpy.model import Column
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore

@@ -17,7 +17,7 @@ from omidpy.cli.operations.run import Environment
 from omidpy.connect import connect
 from omidpy.errors import TransactionAborted
 from omidpy.fate.client import Fate
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue import queue as queue_module

@@ -17,9 +17,9 @@ from typing import Final
 import pytest
 
 from omidpy.base.clock import SystemClock
-from omidpy.fate.executor import Executor
+from omidpy.fate.running.executor import Executor
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.session import Delete
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.storage.hbase.thrift2 import Thrift2Store

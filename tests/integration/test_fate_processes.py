@@ -24,7 +24,7 @@ from omidpy.errors import StorageUnavailable
 from omidpy.fate import Fate, Locks, Status, TableFateStore, ZooKeeperFateStore
 from omidpy.fate.operation import FateId, Operation
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import FATE_TABLE
+from omidpy.fate.table.store import FATE_TABLE
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import omidpy
-from omidpy.base import phoenix
+from omidpy.base.schema import phoenix
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,

@@ -23,7 +23,7 @@ from omidpy.committers.publishing.operation import Operations
 from omidpy.errors import CommitterError, StorageUnavailable, UsageError
 from omidpy.fate.client import Fate
 from omidpy.fate.operation import Status
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.opening import open_store
 from omidpy.testing.fate.flaky import Flaky
 from omidpy.testing.faults import FaultyStore, Point

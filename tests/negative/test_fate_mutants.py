@@ -16,17 +16,18 @@ from msgspec.structs import replace
 
 from omidpy.base.clock import ManualClock
 from omidpy.errors import ReservationLost
-from omidpy.fate import Done, Fate, Locks, Step, answers, step
+from omidpy.fate import Done, Fate, Locks, Step, step
 from omidpy.fate import operation as operation_module
-from omidpy.fate import runner as runner_module
 from omidpy.fate.locks import Entry
 from omidpy.fate.operation import Operation, Status, started
-from omidpy.fate.rows import difference
-from omidpy.fate.runner import Caller, _Run
+from omidpy.fate.running import answers
+from omidpy.fate.running import runner as runner_module
+from omidpy.fate.running.runner import Caller, _Run
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import TableFateStore
-from omidpy.fate.workers import TableJudge, TableWorker
+from omidpy.fate.table.rows import difference
+from omidpy.fate.table.store import TableFateStore
+from omidpy.life.members import TableJudge, TableMember
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.queues import Queues
 from omidpy.testing.fate.records import Records
@@ -302,7 +303,7 @@ def everybody_is_dead(patch: pytest.MonkeyPatch) -> None:
 
 def trusts_itself_for_ever(patch: pytest.MonkeyPatch) -> None:
     """Begin a step although the lease may be over (F4)."""
-    patch.setattr(TableWorker, "is_trusted", lambda _: True)
+    patch.setattr(TableMember, "is_trusted", lambda _: True)
 
 
 def every_key_is_free(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult
 from omidpy import admin
 from omidpy.fate.operation import Operation
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import TableId, TableSchema, Timestamp
 from omidpy.storage.memory import MemoryStore
@@ -90,7 +90,7 @@ def writes_over_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(TableFateStore, "swap", over)
     # Steps that look once more before they act find nothing amiss.
-    monkeypatch.setattr("omidpy.fate.runner._Run.confirm", lambda _: None, raising=False)
+    monkeypatch.setattr("omidpy.fate.running.runner._Run.confirm", lambda _: None, raising=False)
 
 
 def claims_before_it_heals(monkeypatch: pytest.MonkeyPatch) -> None:

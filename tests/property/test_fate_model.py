@@ -19,9 +19,9 @@ from omidpy.base.clock import ManualClock
 from omidpy.fate import Done, Fate, Keep, Operation, OperationHandle, Status, Step, step
 from omidpy.fate.admin import Admin, Outcome
 from omidpy.fate.operation import CANCELLABLE, FINISHED, FateId
+from omidpy.fate.running.sweep import Sweeper
 from omidpy.fate.step import Answer, StepContext
-from omidpy.fate.sweep import Sweeper
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.storage.memory import MemoryStore
 
 LEASE_S = 8.0

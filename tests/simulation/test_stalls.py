@@ -73,7 +73,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     NO_CHANGE: (
         "omidpy/admin/tables.py carry_out forget",
-        "omidpy/fate/joined.py JoinedChanges._leave remove",
+        "omidpy/fate/table/joined.py JoinedChanges._leave remove",
         "omidpy/fate/listing.py iso replace",
         "omidpy/facts/catalog.py Catalog.create forget",
         "omidpy/facts/catalog.py Catalog.drop forget",
@@ -103,7 +103,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/admin/table_steps.py Make.do set_table_attributes",
         "omidpy/facts/commit_table.py create_system_tables create_table",
         "omidpy/facts/control.py ControlTable.create create_table",
-        "omidpy/fate/table_store.py TableFateStore.claim_key delete",
+        "omidpy/fate/table/store.py TableFateStore.claim_key delete",
     ),
     SNAPSHOTS: (
         "omidpy/facts/sightings.py _sight replace",
@@ -141,7 +141,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.swap change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore._move change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.swap_lock_queue swap",
-        "omidpy/fate/zookeeper/workers.py EphemeralWorker.retire change",
+        "omidpy/fate/zookeeper/members.py EphemeralMember.retire change",
     ),
     QUEUES: (
         "omidpy/facts/control.py ControlTable.replace_and replace",

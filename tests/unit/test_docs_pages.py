@@ -150,7 +150,7 @@ def test_the_pages_tell_the_defaults_of_the_oracle() -> None:
 
 def test_the_pages_list_what_a_table_may_ask() -> None:
     """By the names of the settings, and of the attributes that keep them."""
-    from omidpy.base.table_settings import ATTRIBUTES
+    from omidpy.base.schema.table_settings import ATTRIBUTES
 
     text = (DOCS / "guide" / "compaction.md").read_text("utf-8")
     rows = re.findall(r"^\| (`[^|]+`) \| (`OMIDPY_[^|]+`) \|", text, flags=re.MULTILINE)
@@ -167,7 +167,7 @@ def test_the_pages_list_what_a_table_may_ask() -> None:
 
 def test_the_guide_lists_what_may_be_asked_of_a_family() -> None:
     """Each option with what it may be: HBase's own words, which nobody guesses."""
-    from omidpy.base import family_options
+    from omidpy.base.schema import family_options
 
     text = (DOCS / "guide" / "transactions.md").read_text("utf-8")
     section = text.partition("## How HBase stores a family")[2].partition("\n## ")[0]

@@ -26,7 +26,7 @@ PACKAGES: Final = ("omidpy", "tso", "compactor")
 LEVELS: Final = (
     ("model", "errors", "base", "codec"),
     ("wire", "storage", "oracle"),
-    ("facts", "fate", "opening"),
+    ("facts", "life", "fate", "opening"),
     ("reading", "commit", "tx"),
     ("manager", "admin", "prometheus", "recipes", "committers"),
     ("connect", "aio", "cli", "spark", "testing", "__init__"),
@@ -187,6 +187,7 @@ def test_no_folders_import_each_other_round_a_circle() -> None:
 HOUSES: Final = (
     "tso",
     "compactor",
+    "omidpy.base",
     "omidpy.cli",
     "omidpy.committers",
     "omidpy.fate",

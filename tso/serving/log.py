@@ -27,7 +27,7 @@ from contextlib import suppress
 from queue import Full, Queue
 from typing import Final, TextIO
 
-from omidpy.base.printable import printable
+from omidpy.base.words.printable import printable
 
 MAX_LINES_PER_S: Final = 50
 MAX_BURST_LINES: Final = 500

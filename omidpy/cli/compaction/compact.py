@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from omidpy.base.compaction_choices import COMPACTION
+from omidpy.base.schema.compaction_choices import COMPACTION
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import (
     AsJson,
     moment,

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from omidpy import codec
-from omidpy.base.arguments import parse_column
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.arguments import parse_column
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
 from omidpy.cli.files.objects import with_objects
 from omidpy.cli.progress import progress_bar

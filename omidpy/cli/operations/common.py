@@ -13,7 +13,7 @@ from omidpy.errors import FateError, UsageError
 from omidpy.fate.locks import Locks, lock_states
 from omidpy.fate.operation import FateId, Status, parse_id
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.view import Filter, Snapshot, snapshot
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.opening import open_store

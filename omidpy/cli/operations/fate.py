@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import Apply, AsJson, UnaskedTso, print_json, say
 from omidpy.cli.operations.common import (
     EXIT_FAILED,

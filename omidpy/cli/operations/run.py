@@ -20,15 +20,15 @@ from typing import Annotated, Any, Self
 import typer
 
 from omidpy.admin import TableTools
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import say
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates
 from omidpy.committers.publishing import operation as _publishing_steps  # noqa: F401 - registers them
 from omidpy.connect import connect
 from omidpy.errors import OmidError, UsageError
 from omidpy.fate.client import Fate
-from omidpy.fate.executor import DEFAULT_POOLS
 from omidpy.fate.locks import Locks
+from omidpy.fate.running.executor import DEFAULT_POOLS
 from omidpy.fate.store import FateStore
 from omidpy.opening import open_oracle, open_store
 from omidpy.oracle.zookeeper import SCHEME

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import AsJson, UnaskedTso, print_json, say
 from omidpy.cli.operations.common import (
     EXIT_FAILED,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from omidpy.base.moments import moment
+from omidpy.base.words.moments import moment
 from omidpy.cli.common import opened
 from omidpy.connect import connect
 from omidpy.manager import TransactionManager

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import (
     Apply,
     AsJson,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
 from omidpy.cli.operations.run import imported, told_to_stop
 from omidpy.cli.queues.common import QueueId, managed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.phoenix import index_objection, indexes, misadoption
+from omidpy.base.schema.phoenix import index_objection, indexes, misadoption
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONTROL_TABLE,

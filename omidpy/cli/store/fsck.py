@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from omidpy.base.durations import seconds_in
+from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_facts, print_json, say
 from omidpy.testing.verification import Judgement, Plan
 from omidpy.testing.verification import verify as run

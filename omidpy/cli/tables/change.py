@@ -15,9 +15,9 @@ import typer
 
 from omidpy import admin
 from omidpy.admin.table_steps import there
-from omidpy.base.arguments import check_table_name
 from omidpy.base.clock import SystemClock
-from omidpy.base.table_settings import TABLE, settings_by_name
+from omidpy.base.schema.table_settings import TABLE, settings_by_name
+from omidpy.base.words.arguments import check_table_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json, say
 from omidpy.cli.operations.common import EXIT_INTERRUPTED
 from omidpy.cli.options import as_parameters, taking

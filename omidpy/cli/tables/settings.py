@@ -10,8 +10,8 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from omidpy.base.arguments import check_table_name
-from omidpy.base.table_settings import ATTRIBUTES, setting_attributes
+from omidpy.base.schema.table_settings import ATTRIBUTES, setting_attributes
+from omidpy.base.words.arguments import check_table_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, UnaskedTso, opened, print_json, say
 from omidpy.errors import UsageError
 from omidpy.facts.catalog import check_ours

@@ -45,7 +45,7 @@ from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, key_text
 from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.opening import open_store
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper

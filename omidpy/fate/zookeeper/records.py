@@ -1,4 +1,4 @@
-"""What do the znodes of an operation hold?  JSON, with the names of a table's columns (`rows.py`).
+"""What do the znodes of an operation hold?  JSON, named as a table's columns (`table/rows.py`).
 
 Pure: records to bytes and back.
 """
@@ -14,7 +14,7 @@ from omidpy.fate.operation import Failure, FateId, Operation, Reservation, Rest,
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operation's znode holds; names as in a table (`rows.py`)."""
+    """What an operation's znode holds; names as in a table (`table/rows.py`)."""
 
     status: Status
     fateop: str

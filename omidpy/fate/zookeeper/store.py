@@ -41,7 +41,8 @@ from omidpy.fate.operation import (
     Unreadable,
     seeded,
 )
-from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
+from omidpy.fate.store import FORMAT, FateStore, brief, is_live
+from omidpy.fate.zookeeper.members import EphemeralJudge, EphemeralMember
 from omidpy.fate.zookeeper.queues import ZooKeeperQueues
 from omidpy.fate.zookeeper.records import (
     Debug,
@@ -52,7 +53,7 @@ from omidpy.fate.zookeeper.records import (
     operation_of,
 )
 from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Session, Write
-from omidpy.fate.zookeeper.workers import EphemeralJudge, EphemeralWorker
+from omidpy.life.base import Judge
 from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
 
 DEFAULT_PATH: Final = "/omid/fate"
@@ -311,11 +312,11 @@ class ZooKeeperFateStore(FateStore):
 
     # -- workers -------------------------------------------------------------------------------
 
-    def new_worker(self, *, lease_s: float, clock: Clock) -> EphemeralWorker:
+    def new_worker(self, *, lease_s: float, clock: Clock) -> EphemeralMember:
         """Register a worker; see `FateStore`.  Its lease is the session's timeout."""
         del lease_s
         self._make_path()
-        return EphemeralWorker(self._session, f"{self._path}/workers", clock)
+        return EphemeralMember(self._session, f"{self._path}/workers", clock)
 
     def new_judge(self, clock: Clock) -> EphemeralJudge:
         """Return a judge; see `FateStore`."""

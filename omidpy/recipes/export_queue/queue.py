@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from omidpy.base.arguments import check_count
 from omidpy.base.within import within
+from omidpy.base.words.arguments import check_count
 from omidpy.errors import (
     CorruptCell,
     ExportError,

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.phoenix import DATA_TABLE_ATTRIBUTE, is_coprocessor
+from omidpy.base.schema.phoenix import DATA_TABLE_ATTRIBUTE, is_coprocessor
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.model import FamilySchema, KeyRange, TableSchema

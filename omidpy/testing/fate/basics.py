@@ -13,7 +13,8 @@ from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.operation import Failure, Operation, Rest, Status, new_id
 from omidpy.fate.step import Answer, Done, Step, StepContext, encode_step, step
-from omidpy.fate.store import FateStore, Judge, Worker
+from omidpy.fate.store import FateStore
+from omidpy.life.base import Judge, Member
 
 LEASE_S: Final = 10.0
 
@@ -88,7 +89,7 @@ class Chapter:
         """Open the same store a second time."""
         raise NotImplementedError
 
-    def let_die(self, worker: Worker, judge: Judge, clock: ManualClock) -> None:
+    def let_die(self, worker: Member, judge: Judge, clock: ManualClock) -> None:
         """Let a worker show no life for as long as `judge` needs to take it for dead."""
         raise NotImplementedError
 

@@ -20,8 +20,8 @@ import pytest
 
 from omidpy.base.clock import ManualClock
 from omidpy.fate.client import Fate
-from omidpy.fate.runner import Caller
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.running.runner import Caller
+from omidpy.fate.table.store import TableFateStore
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.flaky import Flaky
 

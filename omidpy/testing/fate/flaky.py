@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from omidpy.fate.runner import Caller
+from omidpy.fate.running.runner import Caller
 from omidpy.fate.step import Again, Answer, Defer, Done, Step, StepContext, decode_step, encode_step
 
 

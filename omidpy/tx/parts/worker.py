@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 
-from omidpy.base.alone import Alone
+from omidpy.base.callers.alone import Alone
 from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.facts.layout import TableLayout

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from omidpy.base.arguments import (
+from omidpy.base.cells import check_writable, is_tombstone, tombstone_for
+from omidpy.base.words.arguments import (
     check_bytes,
     check_row,
     check_value_size,
     parse_column,
     parse_columns,
 )
-from omidpy.base.cells import check_writable, is_tombstone, tombstone_for
 from omidpy.facts.layout import TableLayout
 from omidpy.model import ColumnSpec
 from omidpy.reading.visibility import SeenRow, cells_of

@@ -22,9 +22,9 @@ from omidpy.errors import StorageUnavailable
 from omidpy.fate.client import Fate
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import RUNNABLE, Operation, Status
+from omidpy.fate.running.sweep import Keep, Sweeper
 from omidpy.fate.store import FateStore
-from omidpy.fate.sweep import Keep, Sweeper
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.storage.base import Store
 from omidpy.testing.faults import FaultyStore, Point, kill

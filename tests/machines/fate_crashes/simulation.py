@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omidpy.base.clock import ManualClock
 from omidpy.errors import OmidError
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.storage.memory import MemoryStore
 from tests.machines.fate_crashes.lives import (
     DEATHS,

@@ -18,7 +18,7 @@ from omidpy.committers.s3 import S3Committer
 from omidpy.errors import CommitterError
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, Status
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore

@@ -23,10 +23,11 @@ from compactor.ranges.range_pass import RangePass
 from compactor.report import Report
 from compactor.run import driver
 from compactor.run.environment import Environment
-from compactor.run.heart import BEATS_A_LEASE, Heart
+from compactor.run.heart import Heart
 from compactor.run.local import ranges_here
 from compactor.run.plan import Compaction
 from omidpy.errors import OmidError
+from omidpy.life.heart import BEATS_PER_LEASE
 from tests.machines.simulator.instance import Inline
 from tests.machines.simulator.store import SimStore
 from tests.machines.simulator.world import Process, Program, World
@@ -60,7 +61,7 @@ class HeartBetweenCalls(Heart):
 
     def _beat_if_due(self) -> None:
         self._program.check_alive()
-        is_due = self._clock.monotonic_s() - self._beaten_s >= self._lease_s / BEATS_A_LEASE
+        is_due = self._clock.monotonic_s() - self._beaten_s >= self._lease_s / BEATS_PER_LEASE
         if is_due and not self._mutex.locked():
             self._beaten_s = self._clock.monotonic_s()
             with contextlib.suppress(OmidError):

@@ -24,9 +24,10 @@ from omidpy.errors import (
     StorageUnavailable,
     TransactionAborted,
 )
+from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue, Retry
-from omidpy.recipes.export_queue.delivery.crew import BEATS_PER_LEASE, Crew
+from omidpy.recipes.export_queue.delivery.crew import Crew
 from omidpy.recipes.export_queue.delivery.runner import Runner
 from tests.machines.simulator.store import SimStore
 from tests.machines.simulator.world import Process, Program, World

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[3]
-FOLDERS: Final = ("omidpy/fate", "omidpy/admin", "omidpy/facts", "compactor")
+FOLDERS: Final = ("omidpy/life", "omidpy/fate", "omidpy/admin", "omidpy/facts", "compactor")
 QUEUES: Final = ("omidpy/recipes/export_queue",)
 """Of export queues."""
 

@@ -33,8 +33,8 @@ from omidpy.facts.holds import hold
 from omidpy.facts.makers import Makers
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.operation import RUNNABLE, FateId
+from omidpy.fate.running.sweep import SWEEP_EVERY_S, Keep, Sweeper
 from omidpy.fate.store import FateStore
-from omidpy.fate.sweep import SWEEP_EVERY_S, Keep, Sweeper
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema, Timestamp
 from omidpy.reading.visibility import shadow_column, sort_row

@@ -16,7 +16,7 @@ from omidpy.facts.watermarks import Claim
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.locks import Queue, decode_queue
 from omidpy.fate.operation import RUNNABLE, released
-from omidpy.fate.runner import Caller
+from omidpy.fate.running.runner import Caller
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore

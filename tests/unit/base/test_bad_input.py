@@ -13,8 +13,8 @@ import pytest
 from compactor.shell.job import worker_url
 from compactor.tables.adoption import ignore, plan_adoption
 from omidpy import errors
-from omidpy.base.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
 from omidpy.base.tables import OMID_ENABLED
+from omidpy.base.words.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
 from omidpy.connect import connect
 from omidpy.errors import (
     ConfigError,

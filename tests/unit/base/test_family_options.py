@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import omidpy
-from omidpy.base.family_options import ALL_VERSIONS, family_attributes
+from omidpy.base.schema.family_options import ALL_VERSIONS, family_attributes
 from omidpy.base.tables import OMID_ENABLED
 from omidpy.errors import NoSuchTable, NotTransactional, UsageError
 from omidpy.manager import TransactionManager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from omidpy.base.loops import Loop
+from omidpy.base.callers.loops import Loop
 
 
 def test_a_loop_is_gone_with_its_iterator() -> None:

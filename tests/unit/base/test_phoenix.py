@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.base.phoenix import (
+from omidpy.base.schema.phoenix import (
     index_objection,
     indexes,
     is_coprocessor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.base.sizes import size_bytes
+from omidpy.base.words.sizes import size_bytes
 
 
 @pytest.mark.parametrize(

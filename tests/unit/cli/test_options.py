@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from compactor.shell.job import parser
-from omidpy.base.table_settings import ATTRIBUTES, setting_attributes
+from omidpy.base.schema.table_settings import ATTRIBUTES, setting_attributes
 from omidpy.cli.app import tree
 from omidpy.cli.store.verify import duration_s
 from omidpy.errors import UsageError

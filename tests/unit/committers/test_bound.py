@@ -17,7 +17,7 @@ from omidpy.committers.publishing import ending, operation
 from omidpy.committers.publishing.operation import ENDED_WITHIN_S, Driver, Operations
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, Status
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore
 from tests.machines.s3.crashing import Died

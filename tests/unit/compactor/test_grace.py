@@ -7,7 +7,7 @@ import pytest
 from compactor.options import Options, options_from_words
 from omidpy.base.cells import encode_long
 from omidpy.base.commit_facts import INVALID
-from omidpy.base.compaction_choices import DEFAULT_GRACE, GRACE_BESIDE_OMID
+from omidpy.base.schema.compaction_choices import DEFAULT_GRACE, GRACE_BESIDE_OMID
 from omidpy.facts.commit_table import ADOPTED_CEILING_FACT
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World

@@ -32,7 +32,7 @@ from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK_FACT
 from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Claim, Watermarks
 from omidpy.fate import Fate
 from omidpy.fate.operation import Operation, Status
-from omidpy.fate.table_store import FATE_TABLE, TableFateStore
+from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from omidpy.model import KeyRange, Timestamp
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore

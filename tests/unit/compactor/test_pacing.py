@@ -17,8 +17,8 @@ from compactor.options import Options, options_from_words
 from compactor.pacing import ENTRY_BYTES, Pacer, Pacing, page_bytes
 from compactor.report import Report
 from omidpy.base.clock import ManualClock
-from omidpy.base.table_settings import setting_attributes
-from omidpy.base.windows import Window, parse_window
+from omidpy.base.schema.table_settings import setting_attributes
+from omidpy.base.words.windows import Window, parse_window
 from omidpy.errors import UsageError
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Cell

@@ -13,8 +13,8 @@ from compactor.options import Options, options_from_words
 from compactor.report import Report, RunLog
 from omidpy import admin
 from omidpy.base.ages import Sample
-from omidpy.base.table_settings import ATTRIBUTES, TABLE, setting_attributes, settings_of
-from omidpy.base.windows import Window
+from omidpy.base.schema.table_settings import ATTRIBUTES, TABLE, setting_attributes, settings_of
+from omidpy.base.words.windows import Window
 from omidpy.errors import UsageError
 from omidpy.facts.control import encode_document
 from omidpy.facts.watermarks import Watermarks, sample_row

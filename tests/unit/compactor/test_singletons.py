@@ -46,7 +46,7 @@ from omidpy.facts.commit_table import CommitTable, EntryRow, create_system_table
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.leadership import LeaseRecord
 from omidpy.facts.watermarks import Watermarks, sample_row
-from omidpy.fate.rows import DONE_PREFIX
+from omidpy.fate.table.rows import DONE_PREFIX
 from omidpy.model import TIMESTAMP_STEP, KeyRange
 from omidpy.storage.base import Capabilities, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore

@@ -22,7 +22,7 @@ from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.makers import Makers
 from omidpy.fate.locks import Locks
 from omidpy.fate.step import Done
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import TableSchema
 from omidpy.storage.base import Capabilities, Put, RowMutation, Store

@@ -12,8 +12,8 @@ from omidpy.base.clock import ManualClock
 from omidpy.fate.admin import FAILED_BY_ADMIN, Admin, Outcome, Told
 from omidpy.fate.locks import Locks, UnreadableQueue
 from omidpy.fate.operation import CANCELLED, FateId, Operation, Status, Unreadable, new_id
-from omidpy.fate.rows import row_of
-from omidpy.fate.table_store import FATE_TABLE, TableFateStore
+from omidpy.fate.table.rows import row_of
+from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from omidpy.model import KeyRange
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore

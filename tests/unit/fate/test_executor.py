@@ -14,14 +14,14 @@ import pytest
 from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.fate import Done, Fate, Status, Step, step
-from omidpy.fate.dispatch import MAX_DEFERRED, Dispatcher, Pools
-from omidpy.fate.executor import BEATS_PER_LEASE
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
-from omidpy.fate.runner import Ran
+from omidpy.fate.running.dispatch import MAX_DEFERRED, Dispatcher, Pools
+from omidpy.fate.running.runner import Ran
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.store import FateStore
-from omidpy.fate.table_store import TableFateStore
-from omidpy.fate.workers import TableWorker
+from omidpy.fate.table.store import TableFateStore
+from omidpy.life.heart import BEATS_PER_LEASE
+from omidpy.life.members import TableMember
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
@@ -383,7 +383,7 @@ def test_an_executor_that_may_be_buried_takes_nothing(world: World) -> None:
     fates = TableFateStore(store)
     with quick(world, fates) as fate:
         worker = fate._executor._worker
-        assert isinstance(worker, TableWorker)
+        assert isinstance(worker, TableMember)
         worker._seen_s -= 4.5  # its lease is 5 s
         handle = fate.submit("TEST", Chain(0))
         store.calls.clear()

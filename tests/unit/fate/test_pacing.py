@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from omidpy.base.clock import ManualClock
 from omidpy.fate import Fate, Retry, Status, Step, step
 from omidpy.fate.operation import FateId, Operation
-from omidpy.fate.pacing import Rests, rest_of
-from omidpy.fate.rows import INFO, difference, insertion
+from omidpy.fate.running.pacing import Rests, rest_of
 from omidpy.fate.step import Answer, StepContext
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.rows import INFO, difference, insertion
+from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.records import decode, encode, operation_of
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation

@@ -13,9 +13,9 @@ from omidpy.base.clock import ManualClock
 from omidpy.errors import FateError, OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Operation, Retry, Status, Step, step
 from omidpy.fate.operation import CANCELLED
-from omidpy.fate.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S, Ran
+from omidpy.fate.running.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S, Ran
 from omidpy.fate.step import Again, Answer, StepContext
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.faults import FaultyStore, on

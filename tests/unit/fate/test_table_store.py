@@ -14,10 +14,10 @@ from omidpy.base.tables import is_system_table
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Step, step
 from omidpy.fate.operation import Operation, Status, Unreadable
-from omidpy.fate.rows import GUARD, insertion, row_of
+from omidpy.fate.running.sweep import SWEEP_EVERY_S, Sweeper
 from omidpy.fate.step import Answer, StepContext
-from omidpy.fate.sweep import SWEEP_EVERY_S, Sweeper
-from omidpy.fate.table_store import FATE_TABLE, FORMAT_ROW, TableFateStore
+from omidpy.fate.table.rows import GUARD, insertion, row_of
+from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, TableFateStore
 from omidpy.model import Column
 from omidpy.storage.base import (
     Condition,

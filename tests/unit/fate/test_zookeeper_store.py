@@ -12,10 +12,11 @@ from omidpy.base.clock import ManualClock
 from omidpy.errors import CorruptCell
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Status, Unreadable
-from omidpy.fate.store import FateStore, Judge, Worker
+from omidpy.fate.store import FateStore
 from omidpy.fate.zookeeper import store as zookeeper_store
 from omidpy.fate.zookeeper.session import Delete, Write
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
+from omidpy.life.base import Judge, Member
 from omidpy.testing.fate.basics import an_operation, leaf
 from omidpy.testing.fate.contract import FateStoreContract
 from tests.machines.fake_session import FakeSession
@@ -53,7 +54,7 @@ class TestInProcess(FateStoreContract):
         assert isinstance(fates, ZooKeeperFateStore)
         return ZooKeeperFateStore(fates._session.address.hosts, fates._path)
 
-    def let_die(self, worker: Worker, judge: Judge, clock: ManualClock) -> None:
+    def let_die(self, worker: Member, judge: Judge, clock: ManualClock) -> None:
         """Take its znode away, as the ensemble does at the end of a session."""
         fates = judge._session  # type: ignore[attr-defined]  # one of ZooKeeper's
         assert fates.change([Delete(f"{judge._path}/{worker.id}")])  # type: ignore[attr-defined]  # see above

@@ -37,6 +37,7 @@ from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 from tests.machines.export_checks import CHECKS, CountsInATable
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.waiting import wait_for
+from tests.machines.workload import DEADLINE_S
 
 
 @pytest.fixture(autouse=True)
@@ -597,6 +598,26 @@ def test_an_owner_in_doubt_of_itself_hands_nothing_over(scene: Scene) -> None:
     assert scene.export(on_step=pause) == []
     assert scene.sink.seen == []
     assert scene.export() == [1]
+
+
+def test_an_answer_that_nobody_expects_does_not_end_the_signs_of_life(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is at work, and would let go of its buckets once in each lease."""
+    crew = scene.runner(lease_s=0.04)._crew
+    beats = threading.Semaphore(0)
+
+    def beat() -> bool:
+        beats.release()
+        raise ValueError("an answer that nobody expects")
+
+    crew.join()
+    assert crew.worker is not None
+    monkeypatch.setattr(crew.worker, "beat", beat)
+    for _ in range(3):
+        assert beats.acquire(timeout=DEADLINE_S)
+    crew.leave()
+    assert "the heart of this process stumbles" in caplog.text
 
 
 def test_owners_share_the_buckets() -> None:

@@ -12,7 +12,7 @@ from omidpy.cli.queues.export import _bucket_count, _while_it_gets_others
 from omidpy.errors import QueueFull
 from omidpy.fate.client import Fate
 from omidpy.fate.operation import FateId
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.recipes.export_queue.delivery import runner
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S

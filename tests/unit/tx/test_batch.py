@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.arguments import MAX_VALUE_BYTES
+from omidpy.base.words.arguments import MAX_VALUE_BYTES
 from omidpy.errors import (
     NoSuchFamily,
     StorageUnavailable,

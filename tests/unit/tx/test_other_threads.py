@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omidpy import aio
-from omidpy.base.runners import Runner
+from omidpy.base.callers.runners import Runner
 from omidpy.errors import UsageError
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client

@@ -1,6 +1,6 @@
 """Which buckets are this process's to export?  Shared out between all that are alive.
 
-A process that exports is a worker (`fate/workers.py`): it shows signs of life, a judge sees by its
+A process that exports is a worker (`life/members.py`): it shows signs of life, a judge sees by its
 own monotonic clock when they end, and on one file its death shows at once.  The row of a bucket
 names its owner.  What nobody living owns may be taken, by compare-and-set and with the next epoch;
 whoever has more than his share gives some back.
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from omidpy.errors import OmidError, StorageUnavailable
-from omidpy.fate.table_store import TableFateStore
+from omidpy.errors import OmidError
+from omidpy.fate.table.store import TableFateStore
+from omidpy.life.heart import BEATS_PER_LEASE, beat_until
 from omidpy.recipes.export_queue.entries.dead import spoil_claims
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import (
@@ -37,7 +38,7 @@ from omidpy.recipes.export_queue.entries.state import (
 
 if TYPE_CHECKING:
     from omidpy.base.clock import Clock
-    from omidpy.fate.store import Worker
+    from omidpy.life.base import Member
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.state import Definition, Places
     from omidpy.storage.base import RowMutation
@@ -45,13 +46,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_S: Final = 10.0
-BEATS_PER_LEASE: Final = 4
 
 
 class BucketLease:
     """The right of this process to export one bucket."""
 
-    def __init__(self, rows: BucketRows, raw: Raw, worker: Worker) -> None:
+    def __init__(self, rows: BucketRows, raw: Raw, worker: Member) -> None:
         self._rows = rows
         self._raw = raw
         self._worker = worker
@@ -155,7 +155,7 @@ class Crew:
         self._lease_s = lease_s
         self._store = TableFateStore(tm.store)
         self._judge = self._store.new_judge(self._clock)
-        self.worker: Worker | None = None
+        self.worker: Member | None = None
         self._heart: threading.Thread | None = None
         self._is_over = threading.Event()
         self._takes_all = False
@@ -235,7 +235,7 @@ class Crew:
             self.leases.clear()
             worker.retire()
 
-    def _living(self) -> Worker:
+    def _living(self) -> Member:
         """Return our worker, or a new one in place of one that was taken for dead."""
         worker = self.worker
         assert worker is not None, "joined before"
@@ -255,7 +255,7 @@ class Crew:
     def _runners(self) -> list[tuple[bytes, bytes]]:
         return list(self._control.scan(self._prefix))
 
-    def _take(self, raw: Raw, worker: Worker) -> None:
+    def _take(self, raw: Raw, worker: Member) -> None:
         state = msgspec.structs.replace(
             raw.state,
             owner=worker.id,
@@ -292,20 +292,24 @@ class Crew:
                 del self.leases[raw.bucket]
 
 
-def _beat(crew: weakref.ref[Crew], is_over: threading.Event, pause_s: float) -> None:
+def _beat(crew: weakref.ref[Crew], is_over: threading.Event, every_s: float) -> None:
     """Show life until that is over, or nobody has the crew any more.
 
     An interrupt may come before `leave` is through: the leases must end then all the same.
     """
-    while not is_over.wait(pause_s):
+
+    def worker() -> Member | None:
         living = crew()
-        worker = None if living is None else living.worker
-        if worker is None:
-            return
-        del living
-        try:
-            worker.beat()
-        except StorageUnavailable as error:
-            log.warning("cannot show that this process lives: %s", error)
-        except OmidError:
-            log.exception("the heart of this process stumbles")
+        return None if living is None else living.worker
+
+    def beat() -> None:
+        if (living := worker()) is not None:
+            living.beat()
+
+    beat_until(
+        lambda pause_s: is_over.wait(pause_s) or worker() is None,
+        beat,
+        every_s=every_s,
+        who="this process",
+        log=log,
+    )

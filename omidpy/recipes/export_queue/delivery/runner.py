@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.base.within import within
 from omidpy.errors import ExportError, NoSuchQueue, OmidError
+from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
-from omidpy.recipes.export_queue.delivery.crew import BEATS_PER_LEASE, LEASE_S, BucketLease, Crew
+from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.delivery.failing import Memory, Paused
 from omidpy.recipes.export_queue.delivery.tally import Tally
 from omidpy.recipes.export_queue.delivery.terms import Options

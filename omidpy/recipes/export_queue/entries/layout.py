@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 import mmh3
 import msgspec
 
-from omidpy.base.arguments import MAX_VALUE_BYTES
+from omidpy.base.words.arguments import MAX_VALUE_BYTES
 from omidpy.errors import CorruptCell, UsageError
 from omidpy.model import KeyRange
 

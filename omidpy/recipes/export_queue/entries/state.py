@@ -137,7 +137,7 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     """How often it changed hands: what `fence_of` makes a fence of."""
     owner: str | None = None
-    """The worker (`fate/workers.py`) that exports it."""
+    """The worker (`life/members.py`) that exports it."""
     cursor_ts: int = 0
     """Commit timestamp of the last entry that was delivered."""
     cursor_ordinal: str = ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy.fate.client import Fate
 from omidpy.fate.operation import Operation
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, LOOK_EVERY_S, RebucketTools
 
 if TYPE_CHECKING:

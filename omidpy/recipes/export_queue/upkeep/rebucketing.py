@@ -54,7 +54,7 @@ from omidpy.facts.control import encode_document
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import parse_id
 from omidpy.fate.step import Defer, Done, Retry, Step, StepContext, step
-from omidpy.fate.table_store import TableFateStore
+from omidpy.fate.table.store import TableFateStore
 from omidpy.recipes.export_queue.entries.dead import graves_of
 from omidpy.recipes.export_queue.entries.layout import COLUMN, bucket_of, dead_row
 from omidpy.recipes.export_queue.entries.state import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from omidpy.base import phoenix
+from omidpy.base.schema import phoenix
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.storage.hbase import described

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from omidpy.base.printable import printable
+from omidpy.base.words.printable import printable
 from omidpy.cli import main
 from omidpy.errors import ConfigError, CorruptCell, OmidError
 from omidpy.storage.sqlite import SqliteStore

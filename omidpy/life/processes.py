@@ -10,6 +10,7 @@ Only a clear no counts.  Where the kernel does not tell, a process is never said
 from __future__ import annotations
 
 import os
+import socket
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,11 @@ class Process(msgspec.Struct, frozen=True):
     """Empty where the kernel does not tell."""
     begun: int = 0
     """Ticks of the kernel's clock since the boot."""
+
+
+def here() -> str:
+    """Say, for people, which process this is."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def this_process() -> Process:

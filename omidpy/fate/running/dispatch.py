@@ -19,8 +19,8 @@ from typing import Final
 
 from omidpy.errors import UsageError
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
-from omidpy.fate.pacing import Rests
-from omidpy.fate.runner import Ran
+from omidpy.fate.running.pacing import Rests
+from omidpy.fate.running.runner import Ran
 
 GENERAL: Final = "general"
 """The pool that runs every kind of operation that no other pool names."""

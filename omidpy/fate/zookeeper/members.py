@@ -1,9 +1,9 @@
-"""Does this worker still live?  As long as its session with ZooKeeper does.
+"""Does this member still live?  As long as its session with ZooKeeper does.
 
 The ensemble ends a session that has shown no life for its timeout, and deletes its ephemeral znodes
-then; so all see one truth.  A worker looks now and then whether its znode is there, and believes in
+then; so all see one truth.  A member looks now and then whether its znode is there, and believes in
 itself only while the session of that znode is known to go on.  Which one that is the ensemble says:
-the client, asked while its connection begins anew, does not know, and a worker that remembered that
+the client, asked while its connection begins anew, does not know, and a member that remembered that
 lived for ever and was never trusted.
 """
 
@@ -14,12 +14,13 @@ from collections.abc import Collection
 
 from omidpy.base.clock import Clock
 from omidpy.errors import StorageUnavailable
-from omidpy.fate.workers import TRUST, here
 from omidpy.fate.zookeeper.session import Delete, Session
+from omidpy.life.base import TRUST
+from omidpy.life.processes import here
 
 
-class EphemeralWorker:
-    """A worker that lives as long as its session."""
+class EphemeralMember:
+    """A member that lives as long as its session."""
 
     def __init__(self, session: Session, path: str, clock: Clock) -> None:
         """Register; returns once others can see it."""
@@ -42,7 +43,7 @@ class EphemeralWorker:
         return self._id
 
     def beat(self) -> bool:
-        """Look whether it lives; see `Worker`."""
+        """Look whether it lives; see `Member`."""
         now_s = self._clock.monotonic_s()
         if not self._is_dead:
             owner = self._session.owner_of(self._path)
@@ -53,7 +54,7 @@ class EphemeralWorker:
         return not self._is_dead
 
     def is_trusted(self) -> bool:
-        """Say whether nobody can have taken it for dead yet; see `Worker`."""
+        """Say whether nobody can have taken it for dead yet; see `Member`."""
         if self._is_dead or self._session.session_id != self._session_id:
             return False
         return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s
@@ -66,14 +67,14 @@ class EphemeralWorker:
 
 
 class EphemeralJudge:
-    """Judges workers by their znodes."""
+    """Judges members by their znodes."""
 
     def __init__(self, session: Session, path: str) -> None:
         self._session = session
         self._path = path
 
-    def dead(self, workers: Collection[str]) -> frozenset[str]:
+    def dead(self, members: Collection[str]) -> frozenset[str]:
         """Return those that are dead; see `Judge`.  Cost: 1 request, if there are any."""
-        if not workers:
+        if not members:
             return frozenset()
-        return frozenset(workers) - frozenset(self._session.children(self._path))
+        return frozenset(members) - frozenset(self._session.children(self._path))

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from omidpy.base import sizes
-from omidpy.base.choices import Choice, words_of
-from omidpy.base.durations import EXAMPLES, duration_ms
-from omidpy.base.windows import WINDOW_ADVICE, Window, window_of
+from omidpy.base.words import sizes
+from omidpy.base.words.choices import Choice, words_of
+from omidpy.base.words.durations import EXAMPLES, duration_ms
+from omidpy.base.words.windows import WINDOW_ADVICE, Window, window_of
 from omidpy.errors import UsageError
 
 

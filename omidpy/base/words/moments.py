@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from omidpy.base.durations import EXAMPLES, duration_ms
+from omidpy.base.words.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
 
 

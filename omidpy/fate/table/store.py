@@ -6,7 +6,7 @@ the first operation is kept.
     tx_<16 hex>       an operation (`rows.py`); its guard is `txadmin:v`
     done_<16 hex>     one that is finished
     key_<sha256>      tx:id       the operation that was last submitted under a key
-    worker_<id>       tx:beat     a worker's sign of life (`workers.py`)
+    worker_<id>       tx:beat     a worker's sign of life (`life/members.py`)
     lock_<table>      tx:queue    who holds and wants locks on a table (`locks.py`)
     format            txadmin:v   which form all this has
 
@@ -47,9 +47,10 @@ from omidpy.errors import (
     TableExists,
 )
 from omidpy.facts.control import MENDED_BY
-from omidpy.fate.joined import JoinedChanges
 from omidpy.fate.operation import FateId, Operation, Unreadable
-from omidpy.fate.rows import (
+from omidpy.fate.store import FORMAT, FateStore, brief, is_live
+from omidpy.fate.table.joined import JoinedChanges
+from omidpy.fate.table.rows import (
     DONE_PREFIX,
     FAMILIES,
     FIXED_VERSION,
@@ -69,8 +70,8 @@ from omidpy.fate.rows import (
     says_finished,
     says_new,
 )
-from omidpy.fate.store import FORMAT, FateStore, Judge, brief, is_live
-from omidpy.fate.workers import TableJudge, TableWorker, WorkerRows
+from omidpy.life.base import Judge
+from omidpy.life.members import MemberRows, TableJudge, TableMember
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import Condition, DeleteVersion, Put, Row, RowMutation, Store
 
@@ -133,7 +134,7 @@ class TableFateStore(FateStore):
         self._store = store
         self._table = table
         self._changes = JoinedChanges(store)
-        self._workers = WorkerRows(store, table)
+        self._workers = MemberRows(store, table)
         self._queues: dict[str, Cell] = {}
         """As they were seen last.  Threads share it: each use is one step of a dict."""
         self._exists = self._check_format()
@@ -382,10 +383,10 @@ class TableFateStore(FateStore):
 
     # -- workers -------------------------------------------------------------------------------
 
-    def new_worker(self, *, lease_s: float, clock: Clock) -> TableWorker:
+    def new_worker(self, *, lease_s: float, clock: Clock) -> TableMember:
         """Register a worker; see `FateStore`."""
         self._make_table()
-        return TableWorker(self._workers, lease_s=lease_s, clock=clock)
+        return TableMember(self._workers, lease_s=lease_s, clock=clock)
 
     def new_judge(self, clock: Clock) -> TableJudge:
         """Return a judge; see `FateStore`."""

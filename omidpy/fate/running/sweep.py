@@ -17,7 +17,8 @@ from omidpy.base.clock import Clock
 from omidpy.errors import UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation, Status
-from omidpy.fate.store import FateStore, Judge
+from omidpy.fate.store import FateStore
+from omidpy.life.base import Judge
 
 SWEEP_EVERY_S: Final = 60.0
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from omidpy.base.clock import ManualClock
-from omidpy.base.processes import this_process
 from omidpy.errors import StorageUnavailable
-from omidpy.fate import workers
-from omidpy.fate.table_store import FATE_TABLE, TableFateStore
-from omidpy.fate.workers import BEAT, WORKER_PREFIX, TableWorker
+from omidpy.fate.table.store import FATE_TABLE, TableFateStore
+from omidpy.life import members
+from omidpy.life.members import BEAT, WORKER_PREFIX, TableMember
+from omidpy.life.processes import this_process
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
@@ -60,7 +60,7 @@ def test_a_worker_of_this_machine_is_dead_as_soon_as_its_process_is(
     alive = fates.new_worker(lease_s=LEASE_S, clock=clock)
     me = this_process()
     gone = msgspec.structs.replace(me, begun=me.begun - 1)
-    monkeypatch.setattr(workers, "this_process", lambda: gone)
+    monkeypatch.setattr(members, "this_process", lambda: gone)
     killed = fates.new_worker(lease_s=LEASE_S, clock=clock)
     assert fates.new_judge(clock).dead([alive.id, killed.id]) == {killed.id}
 
@@ -156,7 +156,7 @@ def test_a_sign_of_life_that_cannot_be_read_is_judged_by_its_bytes() -> None:
     clock = ManualClock()
     store = NoLocks()
     fates = TableFateStore(store)
-    worker: TableWorker = fates.new_worker(lease_s=LEASE_S, clock=clock)
+    worker: TableMember = fates.new_worker(lease_s=LEASE_S, clock=clock)
     row = WORKER_PREFIX + worker.id.encode()
     store.write({FATE_TABLE: [RowMutation(row, [Put(*BEAT, 1, b"\x00later")])]})
     judge = fates.new_judge(clock)

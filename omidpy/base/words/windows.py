@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from omidpy.base.durations import duration_ms
+from omidpy.base.words.durations import duration_ms
 from omidpy.errors import UsageError
 
 WINDOW_ADVICE: Final = (

@@ -30,12 +30,14 @@ from typing import Any, Final
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
-from omidpy.fate.dispatch import Dispatcher, Pools
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
-from omidpy.fate.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
-from omidpy.fate.store import FateStore, Worker
-from omidpy.fate.sweep import Keep, Sweeper
+from omidpy.fate.running.dispatch import Dispatcher, Pools
+from omidpy.fate.running.runner import UNKNOWN_STEP_S, Caller, Ran, Runner
+from omidpy.fate.running.sweep import Keep, Sweeper
+from omidpy.fate.store import FateStore
+from omidpy.life.base import Member
+from omidpy.life.heart import BEATS_PER_LEASE, beat_until
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,6 @@ DEFAULT_LEASE_S: Final = 10.0
 DEFAULT_POLL_S: Final = 1.0
 DEFAULT_POOLS: Final[Mapping[str, int]] = {"general": 4}
 
-BEATS_PER_LEASE: Final = 4
 LONGEST_LOOK_S: Final = 0.5
 """Reservations are looked at so often at least, so that a dead worker's lease is not much longer.
 """
@@ -91,7 +92,7 @@ class Executor:
         """What was finished at the last look."""
         self._look_s = min(lease_s / BEATS_PER_LEASE, LONGEST_LOOK_S)
         self._beaten_s = 0.0
-        self._worker: Worker | None = None
+        self._worker: Member | None = None
         self._judge = store.new_judge(self._clock)
         self._runner = Runner(
             store,
@@ -221,7 +222,7 @@ class Executor:
                 # Only what ends threads comes here, and no step may end one of ours.
                 log.exception("a step of operation %s tried to end its thread", taken[0].id)
 
-    def _take(self, pool: str) -> tuple[Operation, Worker] | None:
+    def _take(self, pool: str) -> tuple[Operation, Member] | None:
         """Wait for an operation of a pool; None: the executor stops."""
         with self._condition:
             while not self._stopping.is_set():
@@ -233,7 +234,7 @@ class Executor:
                 self._condition.wait(self._poll_s)
         return None
 
-    def _run_one(self, operation: Operation, worker: Worker) -> None:
+    def _run_one(self, operation: Operation, worker: Member) -> None:
         ran = Ran(None, UNKNOWN_STEP_S)
         try:
             ran = self._runner.run(operation, worker)
@@ -280,11 +281,14 @@ class Executor:
             self._condition.wait(until_s - now_s)
 
     def _show_life(self) -> None:
-        while not self._is_over.wait(self._look_s):
-            try:
-                self._beat_if_due()
-            except Exception as error:  # noqa: BLE001 - nobody else shows that we live
-                _log_trouble("cannot show that this executor lives", error)
+        # It looks oftener than it beats, so that what failed is soon made up for.
+        beat_until(
+            self._is_over.wait,
+            self._beat_if_due,
+            every_s=self._look_s,
+            who="this executor",
+            log=log,
+        )
 
     def _look_after(self) -> None:
         while not self._stopping.wait(self._look_s):
@@ -296,7 +300,7 @@ class Executor:
 
     # -- parts of what the threads do ----------------------------------------------------------
 
-    def _register(self) -> Worker:
+    def _register(self) -> Member:
         self._beaten_s = self._clock.monotonic_s()
         worker = self._store.new_worker(lease_s=self._lease_s, clock=self._clock)
         self._worker = worker
@@ -325,7 +329,7 @@ class Executor:
                 worker.id,
             )
 
-    def _refresh(self, worker: Worker, *, has_news: bool = False) -> None:
+    def _refresh(self, worker: Member, *, has_news: bool = False) -> None:
         """Read operations, and queue what can be run.
 
         All of them, every `poll_s`; in between news is of what comes, and neither of what is in
@@ -353,7 +357,7 @@ class Executor:
             self._condition.notify_all()
 
     def _queue_all(
-        self, found: Sequence[Operation], but: frozenset[FateId], worker: Worker
+        self, found: Sequence[Operation], but: frozenset[FateId], worker: Member
     ) -> None:
         now_s = self._clock.monotonic_s()
         if self._dispatcher.refresh(found, but=but, worker=worker.id, now_s=now_s):

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from omidpy.base.processes import Process, has_ended, this_process
+from omidpy.life.processes import Process, has_ended, this_process
 
 DESCRIBE = (
-    "import msgspec, sys; from omidpy.base.processes import this_process; "
+    "import msgspec, sys; from omidpy.life.processes import this_process; "
     "print(msgspec.json.encode(this_process()).decode(), flush=True); sys.stdin.read()"
 )
 

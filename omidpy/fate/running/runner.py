@@ -41,7 +41,6 @@ from omidpy.errors import (
     StorageUnavailable,
     UsageError,
 )
-from omidpy.fate.answers import change_for, checked_wait
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (
     MAX_STACK,
@@ -58,7 +57,8 @@ from omidpy.fate.operation import (
     tried,
     undone,
 )
-from omidpy.fate.pacing import rest_of
+from omidpy.fate.running.answers import change_for, checked_wait
+from omidpy.fate.running.pacing import rest_of
 from omidpy.fate.step import (
     Answer,
     Defer,
@@ -67,7 +67,8 @@ from omidpy.fate.step import (
     UnknownStep,
     decode_step,
 )
-from omidpy.fate.store import FateStore, Patience, Worker, brief, new_reservation
+from omidpy.fate.store import FateStore, Patience, brief, new_reservation
+from omidpy.life.base import Member
 
 T = TypeVar("T")
 
@@ -157,7 +158,7 @@ class Runner:
         self.is_stopping = is_stopping
         self.max_stack = max_stack
 
-    def run(self, operation: Operation, worker: Worker) -> Ran:
+    def run(self, operation: Operation, worker: Member) -> Ran:
         """Reserve an operation for `worker`, as it was read, and run it as far as it goes.
 
         Raises:
@@ -173,7 +174,7 @@ class Runner:
 class _Run:
     """One operation in the hands of one worker: what a step is told, and what it brings about."""
 
-    def __init__(self, runner: Runner, operation: Operation, worker: Worker) -> None:
+    def __init__(self, runner: Runner, operation: Operation, worker: Member) -> None:
         self._runner = runner
         self._worker = worker
         self._operation = operation

@@ -1,19 +1,18 @@
-"""Does this worker still live?  Judged by signs of life in the store, and by whoever looks.
+"""Does this member still live?  Judged by signs of life in the store, and by whoever looks.
 
-A worker has a row, and replaces what is in it several times in its lease.  A judge that has seen
-the same content for a whole lease, by its own monotonic clock, takes the worker for dead; wall
+A member has a row, and replaces what is in it several times in its lease.  A judge that has seen
+the same content for a whole lease, by its own monotonic clock, takes the member for dead; wall
 clocks are never compared.  Time in which the judge itself did not look does not count: a machine
 that wakes from a suspend must not bury everyone on it.
 
-A row that is gone says so at once: a worker removes its own when it ends.  So does a process that
-ran on the judge's own machine and is not there any more (`base/processes.py`).  And where the store
-has locks that die with their process, a worker holds one for life, so that its death shows at once
+A row that is gone says so at once: a member removes its own when it ends.  So does a process that
+ran on the judge's own machine and is not there any more (`life/processes.py`).  And where the store
+has locks that die with their process, a member holds one for life, so that its death shows at once
 too.  The locks are numbered, because each leaves a small file: whoever takes one removes the rows
 of those who had it before.
 
-A dead worker stays dead (F4).  It replaces its row only as it last wrote it, and a row that
-somebody removed is not written again; a paused process then learns that its reservations are
-broken.
+A dead member stays dead (F4).  It replaces its row only as it last wrote it, and a row that
+somebody removed is not written again; a paused process then learns that what it held is others'.
 
 Source: Accumulo ties reservations to an ephemeral node; a store of cells has none.
 """
@@ -31,27 +30,27 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
-from omidpy.base.processes import Process, has_ended, this_process
 from omidpy.errors import NoSuchTable, StorageUnavailable
-from omidpy.fate.rows import FIXED_VERSION, TX
+from omidpy.life.base import TRUST
+from omidpy.life.processes import Process, has_ended, this_process
 from omidpy.model import Column, KeyRange
 from omidpy.storage.base import DeleteVersion, ProcessLock, Put, RowMutation, Store
 
 WORKER_PREFIX: Final = b"worker_"
-BEAT: Final = Column(TX, b"beat")
+BEAT: Final = Column(b"tx", b"beat")
+"""In a family of the table of operations, where these rows stand."""
+FIXED_VERSION: Final = 1
+"""Each sign of life is written over the one before."""
 
 MAX_SLOTS: Final = 64
-"""Locks of workers beside one file; those who find none are judged by their signs of life alone."""
-
-TRUST: Final = 0.8
-"""The part of its lease for which a worker believes that nobody has buried it."""
+"""Locks of members beside one file; those who find none are judged by their signs of life alone."""
 
 UNKNOWN_LEASE_S: Final = 60.0
-"""The lease of a worker whose sign of life cannot be read."""
+"""The lease of a member whose sign of life cannot be read."""
 
 
 class SignOfLife(msgspec.Struct, frozen=True):
-    """What a worker's row holds."""
+    """What a member's row holds."""
 
     beat: int
     lease_ms: int
@@ -63,59 +62,54 @@ class SignOfLife(msgspec.Struct, frozen=True):
     """Which process that is, for a judge on the same machine."""
 
 
-def here() -> str:
-    """Say, for people, which process this is."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
-
-
-class WorkerRows:
-    """The rows of workers in a table of operations."""
+class MemberRows:
+    """The rows of members in a table of operations."""
 
     def __init__(self, store: Store, table: str) -> None:
         self.store = store
         self._table = table
 
-    def read(self, workers: Collection[str]) -> dict[str, bytes]:
-        """Return the rows that there are, by worker."""
-        ordered = sorted(workers)
+    def read(self, members: Collection[str]) -> dict[str, bytes]:
+        """Return the rows that there are, by member."""
+        ordered = sorted(members)
         rows = self.store.get(
-            self._table, [_row(worker) for worker in ordered], columns=[BEAT], max_versions=1
+            self._table, [_row(member) for member in ordered], columns=[BEAT], max_versions=1
         )
         return {
-            worker: cells[0].value for worker, cells in zip(ordered, rows, strict=True) if cells
+            member: cells[0].value for member, cells in zip(ordered, rows, strict=True) if cells
         }
 
     def read_all(self) -> dict[str, bytes]:
-        """Return all rows by worker; none where there is no table yet."""
+        """Return all rows by member; none where there is no table yet."""
         found: dict[str, bytes] = {}
         with contextlib.suppress(NoSuchTable):
             for page in self.store.scan(
                 self._table, KeyRange(WORKER_PREFIX, b"worker`"), columns=[BEAT], max_versions=1
             ):
                 for cells in page:
-                    worker = cells[0].row.removeprefix(WORKER_PREFIX).decode(errors="replace")
-                    found[worker] = cells[0].value
+                    member = cells[0].row.removeprefix(WORKER_PREFIX).decode(errors="replace")
+                    found[member] = cells[0].value
         return found
 
     def names(self) -> dict[str, str]:
-        """Say where each worker runs, as far as its row can be read."""
-        signs = {worker: _decoded(raw) for worker, raw in self.read_all().items()}
+        """Say where each member runs, as far as its row can be read."""
+        signs = {member: _decoded(raw) for member, raw in self.read_all().items()}
         return {
-            worker: "a newer omidpy" if sign is None else f"process {sign.pid} on {sign.host}"
-            for worker, sign in signs.items()
+            member: "a newer omidpy" if sign is None else f"process {sign.pid} on {sign.host}"
+            for member, sign in signs.items()
         }
 
-    def replace(self, worker: str, old: bytes | None, new: bytes) -> bool:
-        """Write a worker's row if it is as expected; None: absent."""
-        row = _row(worker)
+    def replace(self, member: str, old: bytes | None, new: bytes) -> bool:
+        """Write a member's row if it is as expected; None: absent."""
+        row = _row(member)
         put = Put(*BEAT, FIXED_VERSION, new)
         return self.store.check_and_mutate(
             self._table, row, BEAT, old, RowMutation(row, (put,)), durable=True
         )
 
-    def forget(self, worker: str, old: bytes) -> None:
-        """Remove a worker's row if it is as expected; its id is never used again."""
-        row = _row(worker)
+    def forget(self, member: str, old: bytes) -> None:
+        """Remove a member's row if it is as expected; its id is never used again."""
+        row = _row(member)
         delete = DeleteVersion(*BEAT, FIXED_VERSION)
         self.store.check_and_mutate(
             self._table, row, BEAT, old, RowMutation(row, deletes=(delete,)), durable=True
@@ -130,10 +124,10 @@ class WorkerRows:
         return self.store.lock(f"fate-{slot}", purpose="running operations")
 
 
-class TableWorker:
-    """A worker whose signs of life are in a table.  `beat` is for one thread at a time."""
+class TableMember:
+    """A member whose signs of life are in a table.  `beat` is for one thread at a time."""
 
-    def __init__(self, rows: WorkerRows, *, lease_s: float, clock: Clock) -> None:
+    def __init__(self, rows: MemberRows, *, lease_s: float, clock: Clock) -> None:
         """Register; returns once others can see it.
 
         Raises:
@@ -164,13 +158,13 @@ class TableWorker:
         return self._id
 
     def beat(self) -> bool:
-        """Show that it lives; see `Worker`."""
+        """Show that it lives; see `Member`."""
         if not self._is_dead:
             self._is_dead = not self._write(replace(self._sign, beat=self._sign.beat + 1))
         return not self._is_dead
 
     def is_trusted(self) -> bool:
-        """Say whether nobody can have taken it for dead yet; see `Worker`."""
+        """Say whether nobody can have taken it for dead yet; see `Member`."""
         age_s = self._clock.monotonic_s() - self._seen_s
         return not self._is_dead and age_s < TRUST * self._lease_s
 
@@ -198,15 +192,15 @@ class TableWorker:
     def _take_slot(self) -> int | None:
         if not self._rows.store.capabilities.process_locks:
             return None
-        signs = {worker: (raw, _decoded(raw)) for worker, raw in self._rows.read_all().items()}
+        signs = {member: (raw, _decoded(raw)) for member, raw in self._rows.read_all().items()}
         for slot in range(MAX_SLOTS):
             try:
                 self._lock = self._rows.lock(slot)
             except StorageUnavailable:
                 continue
-            for worker, (raw, sign) in signs.items():
+            for member, (raw, sign) in signs.items():
                 if sign is not None and sign.slot == slot:
-                    self._rows.forget(worker, raw)
+                    self._rows.forget(member, raw)
             return slot
         return None
 
@@ -217,17 +211,17 @@ class TableWorker:
 
 
 class TableJudge:
-    """Judges workers whose signs of life are in a table."""
+    """Judges members whose signs of life are in a table."""
 
-    def __init__(self, rows: WorkerRows, clock: Clock) -> None:
+    def __init__(self, rows: MemberRows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
 
-    def dead(self, workers: Collection[str]) -> frozenset[str]:
+    def dead(self, members: Collection[str]) -> frozenset[str]:
         """Return those that are dead; see `Judge`.
 
-        It watches every worker that there is, so that it knows those whose turn comes later.
+        It watches every member that there is, so that it knows those whose turn comes later.
 
         Cost: 1 RPC.
         """
@@ -235,24 +229,24 @@ class TableJudge:
         # After the read: what was seen then may be older than this, and never younger.
         now_s = self._clock.monotonic_s()
         watched: dict[str, _Watched] = {}
-        dead = set(workers) - set(rows)
-        for worker, raw in rows.items():
+        dead = set(members) - set(rows)
+        for member, raw in rows.items():
             sign = _decoded(raw)
             lease_s = UNKNOWN_LEASE_S if sign is None else sign.lease_ms / 1000
-            before = self._watched.get(worker)
+            before = self._watched.get(member)
             since_s = now_s
             if before and before.raw == raw and now_s - before.looked_s <= lease_s / 2:
                 since_s = before.since_s
-            watched[worker] = _Watched(raw, since_s, now_s)
-            if worker in workers and (
+            watched[member] = _Watched(raw, since_s, now_s)
+            if member in members and (
                 now_s - since_s > lease_s or (sign is not None and self._has_ended(sign))
             ):
-                dead.add(worker)
+                dead.add(member)
         self._watched = watched
         return frozenset(dead)
 
     def _has_ended(self, sign: SignOfLife) -> bool:
-        """Say whether a worker's process is gone, or the lock free that it holds for life."""
+        """Say whether a member's process is gone, or the lock free that it holds for life."""
         if sign.process is not None and has_ended(sign.process):
             return True
         if sign.slot is None:
@@ -265,15 +259,15 @@ class TableJudge:
 
 
 class _Watched(NamedTuple):
-    """A worker's row as a judge has seen it."""
+    """A member's row as a judge has seen it."""
 
     raw: bytes
     since_s: float
     looked_s: float
 
 
-def _row(worker: str) -> bytes:
-    return WORKER_PREFIX + worker.encode()
+def _row(member: str) -> bytes:
+    return WORKER_PREFIX + member.encode()
 
 
 def _decoded(raw: bytes) -> SignOfLife | None:

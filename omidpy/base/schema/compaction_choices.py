@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from omidpy.base.choices import Choice
-from omidpy.base.table_settings import ATTRIBUTES
+from omidpy.base.schema.table_settings import ATTRIBUTES
+from omidpy.base.words.choices import Choice
 
 DEFAULT_GRACE: Final = "1h"
 GRACE_BESIDE_OMID: Final = "24h"

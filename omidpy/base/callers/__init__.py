@@ -1,0 +1,1 @@
+"""What is known of the code that uses us: its block, loop, task or thread; it copies nothing."""

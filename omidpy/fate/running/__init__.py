@@ -1,0 +1,1 @@
+"""Who runs operations: one of them, what is run next, the threads, and what is removed later."""

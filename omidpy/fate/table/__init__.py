@@ -1,0 +1,1 @@
+"""Operations in a table of a store: its rows, and changes that threads share."""

@@ -1,0 +1,44 @@
+"""Shows life from a thread of its own, however long the others take, and says when it cannot.
+
+A thread goes on while its process is at work on something else, and stands still when the process
+is stopped, which is what the others want to know.  No failure ends it: a beat that nobody saw is
+followed by the next one, and one whose heart has ended would be taken for dead while it is at work.
+
+Lacks the thread, and what it means to be over: whoever lives says that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from logging import Logger
+from typing import Final
+
+from omidpy.errors import OmidError
+
+BEATS_PER_LEASE: Final = 4
+
+
+def beat_until(
+    is_over: Callable[[float], bool],
+    beat: Callable[[], object],
+    *,
+    every_s: float,
+    who: str,
+    log: Logger,
+) -> None:
+    """Beat again and again until that is over.
+
+    Args:
+        is_over: Waits for so many seconds, less if it is over, and says whether it is.
+        beat: Shows life, as `Member.beat` does.
+        every_s: Seconds between two beats.
+        who: Whose life it is, for messages.
+        log: Where those go.
+    """
+    while not is_over(every_s):
+        try:
+            beat()
+        except OmidError as error:
+            log.warning("cannot show that %s lives: %s", who, error)
+        except Exception:
+            log.exception("the heart of %s stumbles", who)
