@@ -137,26 +137,15 @@ def each(
     items: Sequence[_One],
     work: Callable[[_One], object],
     progress: Progress = unobserved,
-    *,
-    beside: Callable[[], object] | None = None,
 ) -> list[CommitterError]:
     """Do something for each, many at a time; return what failed.
 
     What is no error of ours ends it at once: a driver that is being killed sends nothing more.
-
-    Args:
-        store: Its options say how many at a time.
-        items: What for.
-        work: What.
-        progress: Told of each that is done.
-        beside: Done meanwhile if there is anything to do; nobody minds if that fails.
     """
     failures: list[CommitterError] = []
     if not items:
         return failures
     with ThreadPoolExecutor(min(store.options.threads, len(items))) as pool:
-        if beside is not None:
-            pool.submit(beside)
         futures = [pool.submit(work, item) for item in items]
         try:
             for done, future in enumerate(futures, 1):

@@ -33,7 +33,7 @@ from functools import partial
 from omidpy.committers.heads import deciding, delta
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.heads.deciding import Decided, Foreign
-from omidpy.committers.heads.looking import Seen, read
+from omidpy.committers.heads.looking import Seen
 from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.heads.standing import Standing
 from omidpy.committers.objects import pendings
@@ -150,18 +150,10 @@ def publish(
     was_there = is_resumed and _is_committed(store, plan)
     files = () if was_there else plan.files
     kept = standing or Standing(store, plan)
-    # Read while files are on their way: if it is another one by then, its replacement is refused.
-    looks = [] if seen is None else [seen]
-    failures = each(
-        store,
-        files,
-        lambda one: complete(store, plan, one, kept),
-        progress,
-        beside=None if looks else lambda: looks.append(read(store, plan.folder)),
-    )
+    failures = each(store, files, lambda one: complete(store, plan, one, kept), progress)
     if not failures and not was_there:
         try:
-            decision = deciding.commit(store, plan, next(iter(looks), None))
+            decision = deciding.commit(store, plan, seen)
             plan, was_there = decision.plan, decision.was_there
         except CommitterError as error:
             failures = [error]
