@@ -233,12 +233,16 @@ class RunLog:
 
     def runs(self) -> list[RunRecord]:
         """Return the recorded runs, oldest first; one that cannot be decoded is left out."""
-        return list(self._control.documents(RUN_PREFIX, RunRecord)[0].values())
+        return self.read_all()[0]
 
-    def unreadable(self) -> list[str]:
-        """Return the ids of runs whose record cannot be decoded, oldest first.  Cost: 1 scan."""
-        _, malformed = self._control.documents(RUN_PREFIX, RunRecord)
-        return [row.removeprefix(RUN_PREFIX).decode(errors="replace") for row in malformed]
+    def read_all(self) -> tuple[list[RunRecord], list[str]]:
+        """Return the recorded runs, and the ids of those that cannot be decoded, oldest first.
+
+        Cost: 1 scan.
+        """
+        found, malformed = self._control.documents(RUN_PREFIX, RunRecord)
+        ids = [row.removeprefix(RUN_PREFIX).decode(errors="replace") for row in malformed]
+        return list(found.values()), ids
 
     def old(self) -> dict[bytes, str]:
         """Return the rows of all but the newest `RUNS_KEPT`, and what they were carried out as."""

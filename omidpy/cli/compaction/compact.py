@@ -188,7 +188,7 @@ def recorded(store_url: str) -> list[Any]:
     from compactor.report import RunLog  # noqa: PLC0415 - application
 
     with opened(store_url, only_looks=True) as store:
-        log = RunLog(ControlTable(store))
-        for run_id in log.unreadable():
-            say(f"the record of run {run_id} cannot be read, and is left out", err=True)
-        return log.runs()
+        runs, unreadable = RunLog(ControlTable(store)).read_all()
+    for run_id in unreadable:
+        say(f"the record of run {run_id} cannot be read, and is left out", err=True)
+    return runs

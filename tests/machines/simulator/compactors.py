@@ -27,10 +27,9 @@ from compactor.run.heart import Heart
 from compactor.run.local import ranges_here
 from compactor.run.plan import Compaction
 from omidpy.errors import OmidError
-from omidpy.life.heart import BEATS_PER_LEASE
 from tests.machines.simulator.instance import Inline
 from tests.machines.simulator.store import SimStore
-from tests.machines.simulator.world import Process, Program, World
+from tests.machines.simulator.world import Process, World
 
 COMPACTORS: Final = ("compactor-a", "compactor-b")
 
@@ -47,25 +46,18 @@ class HeartBetweenCalls(Heart):
         """See `Heart`."""
         fates: Any = self._fates
         store: SimStore = fates._store
-        self._program = store.program
         self._worker = self._fates.new_worker(lease_s=self._lease_s, clock=self._clock)
-        self._beaten_s = self._clock.monotonic_s()
-        store.between_calls = self._beat_if_due
+        store.beat_between_calls(self._beat_unless_at_it, lease_s=self._lease_s)
         try:
             work()
         finally:
-            store.between_calls = None
-            self._program.check_alive()
+            store.beat_no_more()
             with contextlib.suppress(OmidError):
                 self.retire()
 
-    def _beat_if_due(self) -> None:
-        self._program.check_alive()
-        is_due = self._clock.monotonic_s() - self._beaten_s >= self._lease_s / BEATS_PER_LEASE
-        if is_due and not self._mutex.locked():
-            self._beaten_s = self._clock.monotonic_s()
-            with contextlib.suppress(OmidError):
-                self.beat()
+    def _beat_unless_at_it(self) -> None:
+        if not self._mutex.locked():
+            self.beat()
 
 
 class NoPool(Inline):
@@ -109,7 +101,7 @@ class Compactor:
     def work(self, dice: random.Random, until_s: float) -> None:
         """Compact until it is late."""
         while self._world.now_s < until_s:
-            self._program.sleep(dice.expovariate(1 / 3.0))
+            self._world.program.sleep(dice.expovariate(1 / 3.0))
             options = Options(
                 grace_s=dice.choice((0.0, 3.0, 10.0)),
                 invalidation_grace_s=dice.choice((None, LATEST_WRITE_S)),
@@ -128,7 +120,7 @@ class Compactor:
 
     def compact(self, options: Options) -> Report:
         """Compact once."""
-        clock, sleep = self._process.clock, self._program.sleep
+        clock, sleep = self._process.clock, self._world.program.sleep
         environment = Environment(
             clock=clock,
             execute_ranges=ranges_here(self._store, clock, sleep=sleep, pass_type=self._range_pass),
@@ -141,19 +133,13 @@ class Compactor:
     def check(self) -> list[str]:
         """Say what is wrong with the store that nobody may have left behind."""
         options = CheckOptions(settle_s=0.0)
-        clock, sleep = self._process.clock, self._program.sleep
+        clock, sleep = self._process.clock, self._world.program.sleep
         report = Check(self._store, options, sleep=sleep, clock=clock).run()
         return [
             f"fsck: {one.kind}: {one.detail}"
             for one in report.findings
             if SEVERITY[one.kind].is_at_least(Severity.SERIOUS)
         ]
-
-    @property
-    def _program(self) -> Program:
-        program = self._world.running
-        assert program is not None, "a program compacts"
-        return program
 
     def _count(self, report: Report) -> None:
         counts = self._world.counts

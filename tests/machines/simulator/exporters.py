@@ -24,7 +24,6 @@ from omidpy.errors import (
     StorageUnavailable,
     TransactionAborted,
 )
-from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue, Retry
 from omidpy.recipes.export_queue.delivery.crew import Crew
@@ -151,24 +150,22 @@ class CrewBetweenCalls(Crew):
         """See `Crew`; without a thread."""
         del with_heart
         super().join(takes_all=takes_all, with_heart=False)
-        store: Any = self._tm.store
-        self._beaten_s = self._clock.monotonic_s()
-        store.between_calls = self._beat_if_due
+        self._sim_store.beat_between_calls(self._beat, lease_s=self._lease_s)
 
     def leave(self) -> None:
         """See `Crew`."""
-        store: SimStore = self._tm.store  # type: ignore[assignment]  # what it is given here
-        store.between_calls = store.program.check_alive
+        self._sim_store.beat_no_more()
         super().leave()
 
-    def _beat_if_due(self) -> None:
+    @property
+    def _sim_store(self) -> SimStore:
         store: Any = self._tm.store
-        store.program.check_alive()
-        is_due = self._clock.monotonic_s() - self._beaten_s >= self._lease_s / BEATS_PER_LEASE
-        if is_due and self.worker is not None:
-            self._beaten_s = self._clock.monotonic_s()
-            with contextlib.suppress(OmidError):
-                self.worker.beat()
+        assert isinstance(store, SimStore), "it is given no other here"
+        return store
+
+    def _beat(self) -> None:
+        if self.worker is not None:
+            self.worker.beat()
 
 
 @contextlib.contextmanager
@@ -198,7 +195,7 @@ class Exporting:
     def work(self, dice: random.Random, until_s: float) -> None:
         """Export until it is late."""
         tm = self._make()
-        program = self._program
+        program = self._world.program
         while self._world.now_s < until_s:
             program.sleep(dice.expovariate(1 / 1.0))
             try:
@@ -214,7 +211,7 @@ class Exporting:
         self._runner(self._make(), random.Random(0)).run_once()
 
     def _runner(self, tm: TransactionManager, dice: random.Random) -> Runner:
-        program = self._program
+        program = self._world.program
         runner = ExportQueue.open(tm, QUEUE).runner(
             Sends(self._receiver, program),
             lease_s=self._lease_s,
@@ -223,9 +220,3 @@ class Exporting:
         stopping: Any = Never(program)
         runner._stopping = stopping
         return runner
-
-    @property
-    def _program(self) -> Program:
-        program = self._world.running
-        assert program is not None, "a program exports"
-        return program

@@ -55,6 +55,10 @@ class Others(NamedTuple):
     faults: tuple[Fault, ...] = ()
     """What happens to them."""
 
+    def names(self) -> tuple[str, ...]:
+        """Return their processes."""
+        return (*COMPACTORS[: self.compactors], *EXPORTERS[: self.exporters])
+
     def __str__(self) -> str:
         faults = "\n".join(f"  {fault}" for fault in self.faults)
         who = f"{self.compactors} compactors, {self.exporters} exporters"

@@ -245,10 +245,8 @@ class Simulation:
             began_s = self.world.now_s
             for name in CLIENTS:
                 self._start_client(name, began_s + BUSY_S)
-            for name in COMPACTORS[: self._others.compactors]:
-                self._start_compactor(name, began_s + BUSY_S)
-            for name in EXPORTERS[: self._others.exporters]:
-                self._start_exporter(name, began_s + BUSY_S)
+            for name in self._others.names():
+                self._start_other(name, began_s + BUSY_S)
             for fault in (*self._plan.faults, *self._others.faults):
                 self.world.at(fault.at_s, None, partial(self._strike, fault))
             self.world.run(lambda: False, until_s=began_s + BUSY_S)
@@ -329,19 +327,12 @@ class Simulation:
         self._workers[name] = process
         self._programs[name] = process.start(lambda: self._work(process, dice, until_s))
 
-    def _start_compactor(self, name: str, until_s: float) -> None:
+    def _start_other(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
         dice = random.Random(self.world.rng.getrandbits(64))
-        compactor = self._compactor(process)
+        other = self._compactor(process) if name in COMPACTORS else self._exporter(process, dice)
         self._workers[name] = process
-        self._programs[name] = process.start(lambda: compactor.work(dice, until_s))
-
-    def _start_exporter(self, name: str, until_s: float) -> None:
-        process = self.world.process(name, self._clocks[name])
-        dice = random.Random(self.world.rng.getrandbits(64))
-        exporter = self._exporter(process, dice)
-        self._workers[name] = process
-        self._programs[name] = process.start(lambda: exporter.work(dice, until_s))
+        self._programs[name] = process.start(lambda: other.work(dice, until_s))
 
     def _exporter(self, process: Process, dice: random.Random) -> Exporting:
         return Exporting(
@@ -420,12 +411,7 @@ class Simulation:
             return
 
     def _start_again(self, name: str, until_s: float) -> None:
-        if name in COMPACTORS:
-            self._start_compactor(name, until_s)
-        elif name in EXPORTERS:
-            self._start_exporter(name, until_s)
-        else:
-            self._start_client(name, until_s)
+        (self._start_client if name in CLIENTS else self._start_other)(name, until_s)
 
     # -- faults ----------------------------------------------------------------------------------
 

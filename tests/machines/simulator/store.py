@@ -15,11 +15,13 @@ HBase's delete markers hide a put of the same version that comes late; so does t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from omidpy.errors import OmidError, StorageUnavailable
+from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.model import Column
 from omidpy.storage.base import (
     Capabilities,
@@ -34,7 +36,7 @@ from omidpy.storage.base import (
 from omidpy.storage.memory import MemoryStore
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.watch import Watch
-from tests.machines.simulator.world import Process, Program, World
+from tests.machines.simulator.world import Process, World
 
 T = TypeVar("T")
 StoreKind: TypeAlias = Literal["cluster", "file", "shared"]
@@ -135,12 +137,24 @@ class SimStore:
         self.between_calls: Callable[[], None] | None = None
         """What another thread of the process does, of one that has some."""
 
-    @property
-    def program(self) -> Program:
-        """The program that is at work: the one that calls."""
-        program = self._shared.world.running
-        assert program is not None, "a program calls the store"
-        return program
+    def beat_between_calls(self, beat: Callable[[], object], *, lease_s: float) -> None:
+        """Let the process show life whenever a call is about to be made and a beat is due."""
+        clock = self._process.clock
+        beaten_s = clock.monotonic_s()
+
+        def between() -> None:
+            nonlocal beaten_s
+            self._shared.world.program.check_alive()
+            if clock.monotonic_s() - beaten_s >= lease_s / BEATS_PER_LEASE:
+                beaten_s = clock.monotonic_s()
+                with suppress(OmidError):
+                    beat()
+
+        self.between_calls = between
+
+    def beat_no_more(self) -> None:
+        """End that, and do nothing more in a process that has died, whatever it still tidies up."""
+        self.between_calls = self._shared.world.program.check_alive
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -162,7 +176,7 @@ class SimStore:
                 self.between_calls = act
         shared, process = self._shared, self._process
         world, weather, chances = shared.world, shared.weather, shared.chances
-        program, dice = self.program, world.rng
+        program, dice = world.program, world.rng
         world.note(f"{process.name} {name}")
         world.counts["store calls"] += 1
         if weather.held_up_s(process.name, STORE):

@@ -181,6 +181,12 @@ class World:
         self._queue: list[tuple[float, int, Process | None, Callable[[], None]]] = []
         self._numbers = count()
 
+    @property
+    def program(self) -> Program:
+        """The program that has the turn: the one that asks."""
+        assert self.running is not None, "a program asks"
+        return self.running
+
     def process(self, name: str, clock: SimClock) -> Process:
         """Begin a process, in which nothing runs yet."""
         process = Process(self, name, clock)
