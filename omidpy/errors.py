@@ -196,7 +196,13 @@ class RemoteProtocolError(OracleError):
 
 
 class StorageError(OmidError):
-    """Something is wrong between this process and the store."""
+    """Something is wrong between this process and the store.
+
+    Attributes:
+        wrote_nothing: A write that raises it has certainly changed nothing.
+    """
+
+    wrote_nothing = False
 
 
 class StorageUnavailable(StorageError):

@@ -65,6 +65,12 @@ class Cell(NamedTuple):
     value: bytes
 
 
+CellRecord: TypeAlias = tuple[bytes, bytes, bytes, int, bytes]
+"""Row, family, qualifier, version and value: what a `Cell` is made of."""
+
+TableCells: TypeAlias = Mapping[str, Sequence[CellRecord]]
+"""Cells, by the tables they are in."""
+
 PairedCell: TypeAlias = tuple[bytes, bytes, bytes, int, bytes, bytes | None]
 """A data cell's fields, and the value of its shadow cell; None if it has none."""
 

@@ -10,6 +10,11 @@ out of the queue; nobody misses it, and its answer goes nowhere.
 Group commit: what arrives while a batch is flushed forms the next one.  A batch that nobody waits
 for is flushed in a second thread, so that nobody who asks should pay for it.
 
+Who commits will begin again, so that each commit brings a start timestamp with it that lies behind
+it, to spare: it is the answer to a begin that came with the commit.  It may be had, for a moment,
+until any later decision is answered: from then on somebody may know of a commit that it would not
+see.
+
 A flush that failed may have reached the store, so it stays the batch under way until a repetition
 succeeds; whoever waited for it is told that no answer came, and later decisions wait behind it.
 
@@ -29,8 +34,14 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias, assert_never
 
 from omidpy.base.clock import Clock
-from omidpy.errors import OmidError, OracleError, OracleUnavailable, StorageUnavailable
-from omidpy.wire.messages import CommitRequest
+from omidpy.errors import (
+    OmidError,
+    OracleError,
+    OracleUnavailable,
+    StorageError,
+    StorageUnavailable,
+)
+from omidpy.wire.messages import CommitRequest, TimestampRequest, TimestampResponse
 from tso.core.events import (
     Answer,
     Asked,
@@ -55,8 +66,16 @@ from tso.durable.persist import Persistence
 
 logger = logging.getLogger(__name__)
 
+_BEGIN: Final = TimestampRequest()
+
 _LOOK_S: Final = 1.0
 """How often one who waits for an answer looks whether there is anybody left to give it."""
+
+
+SPARE_S: Final = 0.1
+"""How long a start timestamp is kept to spare."""
+
+MAX_SPARES: Final = 16
 
 
 class Waiter:
@@ -117,6 +136,12 @@ class Driver:
         """Held by a flush, and by a renewal of the lease."""
         self._waiting: set[Waiter] = set()
         """Whoever has no answer yet."""
+        self._nobody = Waiter(_BEGIN)
+        """Who asks for what is kept to spare."""
+        self._spares: SimpleQueue[tuple[int, float, TimestampResponse]] = SimpleQueue()
+        """Start timestamps, each with how much had been answered and since when it is there."""
+        self._answered = 0
+        """Counts up before a decision is answered."""
         self._stuck: Batch[Waiter] | None = None
         """A batch whose flush failed, to be repeated."""
         self._is_failing = False
@@ -156,6 +181,21 @@ class Driver:
             is_harmless = not isinstance(question, CommitRequest)
             raise OracleUnavailable(waiter.error or "no answer", retryable=is_harmless)
         return waiter.answer
+
+    def spare(self) -> TimestampResponse | None:
+        """Return the answer to a begin that was asked ahead, if it is as good as a fresh one.
+
+        None: there is none.
+        """
+        while True:
+            try:
+                answered, since_s, answer = self._spares.get_nowait()
+            except Empty:
+                return None
+            is_young = time.monotonic() - since_s < SPARE_S
+            # Last, so that whatever is answered later is answered behind this begin.
+            if is_young and self._end is None and answered == self._answered:
+                return answer
 
     def stop(self, timeout_s: float) -> bool:
         """Answer what is under way, give back the ceiling and the lease.
@@ -252,6 +292,9 @@ class Driver:
                 item.is_heard = True
                 asked.append((item, item.question))
         if asked:
+            commit_count = sum(isinstance(question, CommitRequest) for _, question in asked)
+            room = MAX_SPARES - self._spares.qsize()  # old ones go when somebody looks
+            asked += [(self._nobody, _BEGIN)] * min(commit_count, room)
             self._lead(self._tell(Asked(self._now(), asked)) or self._unstuck())
         if self._is_stopping and not self._is_stopped:
             self._lead(self._tell(Stopping(self._now())) or self._unstuck())
@@ -266,9 +309,7 @@ class Driver:
         for effect in self.machine.handle(event):
             match effect:
                 case Send():
-                    for waiter, answer in effect.answers:
-                        assert not isinstance(answer, Frames), "nothing was asked in bytes"
-                        self._settle(waiter, answer, None)
+                    self._send(effect.answers)
                 case Close():
                     self._settle(effect.ticket, None, effect.reason)
                 case Flush():
@@ -281,6 +322,25 @@ class Driver:
                 case _:
                     assert_never(effect)
         return batch
+
+    def _send(self, answers: Sequence[tuple[Waiter, Answer | Frames]]) -> None:
+        """Let everybody go whose answer has come, and keep what was asked for nobody."""
+        decided = [
+            place
+            for place, (_, answer) in enumerate(answers)
+            if type(answer) is not TimestampResponse
+        ]
+        if decided:
+            # Before whoever learns of a decision can begin.
+            self._answered += 1
+        behind = decided[-1] if decided else -1
+        now_s = time.monotonic()
+        for place, (waiter, answer) in enumerate(answers):
+            if waiter is self._nobody and place > behind and isinstance(answer, TimestampResponse):
+                self._spares.put((self._answered, now_s, answer))
+        for waiter, answer in answers:
+            assert not isinstance(answer, Frames), "nothing was asked in bytes"
+            self._settle(waiter, answer, None)
 
     def _settle(self, waiter: Waiter, answer: Answer | None, error: str | None) -> None:
         if waiter in self._waiting:
@@ -307,6 +367,11 @@ class Driver:
             self._give_up(batch, outcome)
             return None
         if isinstance(outcome, BaseException):
+            if isinstance(outcome, StorageError) and outcome.wrote_nothing and not self._is_failing:
+                # This was the first attempt, and there is no other: whoever has a commit in the
+                # batch hears what he would have heard without asking.
+                for waiter, _ in batch.answers:
+                    waiter.is_heard = False
             raise outcome
         assert outcome is not None, "a flush has a result"
         self._is_failing = False

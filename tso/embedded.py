@@ -20,7 +20,7 @@ from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import CellId, TableCells, TableId, Timestamp
 from omidpy.oracle.base import (
     AbortReason,
     Begun,
@@ -200,7 +200,10 @@ class EmbeddedOracle:
             if hold_s <= 0:
                 raise UsageError(f"hold_s={hold_s} holds nothing; give seconds above 0, or None")
             request = TimestampRequest(max(round(hold_s * 1000), 1))
-        answer = cast("TimestampResponse", self._ask(request))
+        self._check_pid()
+        answer = self._driver.spare() if hold_s is None else None
+        if answer is None:
+            answer = cast("TimestampResponse", self._driver.ask(request))
         return Begun(
             answer.start_ts,
             self.epoch,
@@ -221,7 +224,29 @@ class EmbeddedOracle:
         Raises:
             OracleUnavailable: not `retryable`: the outcome is open.
         """
-        request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
+        return self._decided(CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry))
+
+    @property
+    def writes_cells(self) -> bool:
+        """Where the store changes many rows in one transaction, which the lease guards."""
+        return self._store.capabilities.guarded_batches
+
+    def commit_cells(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        cells: TableCells,
+    ) -> CommitVerdict:
+        """Decide a transaction and write it; see `WritesCells.commit_cells`.
+
+        Raises:
+            OracleUnavailable: not `retryable`: the outcome is open.
+        """
+        request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), cells=cells)
+        return self._decided(request)
+
+    def _decided(self, request: CommitRequest) -> CommitVerdict:
         answer = cast("CommitResponse", self._ask(request))
         if answer.commit_ts is not None:
             return CommitGranted(answer.commit_ts)
@@ -252,10 +277,13 @@ class EmbeddedOracle:
             logger.warning("the oracle of %s does not end; its store does not answer", self._url)
 
     def _ask(self, question: Question) -> Answer:
+        self._check_pid()
+        return self._driver.ask(question)
+
+    def _check_pid(self) -> None:
         if os.getpid() != self._pid:
             raise ConfigError(
                 f"the oracle of {self._url} lives in process {self._pid}, of which this one "
                 f"is a fork; start {server_command(self._url)} and connect in each "
                 'process with tso="HOST:PORT"'
             )
-        return self._driver.ask(question)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from typing import cast
 
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import (
@@ -19,8 +20,24 @@ from omidpy.errors import (
     TransactionAborted,
     UsageError,
 )
-from omidpy.model import Aborted, CellId, Committed, Outcome, TableId, Timestamp, Undecided
-from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, CommitVerdict, Oracle
+from omidpy.model import (
+    Aborted,
+    CellId,
+    Committed,
+    Outcome,
+    TableCells,
+    TableId,
+    Timestamp,
+    Undecided,
+)
+from omidpy.oracle.base import (
+    AbortReason,
+    CommitGranted,
+    CommitRefused,
+    CommitVerdict,
+    Oracle,
+    WritesCells,
+)
 from omidpy.reading.resolution import TableCell
 
 log = logging.getLogger(__name__)
@@ -34,8 +51,9 @@ def decide(
     cell_ids: Collection[CellId],
     table_ids: Collection[TableId],
     witness: TableCell | None,
+    cells: TableCells | None = None,
 ) -> CommitVerdict:
-    """Return what became of a transaction whose cells are all in the store.
+    """Return what became of a transaction.
 
     Args:
         oracle: Who decides.
@@ -44,6 +62,7 @@ def decide(
         cell_ids: What the oracle checks.
         table_ids: What fences are checked against.
         witness: A cell that it wrote.
+        cells: All that it wrote, for an oracle that writes them; None: they are in the store.
 
     Raises:
         TransactionAborted: the oracle was certainly not asked.
@@ -52,7 +71,10 @@ def decide(
     Cost: 1 oracle round trip.
     """
     try:
-        return oracle.commit(start_ts, cell_ids, table_ids)
+        if cells is None:
+            return oracle.commit(start_ts, cell_ids, table_ids)
+        # Looked at when the manager was made: whoever hands cells over knows that it writes them.
+        return cast("WritesCells", oracle).commit_cells(start_ts, cell_ids, table_ids, cells)
     except OmidError as error:
         if _was_not_sent(error):
             raise TransactionAborted(

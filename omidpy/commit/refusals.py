@@ -68,6 +68,12 @@ def refusal(
                 "transactions, or start tso-server with a larger --conflict-map-size",
                 retryable=False,
             )
+        case AbortReason.UNWRITABLE:
+            return TransactionAborted(
+                f"transaction {start_ts} was aborted: one of the tables it wrote "
+                f"({', '.join(sorted(tables))}), or a family of it, was dropped meanwhile",
+                retryable=False,
+            )
         case AbortReason.RATE:
             error = TransactionAborted(
                 f"transaction {start_ts} was aborted: this client's name, or its address, writes "

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import CellId, TableCells, TableId, Timestamp
 
 
 class Begun(NamedTuple):
@@ -51,6 +51,7 @@ class AbortReason(Enum):
     INVALIDATED = 4
     TOO_LARGE = 5
     RATE = 6
+    UNWRITABLE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,41 @@ class InvalidationVerdict(Enum):
     """It will never commit: forbidden now, or refused before."""
     UNKNOWN = 2
     """Decided so long ago that the oracle has forgotten how, and no commit entry is left."""
+
+
+@runtime_checkable
+class WritesCells(Protocol):
+    """An oracle that may write the cells of a commit together with its decision.
+
+    An option: with every other one the cells are in the store before it is asked.
+    """
+
+    @property
+    def writes_cells(self) -> bool:
+        """Whether its store lets it."""
+        ...
+
+    def commit_cells(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        cells: TableCells,
+    ) -> CommitVerdict:
+        """Decide a transaction of which nothing is in the store, and write it.
+
+        A commit is complete at once: all cells with their shadow cells, and no commit entry.  A
+        refusal leaves nothing.
+
+        Args:
+            start_ts: The transaction.
+            cell_ids: As `Oracle.commit`.
+            table_ids: As `Oracle.commit`.
+            cells: All that it wrote.
+
+        Cost: 1 durable write by the oracle.
+        """
+        ...
 
 
 class Oracle(Protocol):

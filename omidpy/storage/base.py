@@ -19,7 +19,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, PairedCell, TableSchema
+from omidpy.model import (
+    MAX_VERSION,
+    Cell,
+    Column,
+    ColumnSpec,
+    KeyRange,
+    PairedCell,
+    TableCells,
+    TableSchema,
+)
 
 Row: TypeAlias = list[Cell]
 """The cells of one row, never empty in a scan, in HBase's order."""
@@ -91,12 +100,31 @@ class Entries(NamedTuple):
     """Row, version and value."""
 
 
-def singly(mutations: Iterable[GuardedMutation | Entries]) -> list[GuardedMutation]:
-    """Return guarded mutations one by one, entries among them."""
+class CellGroup(NamedTuple):
+    """Cells of several rows and tables that are put together, or not at all.
+
+    They are not put where the condition does not hold, nor where one of the tables or families is
+    not there: whoever has others' cells in the same call need not fear for the rest of it.
+    """
+
+    cells: TableCells
+    condition: Condition
+    """On a row that the group itself does not change."""
+
+
+def singly(mutations: Iterable[GuardedMutation | Entries | CellGroup]) -> list[GuardedMutation]:
+    """Return guarded mutations one by one, entries and the cells of groups among them."""
     found: list[GuardedMutation] = []
     for one in mutations:
         if isinstance(one, GuardedMutation):
             found.append(one)
+            continue
+        if isinstance(one, CellGroup):
+            found += [
+                GuardedMutation(table, RowMutation(cell[0], puts=(Put(*cell[1:]),)), one.condition)
+                for table, cells in one.cells.items()
+                for cell in cells
+            ]
             continue
         for row, version, value in one.cells:
             put = RowMutation(row, puts=(Put(*one.column, version, value),))
@@ -565,7 +593,7 @@ class Store(Protocol):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,
@@ -579,7 +607,7 @@ class Store(Protocol):
 
         Returns:
             None if the guard failed, else which of the mutations were applied, each of the entries
-            counted by itself.
+            counted by itself, and each group as one.
 
         Raises:
             UsageError: if the backend's capabilities lack `guarded_batches`.

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from omidpy.base.within import within
-from omidpy.errors import NoSuchTable, StorageUnavailable, TableExists
+from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable, TableExists
 from omidpy.model import (
     MAX_VERSION,
     Cell,
@@ -32,6 +32,7 @@ from omidpy.storage import portions, rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -443,7 +444,7 @@ class MemoryStore:
     @_atomic
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,
@@ -451,27 +452,42 @@ class MemoryStore:
         """Apply mutations atomically; each sees what those before it did."""
         del durable
         self._check_open()
-        changes: list[GuardedMutation] = []
-        prepared: list[rules.Effects] = []
+        prepared: list[tuple[dict[str, rules.Effects] | None, Condition | None]] = []
         for one in mutations:
+            if isinstance(one, CellGroup):
+                prepared.append((self._effects_of(one), one.condition))
+                self._check_condition(one.condition)
+                continue
             if isinstance(one, Entries):
                 rules.check_entries(one, self._table(one.table).families())
-            changes += singly([one])
-            for table, mutation, condition in changes[len(prepared) :]:
-                effects: rules.Effects = {}
-                rules.add_effects(effects, table, mutation, self._table(table).families())
-                prepared.append(effects)
+            for table, mutation, condition in singly([one]):
+                alone: rules.Effects = {}
+                rules.add_effects(alone, table, mutation, self._table(table).families())
+                prepared.append(({table: alone}, condition))
                 self._check_condition(condition)
         self._check_condition(guard)
         if not self._holds(guard):
             return None
         applied: list[bool] = []
-        for (table, _, condition), effects in zip(changes, prepared, strict=True):
-            holds = self._holds(condition)
-            if holds:
+        for by_table, condition in prepared:
+            holds = by_table is not None and self._holds(condition)
+            for table, effects in (by_table or {}).items() if holds else ():
                 self._tables[table].apply(effects)
             applied.append(holds)
         return applied
+
+    def _effects_of(self, group: CellGroup) -> dict[str, rules.Effects] | None:
+        """Return what a group leaves behind; None where a table or a family is not there."""
+        found: dict[str, rules.Effects] = {}
+        for table, cells in group.cells.items():
+            if table not in self._tables:
+                return None
+            try:
+                rules.check_cells(table, cells, self._tables[table].families())
+            except NoSuchFamily:
+                return None
+            found[table] = {cell[:4]: cell[4] for cell in cells}
+        return found
 
     def _check_condition(self, condition: Condition | None) -> None:
         if condition is not None:

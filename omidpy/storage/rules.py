@@ -17,8 +17,22 @@ from operator import eq
 from typing import Final, TypeAlias
 
 from omidpy.errors import NoSuchFamily, UsageError
-from omidpy.model import MAX_VERSION, Cell, ColumnSpec, FamilySchema, KeyRange, TableSchema
-from omidpy.storage.base import Condition, Entries, GuardedMutation, Put, RowMutation
+from omidpy.model import (
+    MAX_VERSION,
+    Cell,
+    CellRecord,
+    ColumnSpec,
+    FamilySchema,
+    KeyRange,
+    TableSchema,
+)
+from omidpy.storage.base import (
+    Condition,
+    Entries,
+    GuardedMutation,
+    Put,
+    RowMutation,
+)
 
 MAX_ROW_BYTES: Final = 32767
 SHORT_BYTES: Final = 1024
@@ -298,6 +312,26 @@ def check_entries(entries: Entries, families: Collection[bytes]) -> None:
         if not is_plain or not 0 < len(row) <= SHORT_BYTES or len(value) > SHORT_BYTES:
             put = RowMutation(row, puts=(Put(*entries.column, version, value),))
             add_effects({}, entries.table, put, families)
+
+
+def check_cells(table: str, cells: Iterable[CellRecord], families: Collection[bytes]) -> None:
+    """Refuse cells of which a mutation one by one would be refused.
+
+    Raises:
+        UsageError: naming the row or cell that no store can hold.
+        NoSuchFamily: the table lacks a family.
+    """
+    for row, family, qualifier, version, value in cells:
+        is_plain = type(row) is bytes and type(value) is bytes and type(qualifier) is bytes
+        is_short = (
+            is_plain
+            and 0 < len(row) <= SHORT_BYTES
+            and len(qualifier) <= SHORT_BYTES
+            and len(value) <= SHORT_BYTES
+        )
+        if not is_short or family not in families or not 0 <= version < MAX_VERSION:
+            put = RowMutation(row, puts=(Put(family, qualifier, version, value),))
+            add_effects({}, table, put, families)
 
 
 def _refuse_column(

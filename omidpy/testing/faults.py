@@ -24,6 +24,7 @@ from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, TableS
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -305,7 +306,7 @@ class FaultyStore:
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,

@@ -29,7 +29,7 @@ from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.oracle.base import Oracle
+from omidpy.oracle.base import Oracle, WritesCells
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.snapshot import SnapshotReader
 from omidpy.storage.base import Store
@@ -79,6 +79,7 @@ class Session:
         catalog: The tables.
         control: Facts about the store.
         watermarks: What compactions have recorded.
+        writes_at_once: Whether the oracle may write cells itself.
         reader: Opens snapshots.
         outcomes: Finds out what became of a transaction.
         post_committer: Writes shadow cells.
@@ -118,6 +119,13 @@ class Session:
         self.post_committer: PostCommitter = _post_committer(
             post_commit, completer, is_remote=store.capabilities.remote
         )
+        self.writes_at_once = (
+            isinstance(oracle, WritesCells) and oracle.writes_cells and post_commit != "none"
+        )
+        """Whether the oracle writes the cells of a commit together with its decision.
+
+        Not where shadow cells are left to others, who would find none to write.
+        """
         self.reader = SnapshotReader(
             store,
             CellResolver(store, commit_table),

@@ -7,7 +7,8 @@
 The order of a commit is the protocol: every cell acknowledged, then the oracle's decision with its
 durable entry, then shadow cells, then the entry goes (I5).  Until the oracle was asked the
 transaction cannot have committed, so its cells may be taken back; once it was asked they may be
-only after a certain abort (I8, I9).
+only after a certain abort (I8, I9).  Where the oracle can write the cells itself, and nothing was
+sent before, decision, cells and shadow cells are one write, and there is no order to keep.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from omidpy.model import (
     CellName,
     Committed,
     Outcome,
+    TableCells,
     Timestamp,
     TransactionStatus,
 )
@@ -100,6 +102,8 @@ class Transaction(Alone):
         self.is_read_only = read_only
         self._session = session
         self._parts: Parts | None = None
+        self._cells: TableCells | None = None
+        """What the oracle is to write, or has written; None: it is or was flushed before."""
         self._generation = session.generation
         self.runner = Runner()
         """Who began it, or entered it since."""
@@ -462,7 +466,8 @@ class Transaction(Alone):
                 known.
 
         Cost: 1 write a table for the cells, 1 oracle round trip; shadow cells follow
-        (`post_commit`).  Once a token was taken, also 1 write and 1 get (`Parts.settle`).
+        (`post_commit`).  Or 1 write in all, where the oracle writes the cells.  Once a token was
+        taken, also 1 write and 1 get (`Parts.settle`).
         """
         self.check_open()
         if self._is_preparing:
@@ -553,7 +558,10 @@ class Transaction(Alone):
         try:
             if self._parts is not None:
                 self._settle(self._parts)
-            self._flush()
+            if self._may_write_at_once():
+                self._cells = self._take_cells()
+            else:
+                self._flush()
         except OmidError as error:
             self._roll_back()
             if isinstance(error, (UsageError, TransactionAborted)):
@@ -566,6 +574,20 @@ class Transaction(Alone):
         except BaseException:
             self._roll_back()
             raise
+
+    def _may_write_at_once(self) -> bool:
+        """Say whether the oracle is to write everything; it must not meet what is there already."""
+        return (
+            self._session.writes_at_once
+            and self._parts is None
+            and self._buffer.is_unsent
+            and self._buffer.size_bytes <= FLUSH_LIMIT_BYTES
+        )
+
+    def _take_cells(self) -> TableCells:
+        """Return the buffered cells, which from here on only the oracle writes."""
+        self._check_size(with_savepoints=False)
+        return self._buffer.take_cells()
 
     def _settle(self, parts: Parts) -> None:
         try:
@@ -583,6 +605,7 @@ class Transaction(Alone):
                 cell_ids=cell_ids,
                 table_ids={table_id(name) for name in self._buffer.tables()},
                 witness=self._buffer.witness(),
+                cells=self._cells,
             )
         except TransactionAborted:
             self._roll_back()
@@ -603,7 +626,8 @@ class Transaction(Alone):
         self.status = TransactionStatus.COMMITTED
         self._session.reader.resolver.cache.update({self.start_ts: commit_ts})
         self._session.on_step("decided")
-        self._complete(self._buffer.shadow_cells(commit_ts))
+        if self._cells is None:
+            self._complete(self._buffer.shadow_cells(commit_ts))
         self._session.tally.committed(self._commit_since_s)
         self._callbacks.committed(self, self.start_ts)
 
@@ -617,7 +641,8 @@ class Transaction(Alone):
         self._callbacks.will_not_commit()
         if self._parts is not None:
             self._parts.end(self._session.oracle)
-        removals = self._buffer.removals()
+        # What the oracle was to write it has written whole or not at all.
+        removals = {} if self._cells is not None else self._buffer.removals()
         if not self._session.store.capabilities.exact_delete:
             removals = {}
         try:

@@ -60,7 +60,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import CellId, TableCells, TableId, Timestamp
 
 DEFAULT_PORT: Final = 24758
 """Where Omid's oracle and ours listen unless told otherwise."""
@@ -145,6 +145,11 @@ class CommitRequest(msgspec.Struct, frozen=True):
     cell_ids: tuple[CellId, ...] = ()
     table_ids: tuple[TableId, ...] = ()
     is_retry: bool = False
+    cells: TableCells | None = None
+    """The cells themselves, where the oracle is to write them: in one process, never on the wire.
+
+    None: they are in the store.
+    """
 
 
 class FenceRequest(msgspec.Struct, frozen=True):

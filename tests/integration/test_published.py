@@ -243,6 +243,8 @@ with tm.begin() as tx:
     tx.table("orders").put(b"first", {b"cf:value": b"1"})
     tx.publish(pa.table({"n": [1]}), address, inline_bytes=0)
     reach("published")
+    if at == "flushed":
+        tx.flush()
 """
 
 

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from omidpy.errors import UsageError
 from omidpy.model import Column, TableSchema
-from omidpy.storage.base import Capabilities, Condition, Entries, GuardedMutation, RowMutation
+from omidpy.storage.base import (
+    Capabilities,
+    CellGroup,
+    Condition,
+    Entries,
+    GuardedMutation,
+    RowMutation,
+)
 from omidpy.storage.memory import MemoryStore
 
 
@@ -47,7 +54,7 @@ class LikeThrift2(MemoryStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,

@@ -26,6 +26,7 @@ from tso.core.events import Answer
 ABORT_INVALIDATED: Final = -4
 ABORT_TOO_LARGE: Final = -5
 ABORT_RATE: Final = -6
+ABORT_UNWRITABLE: Final = -7
 
 _REASONS: Final = {
     ABORT_CONFLICT: AbortReason.CONFLICT.value,
@@ -34,6 +35,7 @@ _REASONS: Final = {
     ABORT_INVALIDATED: AbortReason.INVALIDATED.value,
     ABORT_TOO_LARGE: AbortReason.TOO_LARGE.value,
     ABORT_RATE: AbortReason.RATE.value,
+    ABORT_UNWRITABLE: AbortReason.UNWRITABLE.value,
 }
 
 

@@ -15,6 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 from omidpy.base.ages import Sample
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import CommitEntry
+from omidpy.model import TableCells
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -204,6 +205,9 @@ class Batch(Generic[Ticket]):
 
     commits: Commits = field(default_factory=Commits)
     """start_ts and commit_ts of each commit entry to write, unless an invalidation is there."""
+    groups: list[tuple[int, int, TableCells]] = field(default_factory=list)
+    """start_ts, commit_ts and cells of each commit that is written with its cells, and without an
+    entry, unless an invalidation is there."""
     invalidations: list[int] = field(default_factory=list)
     """start_ts of each transaction to invalidate, unless a commit is there."""
     lookups: list[int] = field(default_factory=list)
@@ -231,7 +235,7 @@ class Batch(Generic[Ticket]):
 
     def has_decisions(self) -> bool:
         """Say whether the batch must be durable, or read from, before its answers leave."""
-        return bool(self.commits.numbers or self.invalidations or self.lookups)
+        return bool(self.commits.numbers or self.groups or self.invalidations or self.lookups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +248,8 @@ class FlushResult:
     """What the commit table says about the batch's `lookups` and `invalidations`."""
     prune_horizon: int = 0
     """Commit entries at or below it may be gone; read together with `entries`."""
+    unwritable: frozenset[int] = frozenset()
+    """Those of `refused` that were not because a table or family of their cells is gone."""
 
 
 NOTHING_FOUND: Final = FlushResult()

@@ -52,6 +52,7 @@ from tso.core.answers import (
     ABORT_INVALIDATED,
     ABORT_RATE,
     ABORT_TOO_LARGE,
+    ABORT_UNWRITABLE,
     outcome_of,
     refusal,
     unframed,
@@ -516,7 +517,10 @@ class Machine(Generic[Ticket]):
         self._spend(client, cells=cells_count, commits=1)
         if verdict > 0:
             self._open_decisions()
-            self._pending.commits.add(start_ts, verdict)
+            if request.cells is None:
+                self._pending.commits.add(start_ts, verdict)
+            else:
+                self._pending.groups.append((start_ts, verdict, request.cells))
             self._answer(ticket, CommitResponse(start_ts, self._issued(verdict)))
             self._metrics.count("tso.commits")
             return
@@ -683,7 +687,7 @@ class Machine(Generic[Ticket]):
         if batch.low_watermark is not None:
             self._durable_low_watermark = batch.low_watermark
         for start_ts in result.refused:
-            self._decisions.replace(start_ts, ABORT_INVALIDATED)
+            self._decisions.replace(start_ts, _why(start_ts, result))
         self._release(batch, result, effects)
 
     # -- answers -------------------------------------------------------------------------------
@@ -713,7 +717,7 @@ class Machine(Generic[Ticket]):
                     continue
                 answer = self._recalled(waiting, result)
             elif isinstance(waiting, CommitResponse) and waiting.start_ts in result.refused:
-                answer = refusal(waiting.start_ts, ABORT_INVALIDATED)
+                answer = refusal(waiting.start_ts, _why(waiting.start_ts, result))
             else:
                 answer = waiting
             if isinstance(answer, str):
@@ -790,6 +794,11 @@ class Machine(Generic[Ticket]):
             return f"nothing is known about start_ts {start_ts}: it may be complete, or never asked"
         self._metrics.count("tso.retries.from-table")
         return verdict_on(start_ts, ABORT_INVALIDATED if entry is INVALID else entry)
+
+
+def _why(start_ts: int, result: FlushResult) -> int:
+    """Return why a commit that was decided could not be written."""
+    return ABORT_UNWRITABLE if start_ts in result.unwritable else ABORT_INVALIDATED
 
 
 def _size(request: CommitRequest) -> int:

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
+from omidpy.base.cells import (
+    INVALIDATION_VALUE,
+    commit_row,
+    encode_commit,
+    encode_long,
+    shadow_qualifier,
+)
 from omidpy.base.tables import FIXED_VERSION, VALUE
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, LOW_WATERMARK_FACT
 from omidpy.facts.control import encode_document, put_value
 from omidpy.facts.watermarks import sample_row
+from omidpy.model import TableCells
 from omidpy.storage.base import (
+    CellGroup,
     Condition,
     DeleteVersion,
     Entries,
@@ -43,6 +51,26 @@ def commit_entries(commits: Sequence[tuple[int, int]]) -> Entries:
         for start_ts, commit_ts in commits
     ]
     return Entries(COMMIT_TABLE, COMMIT, INVALIDATION, cells)
+
+
+def cell_group(start_ts: int, commit_ts: int, cells: TableCells) -> CellGroup:
+    """Return the cells of a transaction with their shadow cells, unless it was invalidated.
+
+    It is then complete at once: there is nothing that an entry would have to say.
+    """
+    value = encode_long(commit_ts)
+    written = {
+        table: [
+            *records,
+            *(
+                (row, family, shadow_qualifier(qualifier), version, value)
+                for row, family, qualifier, version, _ in records
+            ),
+        ]
+        for table, records in cells.items()
+    }
+    unless = Condition(COMMIT_TABLE, commit_row(start_ts), INVALIDATION, None)
+    return CellGroup(written, unless)
 
 
 def invalidation(start_ts: int) -> GuardedMutation:

@@ -41,10 +41,23 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from typing import Final, Protocol
 
-from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, decode_long, encode_long
+from omidpy.base.cells import (
+    LOW_WATERMARK_ROW,
+    commit_row,
+    decode_long,
+    encode_long,
+    shadow_qualifier,
+)
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION
-from omidpy.errors import ConfigError, CorruptCell, LeaseLost, StorageUnavailable
+from omidpy.errors import (
+    ConfigError,
+    CorruptCell,
+    LeaseLost,
+    NoSuchFamily,
+    NoSuchTable,
+    StorageUnavailable,
+)
 from omidpy.facts.commit_table import (
     ADOPTED_CEILING_FACT,
     COMMIT,
@@ -63,8 +76,9 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
-from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp
+from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableCells, Timestamp
 from omidpy.storage.base import (
+    CellGroup,
     ChecksBehind,
     Condition,
     Entries,
@@ -76,7 +90,14 @@ from omidpy.storage.base import (
 from tso.core.beginning import check_initial, first_candidate
 from tso.core.events import NOTHING_FOUND, Batch, FlushResult, Now, Ticket
 from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings
-from tso.core.writes import commit_entries, commit_entry, facts_of, invalidation, needs_check
+from tso.core.writes import (
+    cell_group,
+    commit_entries,
+    commit_entry,
+    facts_of,
+    invalidation,
+    needs_check,
+)
 from tso.durable.lease import AnyLease
 from tso.durable.omid_timestamps import initial_ceiling
 
@@ -255,6 +276,7 @@ class StorePersistence:
             self._lease.renew_if_due()
             refused = self._write_guarded(batch, entries)
         else:
+            assert not batch.groups, "only a store with guarded batches is given cells"
             self._lease.renew_if_due(before_check=needs_check(batch))
             refused = self._write_plain(batch, entries)
         unread = [start_ts for start_ts in batch.invalidations if start_ts not in entries]
@@ -268,7 +290,8 @@ class StorePersistence:
             except CorruptCell:
                 # Nobody waits for it, and what cannot be read there is no reason to stop.
                 logger.exception("Omid's low watermark does not follow ours")
-        return FlushResult(refused, entries, prune_horizon)
+        unwritable = self._unwritable(refused, batch)
+        return FlushResult(refused, entries, prune_horizon, unwritable)
 
     def _read_prune_horizon(self) -> int:
         """Return below what entries may be gone: all may, where that cannot be read."""
@@ -293,9 +316,10 @@ class StorePersistence:
         self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
     ) -> frozenset[int]:
         """Write a batch as one transaction; return the commits that an invalidation forbade."""
-        mutations: list[GuardedMutation | Entries] = []
+        mutations: list[GuardedMutation | Entries | CellGroup] = []
         if batch.commits:
             mutations.append(commit_entries(batch.commits))
+        mutations += [cell_group(*group) for group in batch.groups]
         mutations += [invalidation(start_ts) for start_ts in batch.invalidations]
         if batch.ceiling is not None:
             mutations.append(self._ceiling_mutation(batch.ceiling))
@@ -309,7 +333,7 @@ class StorePersistence:
             raise self._lease.lost()
         if self._lease.needs_check:
             self._lease.check()
-        count = len(batch.commits)
+        count = len(batch.commits) + len(batch.groups)
         for start_ts, was_applied in zip(batch.invalidations, applied[count:], strict=False):
             if was_applied:
                 entries[start_ts] = INVALID
@@ -317,10 +341,45 @@ class StorePersistence:
             index = count + len(batch.invalidations)
             self._note_ceiling(batch.ceiling, was_applied=applied[index])
         self._low_watermark = max(self._low_watermark, batch.low_watermark or 0)
-        return frozenset(
+        refused = {
             start_ts
             for (start_ts, _), was_applied in zip(batch.commits, applied, strict=False)
             if not was_applied
+        }
+        written = applied[len(batch.commits) : count]
+        for group, was_written in zip(batch.groups, written, strict=True):
+            # An earlier attempt of this batch may have written it, and have seemed to fail.
+            if not was_written and not self._has_shadow_cell(group[2]):
+                refused.add(group[0])
+        return frozenset(refused)
+
+    def _has_shadow_cell(self, cells: TableCells) -> bool:
+        """Say whether the cells of a transaction are there, as committed."""
+        for table, records in cells.items():
+            for row, family, qualifier, version, _ in records:
+                shadow = (family, shadow_qualifier(qualifier))
+                try:
+                    (found,) = self._store.get(
+                        table,
+                        (row,),
+                        columns=(shadow,),
+                        min_version=version,
+                        max_version=version + 1,
+                    )
+                except (NoSuchTable, NoSuchFamily):
+                    return False
+                return bool(found)
+        return False
+
+    def _unwritable(self, refused: frozenset[int], batch: Batch[Ticket]) -> frozenset[int]:
+        """Return those of the commits with cells that no invalidation forbade."""
+        asked = [Timestamp(start_ts) for start_ts, _, _ in batch.groups if start_ts in refused]
+        if not asked:
+            return frozenset()
+        return frozenset(
+            start_ts
+            for start_ts, entry in self._read_entries(asked).items()
+            if entry is not INVALID
         )
 
     def _write_plain(self, batch: Batch[Ticket], entries: dict[int, CommitEntry]) -> frozenset[int]:

@@ -11,9 +11,9 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from omidpy.model import Column
+from omidpy.model import CellRecord, Column
 from omidpy.storage import rules
 from omidpy.storage.sqlite.cells import apply_effects, insertion
 
@@ -62,19 +62,35 @@ class PreparedEntries(NamedTuple):
     entries: Sequence[tuple[bytes, int, bytes]]
 
 
+class PreparedGroup(NamedTuple):
+    """Cells that are put together, for tables that were looked up."""
+
+    cells: Sequence[tuple[str, Sequence[CellRecord]]] | None
+    """None: one of the tables or families is not there, and nothing is put."""
+    check: Check
+
+
+AnyPrepared: TypeAlias = Prepared | PreparedRows | PreparedEntries | PreparedGroup
+
+
 def apply_guarded(
     connection: sqlite3.Connection,
-    prepared: Sequence[Prepared | PreparedRows | PreparedEntries],
+    prepared: Sequence[AnyPrepared],
     guard: Check | None,
-) -> list[bool] | None:
-    """Apply what its checks allow, in order; None, and nothing applied, if the guard fails.
+) -> tuple[list[bool] | None, bool]:
+    """Apply what its checks allow, in order.
+
+    Returns:
+        What was applied; None, and nothing applied, if the guard fails.  And whether a cell is
+        there for sure that was not there before.
 
     Changes are kept back and sent in one go.  A check that asks for a row among them has them sent
     first.  What is checked to be absent is looked for before, many at a time: that still holds for
     a row which nothing before has changed.
     """
     if not _holds(connection, guard):
-        return None
+        return None, False
+    has_new = False
     found_before = _found_before(connection, prepared)
     applied: list[bool] = []
     pending: dict[str, rules.Effects] = {}
@@ -96,7 +112,7 @@ def apply_guarded(
             changed_rows.update((one.cells, row) for row in one.rows)
             applied += [True] * len(one.rows)
             continue
-        cells, row, effects, check = one
+        check = one.check
         if check is None:
             holds = True
         elif (check.cells, check.row) in changed_rows:
@@ -106,21 +122,47 @@ def apply_guarded(
             holds = check.row not in found_before[check.cells, check.column]
         else:
             holds = _holds(connection, check)
-        if holds:
-            pending.setdefault(cells, {}).update(effects)
-            changed_rows.add((cells, row))
+        if isinstance(one, PreparedGroup):
+            holds = holds and one.cells is not None
+            if holds:
+                send()
+                has_new |= _put_group(connection, one)
+                changed_rows.update(_rows_of(one))
+        elif holds:
+            pending.setdefault(one.cells, {}).update(one.effects)
+            changed_rows.add((one.cells, one.row))
         applied.append(holds)
     send()
-    return applied
+    return applied, has_new
+
+
+def _put_group(connection: sqlite3.Connection, group: PreparedGroup) -> bool:
+    """Put the cells of a group; return whether one of them is new for sure."""
+    has_new = False
+    for cells, records in group.cells or ():
+        added = connection.executemany(_addition(cells), records).rowcount
+        has_new |= added > 0
+        if added != len(records):
+            connection.executemany(insertion(cells), records)
+    return has_new
+
+
+def _rows_of(group: PreparedGroup) -> set[tuple[str, bytes]]:
+    return {(cells, record[0]) for cells, records in group.cells or () for record in records}
+
+
+@lru_cache(maxsize=1024)
+def _addition(cells: str) -> str:
+    return f"INSERT OR IGNORE INTO {cells} VALUES (?, ?, ?, ?, ?)"
 
 
 def _found_before(
-    connection: sqlite3.Connection, prepared: Sequence[Prepared | PreparedRows | PreparedEntries]
+    connection: sqlite3.Connection, prepared: Sequence[AnyPrepared]
 ) -> dict[tuple[str, Column], set[bytes]]:
     """Return, of each column that many checks want absent, the rows among theirs that have it."""
     wanted: defaultdict[tuple[str, Column], list[bytes]] = defaultdict(list)
     for one in prepared:
-        check = one.check if isinstance(one, Prepared) else None
+        check = one.check if isinstance(one, Prepared | PreparedGroup) else None
         if check is not None and check.expected is None:
             wanted[check.cells, check.column].append(check.row)
     return {

@@ -438,11 +438,14 @@ def open_lock_file(path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
     Raises:
         StorageUnavailable: naming the file and the remedy.
     """
-    store = Path(path.removesuffix("-lock"))
     try:
-        # Whoever may write the store needs its lock, and nobody else does.
-        mode = store.stat().st_mode & 0o666 if store.exists() else 0o600
-        return os.open(path, flags | os.O_CREAT, mode)
+        try:
+            return os.open(path, flags)
+        except FileNotFoundError:
+            store = Path(path.removesuffix("-lock"))
+            # Whoever may write the store needs its lock, and nobody else does.
+            mode = store.stat().st_mode & 0o666 if store.exists() else 0o600
+            return os.open(path, flags | os.O_CREAT, mode)
     except OSError as error:
         raise StorageUnavailable(
             f"cannot open the lock file {path}: {error.strerror}; writing needs a writable "

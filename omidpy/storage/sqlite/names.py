@@ -61,12 +61,14 @@ class Named:
         """Raise `StorageError` if another file has one of the names by now, or none."""
         for path, known in zip(self._paths, self._identities or (), strict=False):
             if known is not None and Identity.of(path) != known:
-                raise StorageError(
+                error = StorageError(
                     f"{path} was removed or replaced while this process has it open, so that "
                     "nothing is written, which would be lost: stop every process that has the "
                     "store open, and put the right file in its place, with its own -wal beside "
                     "it, or one that `omidpy backup` made, with none"
                 )
+                error.wrote_nothing = True
+                raise error
 
     def check_now_and_then(self) -> None:
         """Check, unless that was done a moment ago."""

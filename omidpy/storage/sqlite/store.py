@@ -26,10 +26,11 @@ from itertools import groupby
 from typing import TypeVar
 
 from omidpy.base.within import within
-from omidpy.errors import StorageError
+from omidpy.errors import NoSuchFamily, NoSuchTable, StorageError
 from omidpy.model import (
     MAX_VERSION,
     Cell,
+    CellRecord,
     Column,
     ColumnSpec,
     KeyRange,
@@ -40,6 +41,7 @@ from omidpy.storage import forking, rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -67,9 +69,11 @@ from omidpy.storage.sqlite.cells import (
 )
 from omidpy.storage.sqlite.file import Database, StaleTable, force_sync
 from omidpy.storage.sqlite.guarded import (
+    AnyPrepared,
     Check,
     Prepared,
     PreparedEntries,
+    PreparedGroup,
     PreparedRows,
     apply_guarded,
 )
@@ -144,7 +148,7 @@ class SqliteStore:
 
             def create(connection: sqlite3.Connection) -> bool:
                 self._catalog.check_absent(connection, schema.name)
-                applied = apply_guarded(connection, prepared, None)
+                applied, _ = apply_guarded(connection, prepared, None)
                 is_made = applied is not None and all(applied)
                 if is_made:
                     self._catalog.create(connection, schema, splits)
@@ -470,7 +474,7 @@ class SqliteStore:
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,
@@ -482,8 +486,8 @@ class SqliteStore:
             first = self._check(guard)
 
             def apply(connection: sqlite3.Connection) -> list[bool] | None:
-                applied = apply_guarded(connection, prepared, first)
-                if durable and applied and any(applied):
+                applied, has_new = apply_guarded(connection, prepared, first)
+                if durable and applied and any(applied) and not has_new:
                     force_sync(connection)
                 return applied
 
@@ -492,9 +496,9 @@ class SqliteStore:
         return self._afresh(call)
 
     def _all_prepared(
-        self, mutations: Sequence[GuardedMutation | Entries]
-    ) -> list[Prepared | PreparedRows | PreparedEntries]:
-        prepared: list[Prepared | PreparedRows | PreparedEntries] = []
+        self, mutations: Sequence[GuardedMutation | Entries | CellGroup]
+    ) -> list[AnyPrepared]:
+        prepared: list[AnyPrepared] = []
         for table, some in groupby(mutations, _free_table):
             if table is None:
                 prepared += map(self._prepared, some)
@@ -509,7 +513,11 @@ class SqliteStore:
             prepared.append(PreparedRows(cells, rows, effects))
         return prepared
 
-    def _prepared(self, one: GuardedMutation | Entries) -> Prepared | PreparedEntries:
+    def _prepared(
+        self, one: GuardedMutation | Entries | CellGroup
+    ) -> Prepared | PreparedEntries | PreparedGroup:
+        if isinstance(one, CellGroup):
+            return self._prepared_group(one)
         if isinstance(one, Entries):
             cells, families = self._physical(one.table)
             rules.check_entries(one, families)
@@ -519,6 +527,19 @@ class SqliteStore:
         effects: rules.Effects = {}
         rules.add_effects(effects, table, mutation, families)
         return Prepared(cells, mutation.row, effects, self._check(condition))
+
+    def _prepared_group(self, group: CellGroup) -> PreparedGroup:
+        check = self._check(group.condition)
+        assert check is not None, "a group has a condition"
+        found: list[tuple[str, Sequence[CellRecord]]] = []
+        try:
+            for table, records in group.cells.items():
+                cells, families = self._physical(table)
+                rules.check_cells(table, records, families)
+                found.append((cells, records))
+        except (NoSuchTable, NoSuchFamily):
+            return PreparedGroup(None, check)
+        return PreparedGroup(found, check)
 
     def _check(self, condition: Condition | None) -> Check | None:
         if condition is None:
@@ -570,7 +591,7 @@ class SqliteStore:
         self._file.resume_in_child()
 
 
-def _free_table(one: GuardedMutation | Entries) -> str | None:
+def _free_table(one: GuardedMutation | Entries | CellGroup) -> str | None:
     """Return the table of a mutation that is applied whatever holds; None for others.
 
     An owner removes thousands of rows with its cursor: one after the other they took twice as long

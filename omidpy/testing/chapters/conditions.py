@@ -12,7 +12,16 @@ import pytest
 
 from omidpy.errors import NoSuchFamily, NoSuchTable, UsageError
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema
-from omidpy.storage.base import Condition, Entries, GuardedMutation, Put, RowMutation, Store, singly
+from omidpy.storage.base import (
+    CellGroup,
+    Condition,
+    Entries,
+    GuardedMutation,
+    Put,
+    RowMutation,
+    Store,
+    singly,
+)
 from omidpy.testing.chapters.basics import (
     CF,
     COLUMN,
@@ -284,6 +293,93 @@ class Conditions(Chapter):
             with pytest.raises(error):
                 things.write_guarded([good, bad])
         assert rows_of(scan(things, TABLE)) == []
+
+    def test_a_group_of_cells_is_put_whole_or_not_at_all(self, things: Store) -> None:
+        """An oracle writes what it commits: rows of many tables, on one condition."""
+        if not things.capabilities.guarded_batches:
+            return
+        things.create_table(TableSchema("second", [FamilySchema(CF)]))
+        things.write({TABLE: [put(b"forbidden", 1)]})
+        cells = {
+            TABLE: [(b"a", CF, b"q", 1, b"v"), (b"b", CF, b"q", 1, b"v")],
+            "second": [(b"c", CF, b"q", 1, b"v"), (b"c", CF, b"r", 2, b"")],
+        }
+        allowed = CellGroup(cells, Condition(TABLE, b"allowed", COLUMN, None))
+        refused = CellGroup(cells, Condition(TABLE, b"forbidden", COLUMN, None))
+        alone = GuardedMutation("second", put(b"d", 1))
+        assert things.write_guarded([refused, alone, refused]) == [False, True, False]
+        assert keys_of(scan(things, TABLE)) == [b"forbidden"]
+        assert things.write_guarded([refused, allowed, alone], durable=True) == [False, True, True]
+        assert keys_of(scan(things, TABLE)) == [b"a", b"b", b"forbidden"]
+        (found,) = things.get("second", [b"c"])
+        assert [(cell.qualifier, cell.version, cell.value) for cell in found] == [
+            (b"q", 1, b"v"),
+            (b"r", 2, b""),
+        ]
+        # Again, as whoever lost the answer does; and what the batch says counts in its order.
+        assert things.write_guarded([allowed], durable=True) == [True]
+        later = CellGroup({TABLE: [(b"a", CF, b"q", 1, b"w")]}, allowed.condition)
+        forbid = GuardedMutation(TABLE, put(b"allowed", 1))
+        assert things.write_guarded([later, forbid, allowed]) == [True, True, False]
+        assert things.get(TABLE, [b"a"])[0][0].value == b"w"
+
+    def test_a_group_of_cells_of_what_is_gone_is_not_put(self, things: Store) -> None:
+        """A table may be dropped while its cells wait; the others of the call are not its fault."""
+        if not things.capabilities.guarded_batches:
+            return
+        unless = Condition(TABLE, b"forbidden", COLUMN, None)
+        here = (b"a", CF, b"q", 1, b"v")
+        good = CellGroup({TABLE: [here]}, unless)
+        no_table = CellGroup({TABLE: [(b"b", *here[1:])], "absent": [here]}, unless)
+        no_family = CellGroup({TABLE: [(b"c", *here[1:]), (b"c", b"nope", *here[2:])]}, unless)
+        behind = GuardedMutation(TABLE, put(b"d", 1))
+        batch: list[CellGroup | GuardedMutation] = [no_table, good, no_family, behind]
+        assert things.write_guarded(batch, durable=True) == [False, True, False, True]
+        assert keys_of(scan(things, TABLE)) == [b"a", b"d"]
+        for bad in ((b"", *here[1:]), (*here[:3], -1, b"v"), (*here[:4], bytes(2**24))):
+            with pytest.raises(UsageError):
+                things.write_guarded([behind, CellGroup({TABLE: [here, bad]}, unless)])
+
+    def test_a_group_of_cells_fails_with_the_guard(self, things: Store) -> None:
+        """A deposed oracle writes no cell either."""
+        if not things.capabilities.guarded_batches:
+            return
+        unless = Condition(TABLE, b"forbidden", COLUMN, None)
+        group = CellGroup({TABLE: [(b"a", CF, b"q", 1, b"v")]}, unless)
+        theirs = Condition(TABLE, b"lease", COLUMN, b"theirs")
+        assert things.write_guarded([group], guard=theirs) is None
+        assert rows_of(scan(things, TABLE)) == []
+
+    def test_many_groups_mean_the_same_one_by_one(self, things: Store) -> None:
+        """Their conditions may be looked at together, and what comes before still counts."""
+        if not things.capabilities.guarded_batches:
+            return
+        things.create_table(TableSchema("second", [FamilySchema(CF)]))
+        things.create_table(TableSchema("third", [FamilySchema(CF)]))
+        dice = random.Random(11)
+
+        def alone(one: CellGroup | GuardedMutation) -> bool:
+            batch: list[CellGroup | GuardedMutation] = [one]
+            return things.write_guarded(batch) == [True]
+
+        for version in range(1, 6):
+            together: list[CellGroup | GuardedMutation] = []
+            one_by_one: list[CellGroup | GuardedMutation] = []
+            for _ in range(60):
+                row, checked = (b"%02d" % dice.randrange(60) for _ in range(2))
+                records = [(row, CF, b"q", version, b"v"), (b"x" + row, CF, b"q", version, b"v")]
+                is_single = dice.random() < 0.3
+                for table, batch in (("second", together), ("third", one_by_one)):
+                    unless = Condition(table, checked, COLUMN, None)
+                    if is_single:
+                        batch.append(GuardedMutation(table, put(row, version), unless))
+                    else:
+                        batch.append(CellGroup({table: records}, unless))
+            applied = things.write_guarded(together)
+            assert applied == [alone(one) for one in one_by_one]
+            assert rows_of(scan(things, "second")) == rows_of(scan(things, "third"))
+            assert applied is not None
+            assert True in applied
 
     def test_a_guarded_batch_with_a_bad_mutation_applies_nothing(self, things: Store) -> None:
         """One transaction: all or none."""

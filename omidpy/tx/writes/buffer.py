@@ -22,7 +22,7 @@ from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.errors import OmidError, UsageError
-from omidpy.model import TIMESTAMP_STEP, Cell, CellName, KeyRange, Timestamp
+from omidpy.model import TIMESTAMP_STEP, Cell, CellName, CellRecord, KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.tx.writes.layers import Columns, Layer, Merge, Scope
 
@@ -373,6 +373,34 @@ class WriteBuffer:
             table: [_new(RowMutation, (row, rows[row], ())) for row in sorted(rows)]
             for table, rows in batch.items()
         }
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether nothing was ever sent, not even perhaps."""
+        return not self._sent
+
+    @_whole
+    def take_cells(self) -> dict[str, list[CellRecord]]:
+        """Note the buffered cells as sent and return them, if nothing was ever sent before.
+
+        They are not readable here any more.
+        """
+        assert not self._sent, "what was sent is to be acknowledged, or sent again"
+        (layer,) = self._layers
+        if self._checkpoint <= self._used_checkpoint:
+            self._take_checkpoint()
+        version = self._start_ts + self._checkpoint
+        found: dict[str, list[CellRecord]] = {}
+        for name, value in layer.cells():
+            table, row, family, qualifier = name
+            self._sent[name] = {version: value}
+            record = (row, family, qualifier, version, value)
+            if table in found:
+                found[table].append(record)
+            else:
+                found[table] = [record]
+        layer.clear()
+        return found
 
     def can_rewrite(self) -> bool:
         """Whether a flush now would leave a checkpoint for the flush at commit."""

@@ -28,6 +28,7 @@ from omidpy.oracle.address import parse_address
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict, InvalidationVerdict, Oracle
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.base import (
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -203,7 +204,7 @@ class MortalStore(FaultyStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,

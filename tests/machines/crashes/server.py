@@ -26,6 +26,7 @@ from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import MAX_VERSION, Column, ColumnSpec
 from omidpy.opening import open_store
 from omidpy.storage.base import (
+    CellGroup,
     ChecksBehind,
     Condition,
     Entries,
@@ -102,7 +103,7 @@ class ServerStore(MortalStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from omidpy.errors import OmidError, StorageUnavailable
@@ -25,6 +26,7 @@ from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.model import Column
 from omidpy.storage.base import (
     Capabilities,
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -103,15 +105,19 @@ class SharedStore:
         self._look(batch)
 
     def write_guarded(
-        self, mutations: Sequence[GuardedMutation | Entries], guard: Condition | None
+        self, mutations: Sequence[GuardedMutation | Entries | CellGroup], guard: Condition | None
     ) -> list[bool] | None:
         """Change rows on conditions; the same."""
         applied = self.memory.write_guarded(mutations, guard=guard)
         if applied is not None:
-            changes = singly(mutations)
-            for (table, mutation, _), was_applied in zip(changes, applied, strict=True):
-                if was_applied:
-                    self._look({table: [mutation]})
+            verdicts = iter(applied)
+            for one in mutations:
+                changes = singly([one])
+                is_group = isinstance(one, CellGroup)
+                told = repeat(next(verdicts)) if is_group else verdicts
+                for (table, mutation, _), was_applied in zip(changes, told, strict=False):
+                    if was_applied:
+                        self._look({table: [mutation]})
         return applied
 
     def _left(self, table: str, mutation: RowMutation) -> RowMutation:
@@ -292,7 +298,7 @@ class SimStore:
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,

@@ -20,6 +20,7 @@ from omidpy.fate.table.rows import GUARD, insertion, row_of
 from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, TableFateStore
 from omidpy.model import Column
 from omidpy.storage.base import (
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -166,7 +167,7 @@ class HidingStore(MemoryStore):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,

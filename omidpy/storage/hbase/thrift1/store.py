@@ -48,6 +48,7 @@ from omidpy.storage import rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -514,7 +515,7 @@ class Thrift1Store(Thrift1Calls):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,

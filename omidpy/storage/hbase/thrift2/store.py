@@ -33,6 +33,7 @@ from omidpy.model import (
 from omidpy.storage import rules
 from omidpy.storage.base import (
     Capabilities,
+    CellGroup,
     Condition,
     Entries,
     GuardedMutation,
@@ -393,7 +394,7 @@ class Thrift2Store(Thrift2Reads):
 
     def write_guarded(
         self,
-        mutations: Sequence[GuardedMutation | Entries],
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
         *,
         guard: Condition | None = None,
         durable: bool = False,
