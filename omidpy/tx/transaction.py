@@ -664,13 +664,15 @@ class Transaction(Alone):
 
         A transaction whose writes are all conflict-free sends an id that no other one can send.
         """
-        return {self._conflict_id(name) for name in self._buffer.checked_names()} or {
-            transaction_id(self.start_ts)
-        }
+        # The layouts that the writes were checked by, which ask no store: between the last flush
+        # and the oracle nothing may fail.
+        layouts = self._layouts
+        return {
+            layouts[table].conflict_id(row, family, qualifier)
+            for table, row, family, qualifier in self._buffer.checked_names()
+        } or {transaction_id(self.start_ts)}
 
     def _conflict_id(self, name: CellName) -> CellId:
-        # The layout that the write was checked by, which asks no store: between the last flush and
-        # the oracle nothing may fail.
         return self._layouts[name.table].conflict_id(*name[1:])
 
     def witness(self) -> tuple[str, Cell] | None:

@@ -148,7 +148,9 @@ def _put_group(connection: sqlite3.Connection, group: PreparedGroup) -> bool:
 
 
 def _rows_of(group: PreparedGroup) -> set[tuple[str, bytes]]:
-    return {(cells, record[0]) for cells, records in group.cells or () for record in records}
+    return {
+        (cells, row) for cells, records in group.cells or () for row in {one[0] for one in records}
+    }
 
 
 @lru_cache(maxsize=1024)
