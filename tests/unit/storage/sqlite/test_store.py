@@ -17,7 +17,7 @@ import pytest
 
 from omidpy.errors import ConfigError, NoSuchTable, StorageError, StorageUnavailable
 from omidpy.model import Column, FamilySchema, TableSchema
-from omidpy.storage.base import CellGroup, Condition, RowMutation
+from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite.file import FORMAT_VERSION, StaleTable
 from omidpy.testing.contract import delete, in_threads, keys_of, put
@@ -176,7 +176,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_done(store: SqliteStore) -
 FILE_LIMIT = """
 import resource, sys
 from omidpy.errors import StorageUnavailable
-from omidpy.storage.base import CellGroup, Condition, RowMutation
+from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.contract import put
 store = SqliteStore(sys.argv[1])
@@ -202,7 +202,7 @@ def test_a_file_size_limit_is_named(store: SqliteStore, path: Path) -> None:
 READ_ONLY = """
 import os, sys
 from omidpy.errors import OmidError
-from omidpy.storage.base import CellGroup, Condition, RowMutation
+from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.contract import put
 if os.getuid() == 0:
@@ -399,14 +399,18 @@ def test_the_name_of_the_log_is_made_durable(
 def test_a_durable_group_of_cells_reaches_the_log(
     store: SqliteStore, path: Path, *, is_there: bool
 ) -> None:
-    """Also where an earlier attempt has put all of them, undurably."""
+    """Also where an earlier attempt has put all of them, undurably, and where nothing changes."""
     cells = {"t": [(b"r", b"cf", b"q", 1, b"v"), (b"s", b"cf", b"q", 1, b"v")]}
     group = CellGroup(cells, Condition("t", b"forbidden", Column(b"cf", b"q"), None))
     if is_there:
         assert store.write_guarded([group]) == [True]
     before = path.with_name("store.db-wal").stat().st_size
     assert store.write_guarded([group], durable=True) == [True]
-    assert path.with_name("store.db-wal").stat().st_size > before
+    between = path.with_name("store.db-wal").stat().st_size
+    assert between > before
+    nothing = GuardedMutation("t", delete(b"absent", 1))
+    assert store.write_guarded([nothing], durable=True) == [True]
+    assert path.with_name("store.db-wal").stat().st_size > between
 
 
 @pytest.mark.parametrize("mutations", [[], [delete(b"absent", 1)], [put(b"r", 1)]])
