@@ -147,7 +147,7 @@ class CommitOutcomeUnknown(OmidError):
 
     Never retried blindly: `retryable` is False.  `start_ts` names the transaction, `witness` one of
     the cells it wrote as (table, cell), whose shadow cell is evidence that outlives the commit
-    entry.
+    entry; `others` are such cells of the other tables that it wrote.
     """
 
     def __init__(
@@ -156,11 +156,13 @@ class CommitOutcomeUnknown(OmidError):
         *,
         start_ts: Timestamp,
         witness: tuple[str, Cell] | None = None,
+        others: tuple[tuple[str, Cell], ...] = (),
     ) -> None:
         """Keep the message and what finds the outcome later."""
         super().__init__(message)
         self.start_ts = start_ts
         self.witness = witness
+        self.others = others
 
 
 class TransactionClosed(OmidError):

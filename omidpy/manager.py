@@ -356,11 +356,12 @@ class TransactionManager(Alone):
             case Transaction(status=TransactionStatus.RUNNING):
                 return Undecided()
             case Transaction():
-                outcome = self.session.outcomes.settle(what.start_ts, what.witness())
+                others = what.witnesses()[1:]
+                outcome = self.session.outcomes.settle(what.start_ts, what.witness(), others=others)
                 what.learn(outcome)
                 return outcome
             case CommitOutcomeUnknown():
-                return self.session.outcomes.settle(what.start_ts, what.witness)
+                return self.session.outcomes.settle(what.start_ts, what.witness, others=what.others)
             case bytes():
                 token = decode_token(what, store_id=self.store.store_id)
                 witness = None if token.witness is None else token.witness.cell()

@@ -73,6 +73,7 @@ def open_oracle(store: Store, tso: str) -> Oracle:
         ConfigError: the address does not fit, or the oracle serves another store.
         OracleUnavailable: nobody answers.
     """
+    from omidpy.facts.writers import read_writer_key  # noqa: PLC0415 - the same
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - only if one is asked
     from omidpy.oracle.tls import client_tls, options_of  # noqa: PLC0415 - the same
 
@@ -94,6 +95,8 @@ def open_oracle(store: Store, tso: str) -> Oracle:
     try:
         oracle.ping()
         _check_set_up(store)
+        if store.capabilities.guarded_batches:
+            oracle.writer_key = read_writer_key(store)
         return oracle
     except BaseException:
         oracle.close()

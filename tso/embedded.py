@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 import uuid
 from collections.abc import Collection
@@ -227,9 +228,9 @@ class EmbeddedOracle:
         return self._decided(CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry))
 
     @property
-    def writes_cells(self) -> bool:
-        """Where the store changes many rows in one transaction, which the lease guards."""
-        return self._store.capabilities.guarded_batches
+    def most_cells_bytes(self) -> int:
+        """Any, where the store changes many rows in one transaction, which the lease guards."""
+        return sys.maxsize if self._store.capabilities.guarded_batches else 0
 
     def commit_cells(
         self,

@@ -7,7 +7,7 @@ evidence (`outcome.py`); what cannot be settled is raised as unknown, never take
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from omidpy.commit.outcome import OutcomeFinder
@@ -50,7 +50,7 @@ def decide(
     *,
     cell_ids: Collection[CellId],
     table_ids: Collection[TableId],
-    witness: TableCell | None,
+    witnesses: Sequence[TableCell],
     cells: TableCells | None = None,
 ) -> CommitVerdict:
     """Return what became of a transaction.
@@ -61,7 +61,7 @@ def decide(
         start_ts: The transaction.
         cell_ids: What the oracle checks.
         table_ids: What fences are checked against.
-        witness: A cell that it wrote.
+        witnesses: A cell that it wrote of each table.
         cells: All that it wrote, for an oracle that writes them; None: they are in the store.
 
     Raises:
@@ -81,7 +81,7 @@ def decide(
                 f"transaction {start_ts} was not committed: {error}", retryable=error.retryable
             ) from error
         log.warning("no answer to the commit of %d, finding out: %s", start_ts, error)
-        outcome = _settle(outcomes, start_ts, cell_ids, table_ids, witness)
+        outcome = _settle(outcomes, start_ts, cell_ids, table_ids, witnesses)
         if isinstance(outcome, Committed) and outcome.commit_ts is not None:
             return CommitGranted(outcome.commit_ts)
         if isinstance(outcome, Aborted):
@@ -90,7 +90,8 @@ def decide(
             f"transaction {start_ts} may or may not have committed: the oracle gave no "
             f"answer ({error}); ask tm.outcome(error) later, and do not run it again before",
             start_ts=start_ts,
-            witness=witness,
+            witness=next(iter(witnesses), None),
+            others=tuple(witnesses[1:]),
         ) from error
 
 
@@ -99,10 +100,11 @@ def _settle(
     start_ts: Timestamp,
     cell_ids: Collection[CellId],
     table_ids: Collection[TableId],
-    witness: TableCell | None,
+    witnesses: Sequence[TableCell],
 ) -> Outcome:
     try:
-        return outcomes.settle(start_ts, witness, cell_ids, table_ids)
+        first = next(iter(witnesses), None)
+        return outcomes.settle(start_ts, first, cell_ids, table_ids, others=witnesses[1:])
     except OmidError as error:
         log.warning("the outcome of %d could not be found out: %s", start_ts, error)
         return Undecided()

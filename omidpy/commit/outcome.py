@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from omidpy.base.cells import decode_long
@@ -27,6 +27,7 @@ from omidpy.facts.commit_table import (
     read_timestamp_ceiling,
 )
 from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.model import (
     Aborted,
     CellId,
@@ -76,12 +77,21 @@ class OutcomeFinder:
         witness: TableCell | None,
         cell_ids: Collection[CellId] = (),
         table_ids: Collection[TableId] = (),
+        *,
+        others: Sequence[TableCell] = (),
     ) -> Outcome:
         """Find the outcome of a commit that got no answer, forbidding it if it has not happened.
 
         Our own oracle is asked to invalidate, which never ends in a closed connection.  Java's
         cannot; it is asked again for the commit, if the write set is given, and a refusal counts
         only with the evidence.
+
+        Args:
+            start_ts: The transaction.
+            witness: A cell of it.
+            cell_ids: What it asked the oracle to check.
+            table_ids: And the tables.
+            others: A cell of it in each other table.
 
         Returns:
             `Undecided` if the oracle did not answer within the budget and the tables hold no
@@ -94,7 +104,7 @@ class OutcomeFinder:
                 outcome = self._evidence(start_ts, witness)
                 if not isinstance(outcome, Undecided):
                     return outcome
-                return self._ask(start_ts, witness, cell_ids, table_ids)
+                return self._ask(start_ts, witness, cell_ids, table_ids, others)
             except (OracleUnavailable, StorageError) as error:
                 remaining_s = deadline_s - self._clock.monotonic_s()
                 if remaining_s <= 0:
@@ -138,6 +148,7 @@ class OutcomeFinder:
         witness: TableCell | None,
         cell_ids: Collection[CellId],
         table_ids: Collection[TableId],
+        others: Sequence[TableCell],
     ) -> Outcome:
         if not self._oracle.can_invalidate:
             return self._ask_java(start_ts, witness, cell_ids, table_ids)
@@ -152,7 +163,35 @@ class OutcomeFinder:
         outcome = self._evidence(start_ts, witness)
         if not isinstance(outcome, Undecided):
             return outcome
-        return self._forbid(start_ts, witness, unless_present=Forgotten())
+        found = self._of_absent(start_ts, witness, others)
+        return found or self._forbid(start_ts, witness, unless_present=Forgotten())
+
+    def _of_absent(
+        self, start_ts: Timestamp, witness: TableCell | None, others: Sequence[TableCell]
+    ) -> Outcome | None:
+        """Find the outcome of what no oracle decides any more, and whose cells may not be there.
+
+        Where cells and decisions are written together, under the oracle's lease, nothing of one
+        before is still under way.  So cells that are absent were never committed, unless they were
+        collected, which nothing is that began above the collection horizon.  A table that was
+        dropped tells nothing; one that was made anew has lost what the old one had, and the other
+        tables tell whether that was committed.
+
+        Returns:
+            None where that does not tell.
+        """
+        if witness is None or not self._store.capabilities.guarded_batches:
+            return None
+        tables = {schema.name for schema in self._store.tables()}
+        is_gone = True
+        for one in (witness, *others):
+            shadow, is_present = self._witness_state(one)
+            if shadow is not None:
+                return Committed(shadow)
+            is_gone &= one[0] in tables and not is_present
+        # Behind the look at the cells, so that it counts for what was collected before.
+        horizon = ControlTable(self._store).read_number(COLLECTION_HORIZON) or 0
+        return Aborted() if is_gone and start_ts > horizon else None
 
     def _ask_java(
         self,

@@ -12,6 +12,7 @@ The rows, by the module that owns them:
 
     low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
     adopted-ceiling                                              the oracle (tso), beside Omid's
+    writer-key                                                   writers.py
     claim/...  prune-horizon  collection-...  hold/...           watermarks.py
     prune-horizon, its column `lease`                            the compactor (lease.py)
     ignored/...  run/...                                        the compactor and the admin commands

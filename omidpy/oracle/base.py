@@ -94,8 +94,8 @@ class WritesCells(Protocol):
     """
 
     @property
-    def writes_cells(self) -> bool:
-        """Whether its store lets it."""
+    def most_cells_bytes(self) -> int:
+        """How much it takes of one commit; 0: nothing, its store or its version do not let it."""
         ...
 
     def commit_cells(

@@ -149,6 +149,11 @@ class Link:
         """Say whether both sides announced an extension."""
         return self._connection.has_feature(feature)
 
+    @property
+    def writes_cells(self) -> bool:
+        """Whether the oracle said that it writes the cells of a commit."""
+        return bool(self.capabilities.features & Feature.COMMIT_CELLS)
+
     # -- asking ------------------------------------------------------------------------------------
 
     def call(self, question: Question, *, timeout_s: float, packed: bool = False) -> Answer:

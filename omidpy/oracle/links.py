@@ -86,6 +86,7 @@ class Links:
         self.max_transaction_age_s: float | None = None
         self.max_commit_cells: int | None = None
         self.can_invalidate = False
+        self.writes_cells = False
         self._make_lock()
 
     def _make_lock(self) -> None:
@@ -220,6 +221,7 @@ class Links:
         self.max_transaction_age_s = None if age_ms is None else age_ms / 1000
         self.max_commit_cells = told.max_commit_cells
         self.can_invalidate = link.has_feature(Feature.INVALIDATE)
+        self.writes_cells = link.writes_cells
         self.is_known = True
 
     def _nobody_there(self, reason: str) -> OracleUnavailable:

@@ -26,8 +26,14 @@ from typing import Final
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.pauses import pause_after
 from omidpy.base.within import within
-from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, UsageError
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.errors import (
+    ConfigError,
+    LocalProtocolError,
+    OracleUnavailable,
+    RemoteProtocolError,
+    UsageError,
+)
+from omidpy.model import CellId, TableCells, TableId, Timestamp
 from omidpy.oracle.address import Place, parse_address
 from omidpy.oracle.base import (
     AbortReason,
@@ -67,6 +73,13 @@ _LONGEST_PAUSE_S: Final = 0.5
 _BEGIN: Final = TimestampRequest()
 
 
+MAX_SENT_CELLS_BYTES: Final = 32 * 1024
+"""How much a transaction may have buffered that is handed to the oracle.
+
+With the names of its tables and its conflict ids it is far below what one request may take.
+"""
+
+
 class TcpOracle:
     """An `Oracle` behind a socket.  Connects when first asked; safe to share among threads."""
 
@@ -82,6 +95,7 @@ class TcpOracle:
         packed: bool = False,
         client: int | None = None,
         tls: ClientTls | None = None,
+        writer_key: bytes | None = None,
         clock: Clock | None = None,
         network: Network = SYSTEM_NETWORK,
     ) -> None:
@@ -102,6 +116,8 @@ class TcpOracle:
             client: Who we are to the oracle, a number above 0: only the same client may commit what
                 it began.  None draws one.
             tls: Whom to trust and what to show; None speaks no TLS.
+            writer_key: What the store has for those who write it (`facts/writers.py`); None: the
+                oracle is given no cells.
             clock: What time limits are measured by.
             network: How the oracle is reached.
 
@@ -113,6 +129,7 @@ class TcpOracle:
         self._request_timeout_s = request_timeout_s
         self._reconnect_budget_s = reconnect_budget_s
         self._packed = packed
+        self.writer_key = writer_key
         self._clock: Clock = SystemClock() if clock is None else clock
         self._network = network
         self._links = Links(
@@ -235,6 +252,47 @@ class TcpOracle:
             self._wait_for_earlier_decisions(link)
         reason = _abort_reason(answer.reason)
         return CommitRefused(reason, answer.conflicts, answer.wait_ms / 1000)
+
+    @property
+    def most_cells_bytes(self) -> int:
+        """What fits into one request by far, where the oracle writes cells and we may."""
+        return MAX_SENT_CELLS_BYTES if self.writer_key and self._links.writes_cells else 0
+
+    def commit_cells(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        cells: TableCells,
+    ) -> CommitVerdict:
+        """Decide a transaction and write it; see `WritesCells.commit_cells`.
+
+        Raises:
+            OracleUnavailable: `was_sent` unless the request certainly was not; then the outcome is
+                open.
+            LocalProtocolError: an oracle that writes no cells has taken over; nothing was sent.
+        """
+        request = CommitRequest(
+            start_ts,
+            tuple(cell_ids),
+            tuple(table_ids),
+            cells=cells,
+            writer_key=self.writer_key or b"",
+        )
+
+        def question(link: Link) -> CommitRequest:
+            if not link.writes_cells:
+                # An older version has taken over; it would hang up on what it does not know.
+                raise LocalProtocolError(
+                    f"the oracle at {self._links.where} writes no cells any more", retryable=True
+                )
+            return request
+
+        _, answer = self._ask(question, is_repeatable=False)
+        assert isinstance(answer, CommitResponse), "answers are matched by kind"
+        if answer.commit_ts is not None:
+            return CommitGranted(answer.commit_ts)
+        return CommitRefused(_abort_reason(answer.reason), answer.conflicts, answer.wait_ms / 1000)
 
     def _wait_for_earlier_decisions(self, link: Link) -> None:
         """Return once everything that Java's oracle decided before is in the commit table.

@@ -146,6 +146,8 @@ class Capabilities:
     """
     guarded_batches: bool = True
     """`write_guarded` exists: one atomic transaction over many rows and tables."""
+    readers_write: bool = True
+    """Whoever can read it can write it, so that knowing what is in it is a proof."""
     process_locks: bool = True
     """`lock` returns locks that the operating system frees when their holder dies."""
     remote: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from omidpy.base.callers.runners import Runner
 from omidpy.base.client_metrics import Tally
@@ -79,7 +79,7 @@ class Session:
         catalog: The tables.
         control: Facts about the store.
         watermarks: What compactions have recorded.
-        writes_at_once: Whether the oracle may write cells itself.
+        writer: The oracle, where it may write the cells of a commit with its decision; or None.
         reader: Opens snapshots.
         outcomes: Finds out what became of a transaction.
         post_committer: Writes shadow cells.
@@ -119,13 +119,9 @@ class Session:
         self.post_committer: PostCommitter = _post_committer(
             post_commit, completer, is_remote=store.capabilities.remote
         )
-        self.writes_at_once = (
-            isinstance(oracle, WritesCells) and oracle.writes_cells and post_commit != "none"
-        )
-        """Whether the oracle writes the cells of a commit together with its decision.
-
-        Not where shadow cells are left to others, who would find none to write.
-        """
+        # Where shadow cells are left to others, these would find none to write.
+        may_write = post_commit != "none" and isinstance(oracle, WritesCells)
+        self.writer: WritesCells | None = cast("WritesCells", oracle) if may_write else None
         self.reader = SnapshotReader(
             store,
             CellResolver(store, commit_table),

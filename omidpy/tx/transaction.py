@@ -577,12 +577,11 @@ class Transaction(Alone):
 
     def _may_write_at_once(self) -> bool:
         """Say whether the oracle is to write everything; it must not meet what is there already."""
-        return (
-            self._session.writes_at_once
-            and self._parts is None
-            and self._buffer.is_unsent
-            and self._buffer.size_bytes <= FLUSH_LIMIT_BYTES
-        )
+        writer = self._session.writer
+        if writer is None or self._parts is not None or not self._buffer.is_unsent:
+            return False
+        size_bytes = self._buffer.size_bytes + sum(map(len, self._layouts))
+        return size_bytes <= min(FLUSH_LIMIT_BYTES, writer.most_cells_bytes)
 
     def _take_cells(self) -> TableCells:
         """Return the buffered cells, which from here on only the oracle writes."""
@@ -604,7 +603,7 @@ class Transaction(Alone):
                 self.start_ts,
                 cell_ids=cell_ids,
                 table_ids={table_id(name) for name in self._buffer.tables()},
-                witness=self._buffer.witness(),
+                witnesses=self._buffer.witnesses(),
                 cells=self._cells,
             )
         except TransactionAborted:
@@ -678,6 +677,10 @@ class Transaction(Alone):
     def witness(self) -> tuple[str, Cell] | None:
         """Return one written cell and its table: its shadow cell proves a commit."""
         return self._buffer.witness()
+
+    def witnesses(self) -> list[tuple[str, Cell]]:
+        """Return one written cell of each table: the shadow cell of any proves a commit."""
+        return self._buffer.witnesses()
 
     # -- `with` and guards ---------------------------------------------------------------------
 

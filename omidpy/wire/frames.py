@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final, TypeAlias, assert_never
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Final, TypeAlias, assert_never
+
+import msgspec
 
 from omidpy.errors import LocalProtocolError, RemoteProtocolError, UsageError
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import MAX_VERSION, CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     MAX_CONFLICTS,
     CommitRequest,
@@ -79,7 +82,10 @@ _COMMIT: Final = key(2, BYTES)
 _FENCE: Final = key(4, BYTES)
 _INVALIDATE: Final = key(1001, BYTES)
 
+_COMMIT_CELLS: Final = key(1002, BYTES)
+
 _KINDS: Final = frozenset((_TIMESTAMP, _COMMIT, _HANDSHAKE, _FENCE, _INVALIDATE))
+_REQUEST_KINDS: Final = _KINDS | {_COMMIT_CELLS}
 
 _CAPABILITIES_FEATURES: Final = key(1001, VARINT)
 _CAPABILITIES_STORE_ID: Final = key(1002, BYTES)
@@ -94,6 +100,8 @@ _COMMIT_REQUEST_START: Final = key(1, VARINT)
 _COMMIT_REQUEST_RETRY: Final = key(2, VARINT)
 _COMMIT_REQUEST_CELLS: Final = 3
 _COMMIT_REQUEST_TABLES: Final = 4
+_COMMIT_CELLS_START: Final = key(1, VARINT)
+_COMMIT_CELLS_REST: Final = key(2, BYTES)
 _FENCE_REQUEST_TABLE: Final = key(1, VARINT)
 _INVALIDATE_REQUEST_START: Final = key(1, VARINT)
 _HANDSHAKE_REQUEST_CAPABILITIES: Final = key(1, BYTES)
@@ -121,6 +129,15 @@ _HANDSHAKE_RESPONSE_CAPABILITIES: Final = key(2, BYTES)
 _HANDSHAKE_RESPONSE_LOW_LATENCY: Final = key(3, VARINT)
 
 _Fields: TypeAlias = dict[int, int | bytes]
+
+_Version: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_VERSION)]
+_Number: TypeAlias = Annotated[int, msgspec.Meta(le=2**63 - 1)]
+_Cells: TypeAlias = dict[str, list[tuple[bytes, bytes, bytes, _Version, bytes]]]
+_Rest: TypeAlias = tuple[bytes, tuple[_Number, ...], tuple[_Number, ...], _Cells]
+
+_packed: Final = msgspec.msgpack.Encoder().encode
+_unpacked: Final = msgspec.msgpack.Decoder(_Rest).decode
+"""What a commit brings with its cells: writer key, cell ids, table ids, and cells by table."""
 
 
 # -- frames ----------------------------------------------------------------------------------------
@@ -223,6 +240,11 @@ def encode_request(request: Request, *, packed: bool = False) -> bytes:
             kind = _TIMESTAMP
             if request.hold_ms is not None:
                 put_int64(body, _TIMESTAMP_REQUEST_HOLD, request.hold_ms)
+        case CommitRequest() if request.cells is not None:
+            kind = _COMMIT_CELLS
+            put_int64(body, _COMMIT_CELLS_START, request.start_ts)
+            rest = request.writer_key, request.cell_ids, request.table_ids, request.cells
+            put_bytes(body, _COMMIT_CELLS_REST, _packed(rest))
         case CommitRequest():
             kind = _COMMIT
             put_int64(body, _COMMIT_REQUEST_START, request.start_ts)
@@ -323,6 +345,9 @@ def _enclosed(kind: int, body: bytearray) -> bytes:
     return bytes(out)
 
 
+_COMMIT_CELLS_HEAD: Final = _enclosed(_COMMIT_CELLS, bytearray())[:-1]
+
+
 # -- reading messages ------------------------------------------------------------------------------
 
 
@@ -332,12 +357,14 @@ def decode_request(payload: bytes) -> Request:
     Raises:
         RemoteProtocolError: if it holds anything but exactly one complete request.
     """
-    kind, body = _opened(payload, what="request")
+    kind, body = _opened(payload, what="request", kinds=_REQUEST_KINDS)
     if kind == _TIMESTAMP:
         return TimestampRequest(_int64(_last_of_each(body), _TIMESTAMP_REQUEST_HOLD))
     if kind == _COMMIT:
         return _decode_commit_request(body)
     values = _last_of_each(body)
+    if kind == _COMMIT_CELLS:
+        return _decode_commit_with_cells(values)
     if kind == _HANDSHAKE:
         return HandshakeRequest(_capabilities(body, _HANDSHAKE_REQUEST_CAPABILITIES))
     if kind == _FENCE:
@@ -385,6 +412,30 @@ def _decode_commit_request(body: bytes) -> CommitRequest:
     )
 
 
+def _decode_commit_with_cells(values: _Fields) -> CommitRequest:
+    start_ts = Timestamp(_required(values, _COMMIT_CELLS_START, "a start_ts"))
+    rest = values.get(_COMMIT_CELLS_REST)
+    if not isinstance(rest, bytes):
+        raise RemoteProtocolError("a commit with its cells lacks the cells")
+    try:
+        writer_key, cell_ids, table_ids, cells = _unpacked(rest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"a commit brings what are no cells: {error}") from error
+    return CommitRequest(
+        start_ts,
+        cell_ids,
+        table_ids,
+        cells=cells,
+        writer_key=writer_key,
+        size_bytes=len(rest),
+    )
+
+
+def brings_cells(payload: bytes) -> bool:
+    """Say whether a request is a commit with its cells, if it is anything."""
+    return payload.startswith(_COMMIT_CELLS_HEAD)
+
+
 def _decode_commit_response(body: bytes, values: _Fields) -> CommitResponse:
     if values.get(_COMMIT_RESPONSE_ABORTED, 0):
         commit_ts = None
@@ -419,23 +470,23 @@ def _decode_invalidate_response(values: _Fields) -> InvalidateResponse:
     return InvalidateResponse(start_ts, verdict, commit_ts)
 
 
-def _opened(payload: bytes, *, what: str) -> tuple[int, bytes]:
-    """Return the kind and the body of the one message in an envelope of five alternatives."""
+def _opened(payload: bytes, *, what: str, kinds: AbstractSet[int] = _KINDS) -> tuple[int, bytes]:
+    """Return the kind and the body of the one message in an envelope of several alternatives."""
     found = [
         (field_key, value)
         for field_key, value in fields(payload)
-        if field_key in _KINDS and isinstance(value, bytes)
+        if field_key in kinds and isinstance(value, bytes)
     ]
     if len(found) == 1:
         return found[0]
-    kinds = {kind for kind, _ in found}
-    if len(kinds) != 1:
+    present = {kind for kind, _ in found}
+    if len(present) != 1:
         raise RemoteProtocolError(
-            f"a {what} holds {len(kinds)} messages of kinds that this version knows; expected one"
+            f"a {what} holds {len(present)} messages of kinds that this version knows; expected one"
         )
     # To merge two occurrences of a message, as every protobuf parser does, is to parse the two one
     # after the other, each of which must be whole by itself.
-    return kinds.pop(), _joined(body for _, body in found)
+    return present.pop(), _joined(body for _, body in found)
 
 
 def _joined(bodies: Iterable[bytes]) -> bytes:

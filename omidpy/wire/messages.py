@@ -11,6 +11,7 @@ fields, and we use one only where the other side announced its feature in the ha
                             3  message         HandshakeRequest
                             4  message         FenceRequest
                          1001  message         InvalidateRequest              (INVALIDATE)
+                         1002  message         CommitRequest with its cells   (COMMIT_CELLS)
     Response                1  message         TimestampResponse
                             2  message         CommitResponse
                             3  message         HandshakeResponse
@@ -36,6 +37,9 @@ fields, and we use one only where the other side announced its feature in the ha
                             2  bool            retry; absent means false
                             3  repeated int64  cell ids
                             4  repeated int64  table ids
+      with its cells        1  int64           start_ts
+                            2  bytes           writer key, cell ids, table ids and cells, in
+                                               MessagePack, see `frames.py`
     CommitResponse          1  bool            aborted
                             2  int64           start_ts
                             3  int64           commit_ts, absent when aborted
@@ -82,6 +86,10 @@ class Feature(IntFlag):
     NEWEST_FENCE = 8
     """A start timestamp comes with the newest fence of any table; without one there is none above
     the low watermark.  The server's word: who reads the extras without it skips the field."""
+
+    COMMIT_CELLS = 16
+    """A commit may bring its cells, which the oracle writes.  The server's word, given where it
+    can; a client announces nothing."""
 
 
 ALL_FEATURES: Final = (
@@ -146,10 +154,11 @@ class CommitRequest(msgspec.Struct, frozen=True):
     table_ids: tuple[TableId, ...] = ()
     is_retry: bool = False
     cells: TableCells | None = None
-    """The cells themselves, where the oracle is to write them: in one process, never on the wire.
-
-    None: they are in the store.
-    """
+    """The cells themselves, where the oracle is to write them; None: they are in the store."""
+    writer_key: bytes = b""
+    """What shows that the client may write the store, where it brings cells over the wire."""
+    size_bytes: int = 0
+    """How long the cells were on the wire."""
 
 
 class FenceRequest(msgspec.Struct, frozen=True):

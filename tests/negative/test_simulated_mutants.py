@@ -56,7 +56,7 @@ SEEN_WITH_OTHERS: Final = {
     "pruned up to the watermark": Sight(6, "stale read"),
     "one claim suffices": Sight(43, "I8"),
     "refusal taken for delivered": Sight(0, "E1"),
-    "snapshot before the watermark": Sight(45, "E1"),
+    "snapshot before the watermark": Sight(293, "E1"),
 }
 
 MUTANTS_OF_OTHERS: Final = {**COMPACTION_MUTANTS, **EXPORT_MUTANTS}

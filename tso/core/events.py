@@ -208,6 +208,8 @@ class Batch(Generic[Ticket]):
     groups: list[tuple[int, int, TableCells]] = field(default_factory=list)
     """start_ts, commit_ts and cells of each commit that is written with its cells, and without an
     entry, unless an invalidation is there."""
+    group_bytes: int = 0
+    """How long those cells were on the wire."""
     invalidations: list[int] = field(default_factory=list)
     """start_ts of each transaction to invalidate, unless a commit is there."""
     lookups: list[int] = field(default_factory=list)

@@ -170,6 +170,8 @@ class Machine(Generic[Ticket]):
         )
         self.queue_length = 0
         """How many answers wait for a flush: what back-pressure looks at."""
+        self.group_bytes = 0
+        """How long the cells are that wait for one."""
         self._client = ANYBODY
         self._run_begins = self._run_commits = self._run_aborts = 0
         """What runs decided since it was last told."""
@@ -521,6 +523,8 @@ class Machine(Generic[Ticket]):
                 self._pending.commits.add(start_ts, verdict)
             else:
                 self._pending.groups.append((start_ts, verdict, request.cells))
+                self._pending.group_bytes += request.size_bytes
+                self.group_bytes += request.size_bytes
             self._answer(ticket, CommitResponse(start_ts, self._issued(verdict)))
             self._metrics.count("tso.commits")
             return
@@ -698,6 +702,7 @@ class Machine(Generic[Ticket]):
         """Send the answers of a batch whose decisions, and all earlier ones, are durable."""
         assert batch.newest_ts <= self._durable_ceiling, "I1: a timestamp above the durable ceiling"
         self.queue_length -= batch.answer_count
+        self.group_bytes -= batch.group_bytes
         answers: list[tuple[Ticket, Answer | Frames]] = []
         closes: list[Close[Ticket]] = []
         for ticket, waiting in batch.answers:
@@ -802,5 +807,5 @@ def _why(start_ts: int, result: FlushResult) -> int:
 
 
 def _size(request: CommitRequest) -> int:
-    """Return how many numbers of a request are kept while it waits."""
-    return len(request.cell_ids) + len(request.table_ids)
+    """Return how many numbers of a request are kept while it waits, its cells counted as such."""
+    return len(request.cell_ids) + len(request.table_ids) + request.size_bytes // 8

@@ -14,13 +14,14 @@ from omidpy.base.cells import (
     commit_row,
     encode_commit,
     encode_long,
+    is_shadow_qualifier,
     shadow_qualifier,
 )
-from omidpy.base.tables import FIXED_VERSION, VALUE
+from omidpy.base.tables import FIXED_VERSION, VALUE, is_system_table
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, LOW_WATERMARK_FACT
 from omidpy.facts.control import encode_document, put_value
 from omidpy.facts.watermarks import sample_row
-from omidpy.model import TableCells
+from omidpy.model import TIMESTAMP_STEP, TableCells
 from omidpy.storage.base import (
     CellGroup,
     Condition,
@@ -30,6 +31,7 @@ from omidpy.storage.base import (
     Put,
     RowMutation,
 )
+from omidpy.storage.rules import MAX_FAMILY_BYTES, MAX_ROW_BYTES
 from tso.core.events import Batch, Ticket
 
 
@@ -51,6 +53,27 @@ def commit_entries(commits: Sequence[tuple[int, int]]) -> Entries:
         for start_ts, commit_ts in commits
     ]
     return Entries(COMMIT_TABLE, COMMIT, INVALIDATION, cells)
+
+
+def complaint_about(start_ts: int, cells: TableCells) -> str | None:
+    """Say why no transaction writes such cells; None if one does.
+
+    It writes users' tables alone, at its own versions, and no shadow cell; and what a store refuses
+    would end the oracle that came to write it.
+    """
+    if not cells:
+        return "no cells"
+    for table, records in cells.items():
+        if not records or is_system_table(table):
+            return f"cells of {table!r}"
+        for row, family, qualifier, version, _ in records:
+            if not 0 < len(row) <= MAX_ROW_BYTES or not 0 < len(family) <= MAX_FAMILY_BYTES:
+                return f"a cell of the row {row[:32]!r} and the family {family[:32]!r}"
+            if not start_ts <= version < start_ts + TIMESTAMP_STEP:
+                return f"a cell at {version}, which is none of its versions"
+            if is_shadow_qualifier(qualifier):
+                return f"a shadow cell {qualifier[:64]!r}"
+    return None
 
 
 def cell_group(start_ts: int, commit_ts: int, cells: TableCells) -> CellGroup:

@@ -76,6 +76,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
+from omidpy.facts.writers import make_writer_key
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableCells, Timestamp
 from omidpy.storage.base import (
     CellGroup,
@@ -121,6 +122,8 @@ class Persistence(Protocol):
 
     is_instant: bool
     """Whether `flush` never waits, so that it needs no thread of its own."""
+    writer_key: bytes | None
+    """What a client must show that brings the cells of a commit; None: they are not written."""
 
     def start(self, settings: Settings, now: Now, *, accept_clock: bool) -> Inherited:
         """Take over the store's timestamps and record that a new instance begins."""
@@ -164,6 +167,8 @@ class StorePersistence:
         self._ahead = store if isinstance(store, ChecksBehind) else None
         # Its thread starts when it is first needed, which on a file it never is.
         self._reader = reader or ThreadPoolExecutor(1, thread_name_prefix="tso-reader")
+        self.writer_key: bytes | None = None
+        """What clients show that bring cells; None: none may."""
         self._ceiling: bytes | None = None
         self._ceiling_version = FIXED_VERSION
         self._low_watermark = 0
@@ -226,6 +231,8 @@ class StorePersistence:
         self._lease.check()
         self._control.raise_number(EPOCH_FACT, epoch)
         self._low_watermark = self._control.raise_number(LOW_WATERMARK_FACT, epoch)
+        if self._is_guarded and self._store.capabilities.readers_write:
+            self.writer_key = make_writer_key(self._store)
         samples = Watermarks(self._control).samples()
         return Inherited(
             epoch=epoch,
@@ -589,6 +596,7 @@ class NoPersistence:
     """
 
     is_instant = True
+    writer_key: bytes | None = None
 
     def start(self, settings: Settings, now: Now, *, accept_clock: bool) -> Inherited:
         """Begin as if the store were empty."""

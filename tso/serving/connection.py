@@ -63,6 +63,8 @@ class Host(Protocol):
     capabilities: PeerCapabilities
     max_commit_cells: int
     """How many cells and tables one commit may have."""
+    writer_key: bytes | None
+    """What a client shows that brings cells; None: they are not written."""
     buffered_bytes: int
     """What unfinished requests of all connections take."""
     turn_work: int
@@ -131,7 +133,9 @@ class Connection(asyncio.Protocol):
         """Belong to a server; `connection_made` brings the socket."""
         self._server = server
         self._conversation = Conversation(
-            server.capabilities, max_commit_cells=server.max_commit_cells
+            server.capabilities,
+            max_commit_cells=server.max_commit_cells,
+            writer_key=server.writer_key,
         )
         self._tls = None if server.tls is None else TlsStream(server.tls.context, server_side=True)
         self._transport: asyncio.Transport | None = None

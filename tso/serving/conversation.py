@@ -15,6 +15,7 @@ executes its request all the same.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import ipaddress
 import secrets
 from collections.abc import Mapping
@@ -24,10 +25,11 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from omidpy.errors import RemoteProtocolError
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import CellId, TableCells, TableId, Timestamp
 from omidpy.wire.frames import (
     MAX_REQUEST_FRAME_BYTES,
     FrameReader,
+    brings_cells,
     decode_request,
     encode_request,
     encode_response,
@@ -51,6 +53,10 @@ from omidpy.wire.messages import (
 from tso.core.clients import ANYBODY, numbered, share_number
 from tso.core.engine import commit_frame, read_commit, timestamp_frame
 from tso.core.events import Answer, Question
+from tso.core.writes import complaint_about
+
+MAX_CELLS_BYTES: Final = 64 * 1024
+"""Longest commit that brings its cells; clients write more than that themselves."""
 
 MAX_SHORT_REQUEST_BYTES: Final = 256
 """Longest request that is no commit; the longest valid one takes less than 100.
@@ -83,13 +89,21 @@ class _Phase(Enum):
 class Conversation:
     """One client's conversation."""
 
-    def __init__(self, capabilities: PeerCapabilities, *, max_commit_cells: int) -> None:
+    def __init__(
+        self,
+        capabilities: PeerCapabilities,
+        *,
+        max_commit_cells: int,
+        writer_key: bytes | None = None,
+    ) -> None:
         """Wait for the handshake.
 
         Args:
             capabilities: What we tell a client that announces any feature.
             max_commit_cells: See `read_commit`.
+            writer_key: What a client must show that brings cells; None: none may.
         """
+        self._writer_key = writer_key
         self._capabilities = capabilities
         self._max_commit_cells = max_commit_cells
         self._reader = FrameReader(max_frame_bytes=MAX_REQUEST_FRAME_BYTES)
@@ -237,6 +251,8 @@ class Conversation:
         if self._features:
             roles = None if self._roles is None else int(self._roles)
             features = ALL_FEATURES
+            if self._writer_key is not None:
+                features |= Feature.COMMIT_CELLS
             if self._roles is not None and not self._roles & Role.INVALIDATION:
                 # The client goes by the commit table then, as it does beside Omid's own oracle.
                 features &= ~Feature.INVALIDATE
@@ -258,6 +274,8 @@ class Conversation:
             raise RemoteProtocolError(
                 f"{type(request).__name__} from {self._name!r}, whose roles are {self._roles!r}"
             )
+        if isinstance(request, CommitRequest) and request.cells is not None:
+            self._check_cells(request, request.cells)
         if isinstance(request, InvalidateRequest) and not self._features & Feature.INVALIDATE:
             raise RemoteProtocolError("an invalidation from a client that did not announce them")
         if isinstance(request, TimestampRequest) and request.hold_ms is not None:
@@ -266,6 +284,15 @@ class Conversation:
             if request.hold_ms <= 0:
                 raise RemoteProtocolError(f"a hold of {request.hold_ms} ms")
         return request
+
+    def _check_cells(self, request: CommitRequest, cells: TableCells) -> None:
+        """Refuse cells of one who may not write them, or that no transaction of ours writes."""
+        if self._writer_key is None:
+            raise RemoteProtocolError("a commit with its cells, which this oracle does not write")
+        if not hmac.compare_digest(request.writer_key, self._writer_key):
+            raise RemoteProtocolError("a commit with its cells from one who cannot read the store")
+        if complaint := complaint_about(request.start_ts, cells):
+            raise RemoteProtocolError(f"a commit with {complaint}")
 
 
 def share_of_address(address: str) -> int:
@@ -313,9 +340,9 @@ def _request(payload: bytes, max_commit_cells: int) -> Request:
             cast("tuple[TableId, ...]", table_ids),
             is_retry,
         )
-    if len(payload) > MAX_SHORT_REQUEST_BYTES:
+    if len(payload) > (MAX_CELLS_BYTES if brings_cells(payload) else MAX_SHORT_REQUEST_BYTES):
         raise RemoteProtocolError(
-            f"a request of {len(payload)} bytes that is no commit, where at most "
-            f"{MAX_SHORT_REQUEST_BYTES} are allowed"
+            f"a request of {len(payload)} bytes that is no commit, or brings its cells, where at "
+            f"most {MAX_SHORT_REQUEST_BYTES} and {MAX_CELLS_BYTES} are allowed"
         )
     return decode_request(payload)

@@ -103,6 +103,9 @@ LOADS_S: Final = 60.0
 MAX_QUEUE_LENGTH: Final = 32_768
 """Answers that wait for a flush; above it no socket is read from until half of them left."""
 
+MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
+"""What the cells may take that wait for a flush, as they came; the same."""
+
 DRAIN_S: Final = 2.0
 """How long the last answers may take to leave their sockets."""
 
@@ -165,6 +168,7 @@ class OracleServer:
         self.loop = asyncio.get_running_loop()
         self.capabilities = capabilities
         self.max_commit_cells = machine.max_commit_cells
+        self.writer_key = persistence.writer_key
         self.tls = tls
         self.buffered_bytes = 0
         self._machine = machine
@@ -447,7 +451,8 @@ class OracleServer:
     @property
     def is_full(self) -> bool:
         """Say whether too many answers wait for a flush."""
-        return self._machine.queue_length > MAX_QUEUE_LENGTH
+        machine = self._machine
+        return machine.queue_length > MAX_QUEUE_LENGTH or machine.group_bytes > MAX_GROUP_BYTES
 
     def wait_for_turn(self, connection: Connection) -> None:
         """Give a connection its next turn: after everybody else's, and when there is room."""
@@ -592,7 +597,12 @@ class OracleServer:
 
     def _wake(self) -> None:
         """Give turns again to those that waited for room, once there is plenty."""
-        if self._paused and self._machine.queue_length <= MAX_QUEUE_LENGTH // 2:
+        machine = self._machine
+        has_plenty = (
+            machine.queue_length <= MAX_QUEUE_LENGTH // 2
+            and machine.group_bytes <= MAX_GROUP_BYTES // 2
+        )
+        if self._paused and has_plenty:
             paused, self._paused = self._paused, []
             for connection in paused:
                 self.wait_for_turn(connection)

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import TypeVar
 
 from omidpy.base.within import within
@@ -112,6 +113,7 @@ class SqliteStore:
         forking.register(self)
         try:
             self._store_id = self._file.prepare()
+            self._capabilities = Capabilities(readers_write=_readers_write(self._path))
         except BaseException:
             self.close()
             raise
@@ -129,7 +131,7 @@ class SqliteStore:
     @property
     def capabilities(self) -> Capabilities:
         """Everything but being remote."""
-        return Capabilities()
+        return self._capabilities
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -589,6 +591,12 @@ class SqliteStore:
             lock.forget_in_child()
         self._locks.clear()
         self._file.resume_in_child()
+
+
+def _readers_write(path: str) -> bool:
+    """Say whether the mode of a file lets nobody read who may not write."""
+    mode = Path(path).stat().st_mode
+    return not mode & 0o044 & ~(mode << 1)
 
 
 def _free_table(one: GuardedMutation | Entries | CellGroup) -> str | None:

@@ -517,12 +517,17 @@ class WriteBuffer:
 
     def witness(self) -> tuple[str, Cell] | None:
         """Return one cell that was sent, with its table: its shadow cell proves a commit."""
+        return next(iter(self.witnesses()), None)
+
+    def witnesses(self) -> list[tuple[str, Cell]]:
+        """Return one such cell of each table that was written, that of `witness` first."""
+        found: dict[str, Cell] = {}
         for name, versions in self._sent.items():
-            version = max(versions)
-            return name.table, Cell(
-                name.row, name.family, name.qualifier, version, versions[version] or b""
-            )
-        return None
+            if name.table not in found:
+                version = max(versions)
+                value = versions[version] or b""
+                found[name.table] = Cell(name.row, name.family, name.qualifier, version, value)
+        return list(found.items())
 
     def shadow_cells(self, commit_ts: Timestamp) -> dict[str, list[RowMutation]]:
         """Return the shadow cells of every version sent, one mutation a row."""

@@ -29,8 +29,9 @@ from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.leadership import lease_address
+from omidpy.facts.writers import read_writer_key
 from omidpy.manager import TransactionManager
-from omidpy.model import Aborted, CellId, Committed, TableId, Timestamp, base
+from omidpy.model import Aborted, CellId, Committed, TableCells, TableId, Timestamp, base
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.reading.resolution import TableCell
@@ -66,7 +67,7 @@ from tests.machines.simulator.plan import (
     drawn_others,
     drawn_plan,
 )
-from tests.machines.simulator.store import Chances, SharedStore
+from tests.machines.simulator.store import CAPABILITIES, Chances, SharedStore
 from tests.machines.simulator.watch import Watch
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
@@ -361,6 +362,7 @@ class Simulation:
             resolve=lambda: lease_address(store),
             store_id=store.store_id,
             client=dice.getrandbits(61) + 1,
+            writer_key=self._writer_key(),
             clock=clock,
             network=self._network.of(process),
         )
@@ -377,6 +379,11 @@ class Simulation:
         number = next(self._numbers)
         recorder = Recorder(str(number), self._events.append, now_ns=lambda: next(self._ticks))
         return Client(manager, recorder, dice, number=number)
+
+    def _writer_key(self) -> bytes | None:
+        """Return what lets clients bring cells, where a store has guarded batches."""
+        is_guarded = CAPABILITIES[self._plan.store_kind].guarded_batches
+        return read_writer_key(self._store.memory) if is_guarded else None
 
     def _work(self, process: Process, dice: random.Random, until_s: float) -> None:
         program = self.world.running
@@ -548,9 +555,43 @@ class Repeating:
         is_retry: bool = False,
     ) -> CommitVerdict:
         """Ask, and sometimes ask once more: after no answer, as Java does, or after one."""
+        return self._asked(
+            lambda: self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry),
+            start_ts,
+            cell_ids,
+            table_ids,
+        )
+
+    @property
+    def most_cells_bytes(self) -> int:
+        """What the oracle behind takes."""
+        return self._oracle.most_cells_bytes
+
+    def commit_cells(
+        self,
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+        cells: TableCells,
+    ) -> CommitVerdict:
+        """Bring the cells; whoever asks again does so as others do, without them."""
+        return self._asked(
+            lambda: self._oracle.commit_cells(start_ts, cell_ids, table_ids, cells),
+            start_ts,
+            cell_ids,
+            table_ids,
+        )
+
+    def _asked(
+        self,
+        ask: Callable[[], CommitVerdict],
+        start_ts: Timestamp,
+        cell_ids: Collection[CellId],
+        table_ids: Collection[TableId],
+    ) -> CommitVerdict:
         self._on_commit()
         try:
-            verdict = self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry)
+            verdict = ask()
         except OracleUnavailable as error:
             if self._dice.random() < 0.5:
                 raise

@@ -113,11 +113,13 @@ class SharedStore:
             verdicts = iter(applied)
             for one in mutations:
                 changes = singly([one])
-                is_group = isinstance(one, CellGroup)
-                told = repeat(next(verdicts)) if is_group else verdicts
+                told_group = isinstance(one, CellGroup) and next(verdicts)
+                told = repeat(told_group) if isinstance(one, CellGroup) else verdicts
                 for (table, mutation, _), was_applied in zip(changes, told, strict=False):
                     if was_applied:
                         self._look({table: [mutation]})
+                if isinstance(one, CellGroup) and told_group:
+                    self.watch.completed(one)
         return applied
 
     def _left(self, table: str, mutation: RowMutation) -> RowMutation:

@@ -20,12 +20,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from omidpy.base.cells import decode_long, is_shadow_qualifier, start_ts_of_commit_row
+from omidpy.base.cells import (
+    data_qualifier,
+    decode_long,
+    is_shadow_qualifier,
+    start_ts_of_commit_row,
+)
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK_FACT, CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.model import Timestamp, base
+from omidpy.storage.base import CellGroup
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.history import Recorded, Told
 from omidpy.wire.frames import FrameReader, decode_request, decode_response
@@ -88,6 +94,21 @@ class Watch:
             for start_ts, entry in entries(store, [one for one in changed if one]).items():
                 if isinstance(entry, int):
                     self._committed(start_ts, entry)
+
+    def completed(self, group: CellGroup) -> None:
+        """Look at cells that have just been written with their shadow cells, and no entry."""
+        cells = [cell for records in group.cells.values() for cell in records]
+        data = {cell[:4] for cell in cells if not is_shadow_qualifier(cell[2])}
+        shadows = {
+            (row, family, data_qualifier(qualifier), version): decode_long(value, what="a shadow")
+            for row, family, qualifier, version, value in cells
+            if is_shadow_qualifier(qualifier)
+        }
+        commits = set(shadows.values())
+        if set(shadows) != data or len(commits) != 1 or not data:
+            self.found(f"I5: cells were written together that are no whole commit: {commits}")
+            return
+        self._committed(base(next(iter(data))[3]), commits.pop())
 
     def _committed(self, start_ts: int, commit_ts: int) -> None:
         if start_ts not in self._durable:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from omidpy.base.cells import commit_row, encode_commit
+from omidpy.base.cells import commit_row, encode_commit, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.commit.outcome import SETTLE_BUDGET_S
 from omidpy.errors import (
@@ -22,8 +22,11 @@ from omidpy.errors import (
     TransactionAborted,
 )
 from omidpy.facts.commit_table import COMMIT
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.model import (
     Aborted,
+    Cell,
     CellId,
     Committed,
     Forgotten,
@@ -343,7 +346,34 @@ def test_a_forgotten_decision_without_any_cell_stays_open(client: Client) -> Non
     delete = DeleteVersion(b"cf", b"q", tx.start_ts)
     client.store.write({TABLE: [RowMutation(b"r", deletes=(delete,))]})
     client.oracle.invalidation = forgetful
+    ControlTable(client.store).raise_number(COLLECTION_HORIZON, tx.start_ts)
     assert client.tm.outcome(error) == Forgotten()
+
+
+def test_a_forgotten_decision_without_any_cell_is_none_where_nothing_was_collected(
+    client: Client,
+) -> None:
+    """Where cells and decisions are one write, nothing of a commit can still be under way."""
+    tx, error = unknown(client, decided=False)
+    delete = DeleteVersion(b"cf", b"q", tx.start_ts)
+    client.store.write({TABLE: [RowMutation(b"r", deletes=(delete,))]})
+    client.oracle.invalidation = forgetful
+    ControlTable(client.store).raise_number(COLLECTION_HORIZON, tx.start_ts - 1)
+    assert client.tm.outcome(error) == Aborted()
+
+
+def test_a_table_that_was_made_anew_is_no_evidence_against_the_others(client: Client) -> None:
+    """The cells of one are gone with it; those of the other tell that it was committed."""
+    client.tm.create_table("other", ["cf"])
+    tx, error = unknown(client, decided=False)
+    cell = Cell(b"r", b"cf", b"q", tx.start_ts, b"v")
+    shadow = Put(b"cf", shadow_qualifier(b"q"), tx.start_ts, encode_long(tx.start_ts + 50))
+    client.store.write({"other": [RowMutation(b"r", puts=(Put(*cell[1:]), shadow))]})
+    client.store.drop_table(TABLE)
+    client.tm.create_table(TABLE, ["cf"])
+    client.oracle.invalidation = forgetful
+    error.others = (("other", cell),)
+    assert client.tm.outcome(error) == Committed(Timestamp(tx.start_ts + 50))
 
 
 def test_a_forgotten_decision_of_a_dropped_table_stays_open(client: Client) -> None:
