@@ -19,6 +19,7 @@ from omidpy.base.cells import decode_long
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.pauses import Pauses
+from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.errors import NoSuchTable, OracleUnavailable, StorageError
 from omidpy.facts.commit_table import (
     FIRST_TIMESTAMP_FACT,
@@ -175,7 +176,8 @@ class OutcomeFinder:
         before is still under way.  So cells that are absent were never committed, unless they were
         collected, which nothing is that began above the collection horizon.  A table that was
         dropped tells nothing; one that was made anew has lost what the old one had, and the other
-        tables tell whether that was committed.
+        tables tell whether that was committed.  Of who wrote a table of ours it tells nothing: its
+        rows are removed by others, as an entry of an export queue is once it was delivered.
 
         Returns:
             None where that does not tell.
@@ -188,7 +190,8 @@ class OutcomeFinder:
             shadow, is_present = self._witness_state(one)
             if shadow is not None:
                 return Committed(shadow)
-            is_gone &= one[0] in tables and not is_present
+            is_lasting = one[0] in tables and not one[0].startswith(OWN_TABLE_PREFIX)
+            is_gone &= is_lasting and not is_present
         # Behind the look at the cells, so that it counts for what was collected before.
         horizon = ControlTable(self._store).read_number(COLLECTION_HORIZON) or 0
         return Aborted() if is_gone and start_ts > horizon else None

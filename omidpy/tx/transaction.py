@@ -24,6 +24,7 @@ from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
+from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal
@@ -579,6 +580,9 @@ class Transaction(Alone):
         """Say whether the oracle is to write everything; it must not meet what is there already."""
         writer = self._session.writer
         if writer is None or self._parts is not None or not self._buffer.is_unsent:
+            return False
+        if any(name.startswith(OWN_TABLE_PREFIX) for name in self._buffer.waiting_tables()):
+            # Others remove rows there, so that cells that are gone would tell nothing.
             return False
         size_bytes = self._buffer.size_bytes + sum(map(len, self._layouts))
         return size_bytes <= min(FLUSH_LIMIT_BYTES, writer.most_cells_bytes)

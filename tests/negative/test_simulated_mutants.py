@@ -39,6 +39,9 @@ SEEN: Final = {
     "reused ceiling": Sight(0, "I1"),
     "watermark before durability": Sight(31, "I4"),
     "torn batch accepted": Sight(0, "I2"),
+    "cells written unguarded": Sight(136, "I9"),
+    "cells without shadow cells": Sight(0, "I5"),
+    "absent taken for aborted": Sight(217, "I9"),
     "zombie that answers": Sight(21, "stale snapshot"),
     "lease vouched for ever": Sight(225, "stale snapshot"),
     "impatient standby": Sight(74, "I1"),
@@ -56,6 +59,7 @@ SEEN_WITH_OTHERS: Final = {
     "pruned up to the watermark": Sight(6, "stale read"),
     "one claim suffices": Sight(43, "I8"),
     "refusal taken for delivered": Sight(0, "E1"),
+    "removed taken for never written": Sight(293, "E1"),
     "snapshot before the watermark": Sight(293, "E1"),
 }
 

@@ -374,6 +374,10 @@ class WriteBuffer:
             for table, rows in batch.items()
         }
 
+    def waiting_tables(self) -> set[str]:
+        """Return the tables of what is buffered."""
+        return {table for layer in self._layers for table in layer.tables}
+
     @property
     def is_unsent(self) -> bool:
         """Whether nothing was ever sent, not even perhaps."""

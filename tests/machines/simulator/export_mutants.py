@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
+from omidpy.commit import outcome
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.entries.view import View
@@ -32,6 +33,9 @@ def takes_snapshots_first(self: Any, tm: Any, table: str, **settings: Any) -> No
 EXPORT_MUTANTS: Final[dict[str, Parts]] = {
     "refusal taken for delivered": Parts(
         patches=(Patch(Delivery, "_send", takes_refusals_for_deliveries),)
+    ),
+    "removed taken for never written": Parts(
+        patches=(Patch(outcome, "OWN_TABLE_PREFIX", "nobody's "),)
     ),
     "snapshot before the watermark": Parts(
         patches=(Patch(View, "__init__", takes_snapshots_first),)

@@ -19,7 +19,7 @@ from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, TableId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.oracle.tcp import TcpOracle
-from omidpy.storage.base import Condition
+from omidpy.storage.base import CellGroup, Condition
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -27,10 +27,12 @@ from omidpy.wire.messages import (
     InvalidateResponse,
     InvalidateVerdict,
 )
-from tests.machines.simulator.simulation import Parts
+from tests.machines.simulator.simulation import Parts, Patch
 from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
 from tso.core.machine import Machine
 from tso.core.settings import TIMESTAMPS_PER_MS
+from tso.core.writes import cell_group
+from tso.durable import persist
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
 
@@ -192,6 +194,21 @@ class TakesTornForWhole(StorePersistence):
             return FlushResult(entries=dict.fromkeys(asked))
 
 
+class WritesCellsUnguarded(StorePersistence):
+    """Writes the cells of commits whoever has the lease, and looks at it behind them."""
+
+    def flush(self, batch: Batch[Any]) -> FlushResult:
+        """Write them first."""
+        if batch.groups:
+            self._store.write_guarded([cell_group(*one) for one in batch.groups], durable=True)
+        return super().flush(batch)
+
+
+def without_shadow_cells(start_ts: int, commit_ts: int, cells: Any) -> CellGroup:
+    """Return the cells of a commit as a client would write them before it."""
+    return CellGroup(cells, cell_group(start_ts, commit_ts, cells).condition)
+
+
 # -- the lease -------------------------------------------------------------------------------------
 
 
@@ -252,13 +269,29 @@ class TakesSilenceForAbort(OutcomeFinder):
         return Aborted()
 
 
+class TakesAbsentForAborted(OutcomeFinder):
+    """Takes cells that are not there for never committed, and does not ask the oracle."""
+
+    def _ask(self, start_ts: Any, witness: Any, *arguments: Any) -> Any:
+        if witness is not None and self._witness_state(witness) == (None, False):
+            return Aborted()
+        return super()._ask(start_ts, witness, *arguments)
+
+
 class TakesSilenceForNotSent(TcpOracle):
     """Takes a commit without an answer for one that was never asked for."""
 
     def commit(self, *arguments: Any, **options: Any) -> Any:
         """Ask, and say of every failure that nothing was sent."""
+        return self._silently(super().commit, *arguments, **options)
+
+    def commit_cells(self, *arguments: Any, **options: Any) -> Any:
+        """Do the same."""
+        return self._silently(super().commit_cells, *arguments, **options)
+
+    def _silently(self, ask: Any, *arguments: Any, **options: Any) -> Any:
         try:
-            return super().commit(*arguments, **options)
+            return ask(*arguments, **options)
         except OracleUnavailable as error:
             error.was_sent = False
             raise
@@ -307,6 +340,11 @@ MUTANTS: Final[dict[str, Parts]] = {
     "reused ceiling": Parts(persistence=ReusesTheCeiling),
     "watermark before durability": Parts(persistence=WatermarkFirst),
     "torn batch accepted": Parts(persistence=TakesTornForWhole),
+    "cells written unguarded": Parts(persistence=WritesCellsUnguarded),
+    "cells without shadow cells": Parts(
+        patches=(Patch(persist, "cell_group", without_shadow_cells),)
+    ),
+    "absent taken for aborted": Parts(outcomes=TakesAbsentForAborted),
     "zombie that answers": Parts(lease=ZombieLease),
     "lease vouched for ever": Parts(lease=VouchesForEver),
     "impatient standby": Parts(lease=Impatient),

@@ -182,6 +182,7 @@ def chance_of(seed: int) -> Iterator[None]:
         Patch(pauses, "dice", random.Random(seed)),
         Patch(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)),
         Patch(secrets, "randbits", names.getrandbits),
+        Patch(secrets, "token_bytes", random.Random(seed).randbytes),
         Patch(secrets, "token_hex", lambda size: names.randbytes(size).hex()),
     )
     with patched(draws):

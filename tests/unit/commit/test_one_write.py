@@ -28,6 +28,7 @@ from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, Timestamp
+from omidpy.recipes.export_queue import ExportQueue
 from omidpy.storage.base import Entries, GuardedMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES
@@ -165,6 +166,22 @@ def test_what_was_flushed_goes_the_way_of_the_protocol(
     assert balance(tm, b"s") == b"3"
     shadows = [name for name in qualifiers(store, "t") if name != b"q"]
     assert len(shadows) == len(qualifiers(store, "t")) - len(shadows)
+
+
+def test_what_adds_to_an_export_queue_goes_in_steps(
+    tm: TransactionManager, store: WatchedStore
+) -> None:
+    """Its rows go once they were delivered, and cells that are gone would tell nothing."""
+    ExportQueue.create(tm, "q", buckets=1)
+    queue = ExportQueue.open(tm, "q")
+    store.calls.clear()
+    with tm.begin() as tx:
+        queue.add(tx, b"k", 1)
+        tx.table("t").put(b"r", {b"cf:q": b"1"})
+    assert "cells" not in store.calls
+    with tm.begin() as tx:
+        tx.table("t").put(b"r", {b"cf:q": b"1"})
+    assert "cells" in store.calls
 
 
 def test_a_deposed_oracle_writes_no_cell(tm: TransactionManager, store: WatchedStore) -> None:

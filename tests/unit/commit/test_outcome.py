@@ -29,7 +29,9 @@ from omidpy.model import (
     Cell,
     CellId,
     Committed,
+    FamilySchema,
     Forgotten,
+    TableSchema,
     Timestamp,
     TransactionStatus,
     Undecided,
@@ -359,6 +361,21 @@ def test_a_forgotten_decision_without_any_cell_is_none_where_nothing_was_collect
     client.store.write({TABLE: [RowMutation(b"r", deletes=(delete,))]})
     client.oracle.invalidation = forgetful
     ControlTable(client.store).raise_number(COLLECTION_HORIZON, tx.start_ts - 1)
+    assert client.tm.outcome(error) == Aborted()
+
+
+def test_an_entry_that_was_delivered_is_no_evidence(client: Client) -> None:
+    """Its row was removed because it was committed."""
+    tx, error = unknown(client, decided=False)
+    delete = DeleteVersion(b"cf", b"q", tx.start_ts)
+    client.store.write({TABLE: [RowMutation(b"r", deletes=(delete,))]})
+    client.oracle.invalidation = forgetful
+    queue = "OMIDPY_EXPORT_q"
+    client.store.create_table(TableSchema(queue, [FamilySchema(b"e")]))
+    entry = (queue, Cell(b"r", b"e", b"e", tx.start_ts, b"v"))
+    error.others = (entry,)
+    assert client.tm.outcome(error) == Forgotten()
+    error.others = ()
     assert client.tm.outcome(error) == Aborted()
 
 
