@@ -21,6 +21,7 @@ from omidpy.storage.hbase.native.calls import Calls, Sent, forget
 from omidpy.storage.hbase.native.connections import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind
 from omidpy.storage.hbase.native.frames import Answer
+from omidpy.storage.hbase.native.messages import PartAnswer
 from omidpy.storage.hbase.native.values import (
     Action,
     Check,
@@ -40,6 +41,15 @@ GET_BATCH_ROWS: Final = 500
 """Rows that one call reads; the server stops before they come to 100 MB."""
 
 _nonces: Final = random.SystemRandom()
+
+
+class Step(NamedTuple):
+    """What is done before the next step begins, in no order of its own."""
+
+    table: str
+    actions: Sequence[Action]
+    check: Check | None = None
+    """Only if it holds the one change, of the same row, is made."""
 
 
 class _Failure(NamedTuple):
@@ -143,9 +153,8 @@ class NativeClient:
 
         def read(answer: Answer) -> bool:
             (part,) = messages.read_multi(answer, 1)
-            faults = (one for one in part.results.values() if isinstance(one, Fault))
-            if (fault := part.fault or next(faults, None)) is not None:
-                raise fault
+            if part.first_fault is not None:
+                raise part.first_fault
             return part.processed is not False
 
         what = "change of a row" if check is None else "check-and-mutate"
@@ -305,66 +314,92 @@ class NativeClient:
     # -- in order ----------------------------------------------------------------------------------
 
     def in_order(
-        self,
-        parts: Sequence[tuple[str, Sequence[Action], Check | None]],
-        *,
-        patience_s: float,
-        durability: int = 0,
-    ) -> list[messages.PartAnswer]:
-        """Do parts one after another, each begun after the one before has ended; once.
+        self, steps: Sequence[Step], *, patience_s: float, durability: int = 0
+    ) -> list[list[PartAnswer]]:
+        """Do steps one after another, each begun after the one before has ended; once.
 
-        Calls of one connection run at the same time, so the order is kept in two ways.  Parts that
-        one server has all of go in one Multi, whose parts it does one after another.  Else each
-        answer is waited for before the next part is sent.
+        Calls of one connection run at the same time, so the order is kept in two ways.  Steps that
+        one server can do go in one Multi, whose regions it does one after another.  Else each
+        answer is waited for before the next step is sent.
 
         Args:
-            parts: A table, actions of it that are all in one region, and the condition on which the
-                one change among them is made.
+            steps: What to do.
             patience_s: How long to wait for all of it.
             durability: Of the changes.
 
         Returns:
-            What became of each part.
+            What became of each step, in each region that it is about.
 
         Raises:
             CallFailed, OmidError: any of it may have been done.
 
-        Cost: 1 RPC, or 1 for each run of parts that one server has.
+        Cost: 1 RPC for each run of steps that one server can do, 1 for each server of others.
         """
         until_s = until(patience_s)
-        placed = [
-            RegionAction(
-                self.calls.locations.locate(table, actions[0].row, until_s=until_s), actions, check
-            )
-            for table, actions, check in parts
-        ]
-        answers: list[messages.PartAnswer] = []
+        placed = [self._parts_of(step, until_s) for step in steps]
+        answers: list[list[PartAnswer]] = []
         for run in _runs(placed):
-            try:
-                body, cells = messages.multi_request(run, durability)
-                sent = self.calls.send(run[0].region, "Multi", body, cells, until_s=until_s)
-                found = messages.read_multi(self.calls.wait(sent, until_s), len(run))
-            except CallFailed as error:
-                for part in run:
-                    self.calls.correct(part.region, error)
-                raise
-            for part, answer in zip(run, found, strict=True):
-                faults = (one for one in answer.results.values() if isinstance(one, Fault))
-                if (fault := answer.fault or next(faults, None)) is not None:
-                    self.calls.correct(part.region, fault)
-                    raise fault
-            answers += found
+            flat = [part for parts in run for part in parts]
+            found = iter(self._all_at_once(flat, durability, until_s))
+            answers += [[next(found) for _ in parts] for parts in run]
         return answers
 
+    def _parts_of(self, step: Step, until_s: float) -> list[RegionAction]:
+        """Return a step's actions by region."""
+        regions: dict[bytes, tuple[Region, list[Action]]] = {}
+        for action in step.actions:
+            region = self.calls.locations.locate(step.table, action.row, until_s=until_s)
+            regions.setdefault(region.name, (region, []))[1].append(action)
+        return [RegionAction(region, actions, step.check) for region, actions in regions.values()]
 
-def _runs(placed: Sequence[RegionAction]) -> Iterator[list[RegionAction]]:
-    """Yield parts that follow each other and are of one server."""
-    run: list[RegionAction] = []
-    for part in placed:
-        if run and part.region.server != run[0].region.server:
+    def _all_at_once(
+        self, parts: Sequence[RegionAction], durability: int, until_s: float
+    ) -> list[PartAnswer]:
+        """Do parts by one Multi for each server, those of a server in their order.
+
+        Raises:
+            CallFailed: one of them was not done.
+        """
+        servers: dict[ServerName, list[int]] = {}
+        for index, part in enumerate(parts):
+            servers.setdefault(part.region.server, []).append(index)
+        answers: dict[int, PartAnswer] = {}
+        sent: list[tuple[Sent, list[int]]] = []
+        try:
+            for indexes in servers.values():
+                body, cells = messages.multi_request([parts[one] for one in indexes], durability)
+                region = parts[indexes[0]].region
+                sent.append(
+                    (self.calls.send(region, "Multi", body, cells, until_s=until_s), indexes)
+                )
+            for one, indexes in sent:
+                found = messages.read_multi(self.calls.wait(one, until_s), len(indexes))
+                answers.update(zip(indexes, found, strict=True))
+        except CallFailed as error:
+            for part in parts:
+                self.calls.correct(part.region, error)
+            raise
+        finally:
+            forget([one for one, _ in sent])
+        for index, part in enumerate(parts):
+            if (fault := answers[index].first_fault) is not None:
+                self.calls.correct(part.region, fault)
+                raise fault
+        return [answers[index] for index in range(len(parts))]
+
+
+def _runs(steps: Sequence[list[RegionAction]]) -> Iterator[list[list[RegionAction]]]:
+    """Yield steps that follow each other and are of one server; others singly."""
+    run: list[list[RegionAction]] = []
+    server: ServerName | None = None
+    for parts in steps:
+        servers = {part.region.server for part in parts}
+        alone = servers.pop() if len(servers) == 1 else None
+        if run and (alone is None or alone != server):
             yield run
             run = []
-        run.append(part)
+        run.append(parts)
+        server = alone
     if run:
         yield run
 
@@ -396,7 +431,7 @@ def _fail(
 
 def _take(
     part: _Part,
-    answer: messages.PartAnswer,
+    answer: PartAnswer,
     done: list[Found | None],
     failed: list[int],
     failures: list[_Failure],

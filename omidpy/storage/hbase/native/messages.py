@@ -300,6 +300,20 @@ class PartAnswer(NamedTuple):
     results: dict[int, Found | Fault]
     """By the number of the action; what is missing was changed."""
 
+    @property
+    def first_fault(self) -> Fault | None:
+        """A fault of the region or of one of the actions; None if all were done."""
+        if self.fault is not None:
+            return self.fault
+        return next((one for one in self.results.values() if isinstance(one, Fault)), None)
+
+    def found(self, number: int) -> Found:
+        """Return what a get found."""
+        found = self.results.get(number)
+        if not isinstance(found, Found):
+            raise Garbled("the answer to a get is missing")
+        return found
+
 
 def read_multi(answer: Answer, part_count: int) -> list[PartAnswer]:
     """Read a `MultiResponse`: one answer for each part, in their order."""
