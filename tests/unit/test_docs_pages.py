@@ -269,7 +269,10 @@ def test_the_reference_of_commands_shows_every_verb_and_option() -> None:
     grace = "Age of a claim before entries below it go. Default: 1h, 24h where"
     assert f"| `--grace TIME` | {grace}" in text
     assert "How far back snapshots stay readable. Default: `24h`. |" in text
-    store = "Address of the store: sqlite:///FILE or hbase+thrift2://HOST:PORT. Or `OMIDPY_STORE`."
+    store = (
+        "Address of the store: sqlite:///FILE, hbase://ZOOKEEPER/hbase or "
+        "hbase+thrift2://HOST:PORT. Or `OMIDPY_STORE`."
+    )
     assert f"| `--store URL` | {store} |" in text
 
 

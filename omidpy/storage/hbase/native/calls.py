@@ -75,7 +75,7 @@ class Calls:
             else:
                 registry = ZooKeeperRegistry(address)
         self.registry: Registry = registry
-        self.locations = Locations(self.registry.meta_server, self._read_catalogue)
+        self.locations = Locations(self.registry.meta_server, self.read_catalogue)
         self._master: ServerName | None = None
         self._pause = pause
         self._now_s = now_s
@@ -217,7 +217,7 @@ class Calls:
                     "the `hbase shell`)"
                 )
 
-    def _read_catalogue(self, scan: Scan, rows: int, *, until_s: float) -> list[list[Cell]]:
+    def read_catalogue(self, scan: Scan, rows: int, *, until_s: float) -> list[list[Cell]]:
         """Return the first rows of a scan of the catalogue; it is tried again once or twice."""
         failed = 0
         while True:
