@@ -195,14 +195,14 @@ def test_rows_longer_than_a_page_come_whole(store: NativeStore) -> None:
 
 def test_a_desert_is_crossed_by_heartbeats(store: NativeStore) -> None:
     """A server that has found nothing for half of the time limit says how far it is."""
-    rows = [b"d%06d" % number for number in range(20_000)]
+    rows = [b"d%06d" % number for number in range(120_000)]
     store.write({"t": [put(row, version=1) for row in rows]})
     gone = [RowMutation(row, deletes=[DeleteVersion(CF, b"q", 1)]) for row in rows[1:-1]]
     store.write({"t": gone})
     # The server looks at the time after each 10,000 cells or so, and stops after half of what the
     # call may take.
     short = NativeStore(store.url + "?timeout_s=0.02")
-    scanner = Scanner(short._client.calls, "t", KeyRange(b"d\x01", b"d%06d" % 19_999), Selection())
+    scanner = Scanner(short._client.calls, "t", KeyRange(rows[1], rows[-1]), Selection())
     region = store._client.calls.locations.locate("t", b"d", until_s=until(20))
     request = messages.scan_request(
         region.name, scanner._scan(scanner.start(), PAGE_BYTES), rows=10, keeps_open=False

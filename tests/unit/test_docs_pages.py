@@ -102,11 +102,25 @@ def test_the_page_of_settings_lists_the_options_of_addresses_with_their_defaults
             assert default == f"`{printed}`"
 
 
+def test_the_page_of_settings_lists_the_options_of_hbase_itself_with_their_defaults() -> None:
+    """And the form of each of its two addresses."""
+    from omidpy.storage.hbase.native import address
+
+    shown = _address_options("Addresses of HBase without a gateway")
+    assert sorted(shown) == sorted(address.OPTIONS)
+    real = address.parse_native("hbase+rpc://master")
+    for name, default in shown.items():
+        if (value := getattr(real, name)) is not None:
+            assert default == f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+    text = (DOCS / "reference" / "config.md").read_text("utf-8")
+    assert all(f"| `{scheme}://" in text for scheme in address.SCHEMES)
+
+
 def _address_options(heading: str) -> dict[str, str]:
     """Return the options below a heading of the page of settings, with their defaults."""
     text = (DOCS / "reference" / "config.md").read_text("utf-8")
     section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`[a-z`, -]+`) \| ([^|]+) \|", section, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (`[a-z`, _-]+`) \| ([^|]+) \|", section, flags=re.MULTILINE)
     return {name: default for names, default in rows for name in re.findall(r"`([^`]+)`", names)}
 
 

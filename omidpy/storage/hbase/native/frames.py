@@ -7,7 +7,7 @@ have their length before them, as a varint; the length of the block stands in th
 Every length is held against what is there, and a frame against a greatest size before a byte of it
 is kept, so that a wrong peer costs an error and no memory.
 
-Source: `RPC.proto` of HBase 2.6; docs/reference/hbase-rpc.md.
+Source: `RPC.proto` of HBase 2.6, and what its server was seen to do.
 """
 
 from __future__ import annotations

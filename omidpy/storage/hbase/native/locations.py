@@ -124,11 +124,19 @@ class Locations:
         within(self._lock, self._drop, region)
 
     def move(self, region: Region, server: ServerName) -> None:
-        """Note that a region is on another server, as the one that had it says."""
+        """Note that a region is on another server, as the one that had it says.
+
+        A server remembers for two minutes that a region left it, also where it came back and was
+        split since.  Two of them would send who believes them to and fro; so what was told is
+        followed once, and then the catalogue is asked.
+        """
         if region.table == META:
             self._meta = server
-            return
-        within(self._lock, self._replace, region, region._replace(server=server))
+        elif region.is_told:
+            self.forget(region)
+        else:
+            told = region._replace(server=server, is_told=True)
+            within(self._lock, self._replace, region, told)
 
     def forget_table(self, table: str) -> None:
         """Know nothing of a table any more: it was dropped, or made again."""

@@ -40,6 +40,8 @@ class Region(NamedTuple):
     """Exclusive; empty at the end of the table."""
     server: ServerName
     region_id: int = 0
+    is_told: bool = False
+    """Whether that it is there is the word of the server that had it, and not the catalogue's."""
 
     @property
     def encoded_name(self) -> bytes:

@@ -119,6 +119,18 @@ def test_a_region_is_followed_where_a_server_says_it_went() -> None:
     assert len(world.scans) == 1
 
 
+def test_two_servers_that_name_each_other_are_not_believed_for_long() -> None:
+    """A region went to and fro and was split; each remembers that it is with the other."""
+    world = Catalogue(region(b"", b"", A))
+    first = world.locations.locate("t", b"a", until_s=0.0)
+    world.regions = [region(b"", b"m", A, 2), region(b"m", b"", A, 2)]
+    world.locations.move(first, B)
+    second = world.locations.locate("t", b"a", until_s=0.0)
+    assert (second.server, second.end) == (B, b"")
+    world.locations.move(second, A)
+    assert world.locations.locate("t", b"a", until_s=0.0).end == b"m", "as the catalogue has it"
+
+
 def test_no_region_is_an_error_and_is_looked_for_again() -> None:
     """While a region is split there is none for an instant."""
     world = Catalogue()
