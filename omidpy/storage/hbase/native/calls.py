@@ -152,15 +152,20 @@ class Calls:
         waiting = connection.send(method, body, cells, until_s=until_s, priority=priority)
         return Sent(connection, waiting, region)
 
-    def wait(self, sent: Sent, until_s: float) -> Answer:
-        """Return the answer to a call that was sent."""
+    def wait(self, sent: Sent, until_s: float, *, is_patient: bool = True) -> Answer:
+        """Return the answer to a call that was sent.
+
+        A server that says nothing for as long as a patient call waits is taken for gone, and its
+        connection ended.
+        """
         try:
             answer = sent.connection.wait(sent.waiting, until_s=until_s)
         except Fault:
             self.connections.note_answer()
             raise
         except Unanswered:
-            sent.connection.doubt(sent.waiting)
+            if is_patient:
+                sent.connection.doubt(sent.waiting)
             raise
         self.connections.note_answer()
         return answer
@@ -200,22 +205,24 @@ class Calls:
         """
         if table == META:
             return
-        with contextlib.suppress(CallFailed):
-            try:
-                state = self.table_state_once(table)
-            except Fault as error:
-                if error.class_name == "TableNotFoundException":
-                    self.locations.forget_table(table)
-                    raise NoSuchTable(
-                        f"there is no table {table!r} at {self.address.url}; create it, or check "
-                        "the name"
-                    ) from error
-                raise
-            if state in ("disabled", "disabling"):
-                raise StorageUnavailable(
-                    f"table {table!r} at {self.address.url}: it is {state}; enable it (`enable` in "
-                    "the `hbase shell`)"
-                )
+        try:
+            state = self.table_state_once(table)
+        except Fault as error:
+            if error.class_name != "TableNotFoundException":
+                return
+            self.locations.forget_table(table)
+            raise NoSuchTable(
+                f"there is no table {table!r} at {self.address.url}; create it, or check the name"
+            ) from error
+        except (CallFailed, OmidError):
+            # No master says anything now; the region may be found all the same.
+            self._master = None
+            return
+        if state in ("disabled", "disabling"):
+            raise StorageUnavailable(
+                f"table {table!r} at {self.address.url}: it is {state}; enable it (`enable` in the "
+                "`hbase shell`)"
+            )
 
     def read_catalogue(self, scan: Scan, rows: int, *, until_s: float) -> list[list[Cell]]:
         """Return the first rows of a scan of the catalogue; it is tried again once or twice."""

@@ -373,7 +373,9 @@ class NativeClient:
                     (self.calls.send(region, "Multi", body, cells, until_s=until_s), indexes)
                 )
             for one, indexes in sent:
-                found = messages.read_multi(self.calls.wait(one, until_s), len(indexes))
+                found = messages.read_multi(
+                    self.calls.wait(one, until_s, is_patient=False), len(indexes)
+                )
                 answers.update(zip(indexes, found, strict=True))
         except CallFailed as error:
             for part in parts:

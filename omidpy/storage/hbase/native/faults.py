@@ -20,7 +20,7 @@ class Kind(Enum):
 
     MISPLACED = "the region is elsewhere: look it up, and make the call again"
     BUSY = "make the call again after a pause"
-    LEFT = "the call did nothing of this part of it: make it again at once"
+    LEFT = "nothing was done: make the call again at once, a scan from its last whole row on"
     PERMANENT = "making the call again cannot help"
     UNKNOWN = "it may pass, and the call may have been executed"
 
@@ -49,7 +49,16 @@ _KINDS: Final[dict[str, Kind]] = {
         ),
         Kind.BUSY,
     ),
-    "MultiActionResultTooLarge": Kind.LEFT,
+    **dict.fromkeys(
+        (
+            "LeaseException",
+            "MultiActionResultTooLarge",
+            "OutOfOrderScannerNextException",
+            "ScannerResetException",
+            "UnknownScannerException",
+        ),
+        Kind.LEFT,
+    ),
     **dict.fromkeys(
         (
             "AccessDeniedException",

@@ -150,6 +150,12 @@ def test_a_message_names_server_call_table_and_remedy() -> None:
     )
 
 
+def test_a_scanner_that_is_gone_is_opened_again_though_hbase_says_not_to_repeat_it() -> None:
+    """The region moved between two parts of a long row, and is read from there on anew."""
+    for name in ("UnknownScannerException", "exceptions.OutOfOrderScannerNextException"):
+        World().fail(Fault(f"{HBASE}{name}", "x", do_not_retry=True))
+
+
 def test_a_class_that_nobody_knows_may_have_done_anything() -> None:
     """Unless the server says not to repeat it."""
     assert Fault("a.Strange", "x").kind is Kind.UNKNOWN

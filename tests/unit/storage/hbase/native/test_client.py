@@ -13,6 +13,7 @@ import pytest
 from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient, Step
+from omidpy.storage.hbase.native.faults import Unanswered
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,
@@ -21,6 +22,7 @@ from omidpy.storage.hbase.native.values import (
     Region,
     RowChange,
     Selection,
+    ServerName,
 )
 from tests.machines.fake_hbase import (
     PROCESSED,
@@ -141,6 +143,45 @@ def test_a_region_that_moved_is_followed_where_it_went(opened: Opened) -> None:
         assert client.check_and_mutate("t", CHECK, PUT)
         assert (len(here.calls), len(there.calls)) == (1, 2)
         client.close()
+
+
+def test_a_region_is_waited_for_though_no_master_answers(opened: Opened) -> None:
+    """Whether the table is there is asked in between, and not knowing is no reason to end."""
+    gone = fault("NotServingRegionException")
+    client, (fake,) = opened(scripted(*[gone] * 8, PROCESSED))
+    relocated(client, fake)
+    client.calls.registry.server = ServerName("127.0.0.1", 1)  # type: ignore[attr-defined] # of the fake
+    client.mutate("t", PUT)
+    assert len(fake.calls) == 9
+
+
+def test_a_disabled_table_is_told_after_a_few_failures(opened: Opened) -> None:
+    """Its regions are not there, as if they moved; the master knows."""
+
+    def script(call: Call) -> Reply:
+        if call.method == "GetTableState":
+            return Reply(b"\x0a\x02\x08\x01")
+        return fault("NotServingRegionException")
+
+    client, (fake,) = opened(script)
+    relocated(client, fake)
+    with pytest.raises(StorageUnavailable, match="it is disabled; enable it"):
+        client.mutate("t", PUT)
+    assert fake.methods.count("Mutate") == 3
+
+
+def test_an_impatient_call_ends_no_connection(opened: Opened) -> None:
+    """Others wait on it for longer, and would not know the outcome of theirs."""
+
+    def script(call: Call) -> Reply:
+        return SILENCE if call.method == "Multi" else PROCESSED
+
+    client, (fake,) = opened(script)
+    relocated(client, fake)
+    with pytest.raises(Unanswered):
+        client.in_order([Step("t", (PUT,), CHECK), look(b"z")], patience_s=0.05)
+    client.mutate("t", PUT)
+    assert len(fake.openings) == 1
 
 
 def test_a_permanent_refusal_is_not_made_again(opened: Opened) -> None:
