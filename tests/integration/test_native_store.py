@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
+from omidpy.cli import main
 from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Column, FamilySchema, KeyRange, TableSchema
@@ -298,6 +301,18 @@ def test_transactions_are_clean_while_clients_and_the_oracle_are_killed(hbase: H
         )
     finally:
         drop_tables(hbase)
+
+
+def test_the_doctor_says_whether_each_server_can_be_reached(
+    store: NativeStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its own name, as clients reach it; and with `--store` as much as by an address."""
+    for words in ((store.url,), ("--store", store.url)):
+        with suppress(SystemExit):
+            main(("doctor", *words, "--json"))
+        checks = json.loads(capsys.readouterr().out.splitlines()[-1])["checks"]
+        verdicts = {check["role"]: check["verdict"] for check in checks if "role" in check}
+        assert verdicts == {"catalogue": "ok", "master": "ok", "region server": "ok"}
 
 
 def test_a_client_of_the_library_alone_needs_no_store(hbase: HBase) -> None:
