@@ -17,7 +17,7 @@ from omidpy.model import Column, FamilySchema, KeyRange, TableSchema
 from omidpy.opening import open_store
 from omidpy.storage.base import Condition, DeleteVersion, Entries, GuardedMutation, Put, RowMutation
 from omidpy.storage.hbase.direct import NativeStore
-from omidpy.storage.hbase.native import messages
+from omidpy.storage.hbase.native import messages, scan_messages
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.client import BATCH_ROWS, NativeClient
@@ -207,11 +207,11 @@ def test_a_desert_is_crossed_by_heartbeats(store: NativeStore) -> None:
     short = NativeStore(store.url + "?timeout_s=0.02")
     scanner = Scanner(short._client.calls, "t", KeyRange(rows[1], rows[-1]), Selection())
     region = store._client.calls.locations.locate("t", b"d", until_s=until(20))
-    request = messages.scan_request(
+    request = scan_messages.scan_request(
         region.name, scanner._scan(scanner.start(), PAGE_BYTES), rows=10, keeps_open=False
     )
     sent = short._client.calls.send(region, "Scan", request, until_s=until(0.02))
-    answer = messages.read_scan(short._client.calls.wait(sent, until(20)))
+    answer = scan_messages.read_scan(short._client.calls.wait(sent, until(20)))
     assert (answer.is_heartbeat, answer.rows) == (True, [])
     assert answer.cursor is not None
     assert rows[0] < answer.cursor < rows[-1]

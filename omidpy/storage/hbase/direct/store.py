@@ -42,9 +42,10 @@ from omidpy.storage.hbase.direct.reads import NativeReads
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION
-from omidpy.storage.hbase.native.client import NativeClient, Step
+from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.faults import CallFailed
 from omidpy.storage.hbase.native.messages import PartAnswer
+from omidpy.storage.hbase.native.steps import Step
 from omidpy.storage.hbase.native.values import (
     FSYNC_WAL,
     Check,

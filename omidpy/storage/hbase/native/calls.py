@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
 from omidpy.model import Cell
 from omidpy.storage.hbase.native import connection as connections_module
-from omidpy.storage.hbase.native import frames, messages, schema
+from omidpy.storage.hbase.native import frames, scan_messages, schema
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.attempts import Attempts
 from omidpy.storage.hbase.native.connection import Connection, Waiting
@@ -233,11 +233,11 @@ class Calls:
                 found: list[list[Cell]] = []
                 part = scan
                 while len(found) < rows:
-                    request = messages.scan_request(
+                    request = scan_messages.scan_request(
                         region.name, part, rows=rows - len(found), keeps_open=False
                     )
                     limit_s = min(until_s, until(self.address.timeout_s))
-                    answer = messages.read_scan(
+                    answer = scan_messages.read_scan(
                         self.wait(self.send(region, "Scan", request, until_s=limit_s), limit_s)
                     )
                     whole = answer.rows[:-1] if answer.is_last_partial else answer.rows
@@ -309,7 +309,7 @@ class Calls:
         """Let a server forget a scanner; its answer is not waited for."""
         with contextlib.suppress(CallFailed):
             sent = self.send(
-                region, "Scan", messages.close_request(scanner_id), until_s=until(_SOON_S)
+                region, "Scan", scan_messages.close_request(scanner_id), until_s=until(_SOON_S)
             )
             sent.connection.forget(sent.waiting)
 

@@ -1,4 +1,4 @@
-"""The data calls of a region server, Get, Mutate, Multi and Scan, as bytes.  No I/O.
+"""The data calls of a region server, Get, Mutate and Multi, as bytes.  No I/O.
 
 Values that are written travel in the block of cells and not in the messages: smaller, and cheaper
 for both sides.  Each function returns the parameter and the block.
@@ -22,18 +22,14 @@ from omidpy.storage.hbase.native.values import (
     Get,
     RegionAction,
     RowChange,
-    Scan,
-    ScanAnswer,
     Selection,
 )
-from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64, put_varint, varints
+from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64, put_varint
 
 REGION_NAME: Final = 1
 ENCODED_REGION_NAME: Final = 2
 _PUT, _DELETE = 2, 3
 _EQUAL: Final = 2
-_PREAD: Final = 2
-"""Without it the first answer ends after 256 KiB, because the server changes how it reads."""
 
 _COMPARATORS: Final = b"org.apache.hadoop.hbase.filter."
 
@@ -44,8 +40,6 @@ def _key(number: int, wire_type: int) -> int:
 
 V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11 = (_key(number, 0) for number in range(1, 12))
 B1, B2, B3, B4, B5, B6, B7, B8 = (_key(number, 2) for number in range(1, 9))
-_V15, _V21, _V22, _V23, _V24 = (_key(number, 0) for number in (15, 21, 22, 23, 24))
-_B12: Final = _key(12, 2)
 
 
 def region_specifier(name: bytes, kind: int = REGION_NAME) -> bytes:
@@ -58,7 +52,8 @@ def region_specifier(name: bytes, kind: int = REGION_NAME) -> bytes:
 # -- reads -----------------------------------------------------------------------------------------
 
 
-def _put_columns(out: bytearray, number: int, selection: Selection) -> None:
+def put_columns(out: bytearray, number: int, selection: Selection) -> None:
+    """Append the columns that a read wants, by family."""
     families: dict[bytes, list[bytes]] = {}
     for family, qualifier in selection.columns or ():
         names = families.setdefault(family, [])
@@ -72,7 +67,8 @@ def _put_columns(out: bytearray, number: int, selection: Selection) -> None:
         put_bytes(out, _key(number, 2), column)
 
 
-def _put_versions(out: bytearray, range_key: int, count_key: int, selection: Selection) -> None:
+def put_versions(out: bytearray, range_key: int, count_key: int, selection: Selection) -> None:
+    """Append from and to which version a read goes, and how many of a column it brings."""
     if selection.min_version > 0 or selection.max_version < MAX_VERSION:
         versions = bytearray()
         put_uint64(versions, V1, selection.min_version)
@@ -85,10 +81,10 @@ def get_message(get: Get) -> bytes:
     """Return a `Get`."""
     out = bytearray()
     put_bytes(out, B1, get.row)
-    _put_columns(out, 2, get.selection)
+    put_columns(out, 2, get.selection)
     if get.selection.filter_bytes is not None:
         put_bytes(out, B4, get.selection.filter_bytes)
-    _put_versions(out, B5, V6, get.selection)
+    put_versions(out, B5, V6, get.selection)
     if get.selection.most_cells:
         put_uint64(out, V8, get.selection.most_cells)
     if get.existence_only:
@@ -115,7 +111,7 @@ class _Result(NamedTuple):
 def _result(data: bytes) -> _Result:
     inline: list[Cell] = []
     count, exists = 0, None
-    for key, value in _fields(data):
+    for key, value in message_fields(data):
         if key == B1 and isinstance(value, bytes):
             inline.append(_cell(value))
         elif key == V2 and isinstance(value, int):
@@ -129,7 +125,7 @@ def _cell(data: bytes) -> Cell:
     """Read a `Cell`."""
     row = family = qualifier = value = b""
     version = 0
-    for key, found in _fields(data):
+    for key, found in message_fields(data):
         if isinstance(found, bytes):
             if key == B1:
                 row = found
@@ -147,7 +143,7 @@ def _cell(data: bytes) -> Cell:
 def read_get(answer: Answer) -> Found:
     """Read a `GetResponse`."""
     found = _Result([], 0, None)
-    for key, value in _fields(answer.body):
+    for key, value in message_fields(answer.body):
         if key == B1 and isinstance(value, bytes):
             found = _result(value)
     (cells,) = cellblock.decode(answer.frame, answer.cells_at, (found.cell_count,))
@@ -220,7 +216,7 @@ def mutate_request(
 
 def read_mutate(answer: Answer) -> bool:
     """Read a `MutateResponse`; return whether the condition held."""
-    for key, value in _fields(answer.body):
+    for key, value in message_fields(answer.body):
         if key == V2:
             return bool(value)
     raise Garbled("the answer to a mutation does not say whether it was processed")
@@ -320,13 +316,13 @@ def read_multi(answer: Answer, part_count: int) -> list[PartAnswer]:
     counts: list[int] = []
     parts: list[PartAnswer] = []
     waiting: list[tuple[PartAnswer, int, _Result]] = []
-    for key, value in _fields(answer.body):
+    for key, value in message_fields(answer.body):
         if key != B1 or not isinstance(value, bytes):
             continue
         fault, processed = None, None
         results: dict[int, Found | Fault] = {}
         gets: list[tuple[int, _Result]] = []
-        for part_key, part_value in _fields(value):
+        for part_key, part_value in message_fields(value):
             if part_key == B1 and isinstance(part_value, bytes):
                 index, found = _result_or_fault(part_value)
                 if isinstance(found, Fault):
@@ -353,7 +349,7 @@ def read_multi(answer: Answer, part_count: int) -> list[PartAnswer]:
 def _result_or_fault(data: bytes) -> tuple[int, _Result | Fault | None]:
     index = 0
     found: _Result | Fault | None = None
-    for key, value in _fields(data):
+    for key, value in message_fields(data):
         if key == V1 and isinstance(value, int):
             index = value
         elif key == B2 and isinstance(value, bytes):
@@ -366,7 +362,7 @@ def _result_or_fault(data: bytes) -> tuple[int, _Result | Fault | None]:
 def _named_fault(data: bytes) -> Fault:
     """Read the exception of a part: class and text."""
     name, text = "", ""
-    for key, value in _fields(data):
+    for key, value in message_fields(data):
         if isinstance(value, bytes):
             if key == B1:
                 name = value.decode(errors="replace")
@@ -375,123 +371,7 @@ def _named_fault(data: bytes) -> Fault:
     return Fault(name, text)
 
 
-# -- scans -----------------------------------------------------------------------------------------
-
-
-def scan_request(region: bytes, scan: Scan, *, rows: int, keeps_open: bool) -> bytes:
-    """Return the `ScanRequest` that begins a scan of a region and brings its first rows.
-
-    Args:
-        region: Its name.
-        scan: What to read.
-        rows: How many rows at most; when they have come the scan is over.
-        keeps_open: Whether the server keeps the scanner for further calls.
-    """
-    inner = bytearray()
-    _put_columns(inner, 1, scan.selection)
-    put_bytes(inner, B3, scan.start)
-    put_bytes(inner, B4, scan.stop)
-    if scan.selection.filter_bytes is not None:
-        put_bytes(inner, B5, scan.selection.filter_bytes)
-    _put_versions(inner, B6, V7, scan.selection)
-    if scan.most_cells_of_row:
-        put_uint64(inner, V9, scan.most_cells_of_row)
-    if scan.most_bytes:
-        put_uint64(inner, V10, scan.most_bytes)
-    for key, is_true in ((_V15, scan.is_reversed), (_V21, scan.includes_start)):
-        put_varint(inner, key)
-        inner.append(is_true)
-    put_varint(inner, _V22)
-    inner.append(scan.includes_stop)
-    put_varint(inner, _V23)
-    inner.append(_PREAD)
-    put_varint(inner, _V24)
-    inner.append(True)
-    out = bytearray()
-    put_bytes(out, B1, region_specifier(region))
-    put_bytes(out, B2, inner)
-    _put_call(out, rows)
-    if not keeps_open:
-        put_bool(out, V5, value=True)
-    put_uint64(out, V11, rows)
-    return bytes(out)
-
-
-def next_request(scanner_id: int, sequence: int, *, rows: int) -> bytes:
-    """Return the `ScanRequest` that goes on; `sequence` counts such calls of a scanner from 0."""
-    out = bytearray()
-    put_uint64(out, V3, scanner_id)
-    _put_call(out, rows)
-    put_uint64(out, V6, sequence)
-    put_uint64(out, V11, rows)
-    return bytes(out)
-
-
-def close_request(scanner_id: int) -> bytes:
-    """Return the `ScanRequest` that ends a scan."""
-    out = bytearray()
-    put_uint64(out, V3, scanner_id)
-    put_uint64(out, V4, 0)
-    put_bool(out, V5, value=True)
-    return bytes(out)
-
-
-def _put_call(out: bytearray, rows: int) -> None:
-    put_uint64(out, V4, rows)
-    put_bool(out, V7, value=True)  # rows may come in parts
-    put_bool(out, V8, value=True)  # and answers may come early
-
-
-def read_scan(answer: Answer) -> ScanAnswer:
-    """Read a `ScanResponse`."""
-    counts: list[int] = []
-    partial: list[bool] = []
-    scanner_id: int | None = None
-    more = more_in_region = True
-    is_heartbeat = False
-    cursor: bytes | None = None
-    for key, value in _fields(answer.body):
-        if isinstance(value, bytes):
-            if key == B1:
-                counts.extend(varints(value))
-            elif key == B7:
-                partial.extend(map(bool, varints(value)))
-            elif key == _B12:
-                cursor = _bytes_at(value, B1)
-        elif key == V1:
-            counts.append(value)
-        elif key == V2:
-            scanner_id = value
-        elif key == V3:
-            more = bool(value)
-        elif key == V7:
-            partial.append(bool(value))
-        elif key == V8:
-            more_in_region = bool(value)
-        elif key == V9:
-            is_heartbeat = bool(value)
-    if 0 in counts:
-        raise Garbled("a scan brings a row without cells")
-    rows = cellblock.decode(answer.frame, answer.cells_at, counts)
-    return ScanAnswer(
-        rows,
-        bool(partial and len(partial) == len(rows) and partial[-1]),
-        scanner_id,
-        more,
-        more_in_region,
-        is_heartbeat,
-        cursor,
-    )
-
-
-def _bytes_at(data: bytes, wanted: int) -> bytes | None:
-    for key, value in _fields(data):
-        if key == wanted and isinstance(value, bytes):
-            return value
-    return None
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield fields, with an error of ours where there are none."""
     try:
         yield from fields(data)

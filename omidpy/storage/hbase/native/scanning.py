@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from omidpy.errors import OmidError
 from omidpy.model import Cell, KeyRange
-from omidpy.storage.hbase.native import messages
+from omidpy.storage.hbase.native import scan_messages
 from omidpy.storage.hbase.native.attempts import Attempts
 from omidpy.storage.hbase.native.calls import Calls
 from omidpy.storage.hbase.native.connections import until
@@ -112,9 +112,9 @@ class Scanner:
             try:
                 until_s = until(self.calls.address.timeout_s)
                 region = self.calls.locations.locate(self.table, row, until_s=until_s)
-                request = messages.scan_request(region.name, scan, rows=1, keeps_open=False)
+                request = scan_messages.scan_request(region.name, scan, rows=1, keeps_open=False)
                 sent = self.calls.send(region, "Scan", request, until_s=until_s)
-                answer = messages.read_scan(self.calls.wait(sent, until_s))
+                answer = scan_messages.read_scan(self.calls.wait(sent, until_s))
                 if answer.rows or not answer.is_heartbeat:
                     return answer.rows[0] if answer.rows else []
             except (CallFailed, OmidError) as error:
@@ -150,12 +150,12 @@ class Scanner:
     def _first_call(
         self, region: Region, position: Position, rows: int, most_bytes: int, *, keeps_open: bool
     ) -> ScanAnswer:
-        request = messages.scan_request(
+        request = scan_messages.scan_request(
             region.name, self._scan(position, most_bytes), rows=rows, keeps_open=keeps_open
         )
         until_s = until(self.calls.address.timeout_s)
         sent = self.calls.send(region, "Scan", request, until_s=until_s)
-        return messages.read_scan(self.calls.wait(sent, until_s))
+        return scan_messages.read_scan(self.calls.wait(sent, until_s))
 
     def _page_of(self, region: Region, answer: ScanAnswer, rows: int) -> Page | None:
         """Return the whole rows of an answer, and what follows; None if one did not fit at all."""
@@ -218,6 +218,6 @@ class Scanner:
 
     def _next_call(self, region: Region, scanner_id: int, sequence: int) -> ScanAnswer:
         until_s = until(self.calls.address.timeout_s)
-        request = messages.next_request(scanner_id, sequence, rows=1)
+        request = scan_messages.next_request(scanner_id, sequence, rows=1)
         sent = self.calls.send(region, "Scan", request, until_s=until_s)
-        return messages.read_scan(self.calls.wait(sent, until_s))
+        return scan_messages.read_scan(self.calls.wait(sent, until_s))

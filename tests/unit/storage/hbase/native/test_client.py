@@ -12,8 +12,9 @@ import pytest
 
 from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
-from omidpy.storage.hbase.native.client import NativeClient, Step
+from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.faults import Unanswered
+from omidpy.storage.hbase.native.steps import Step
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,

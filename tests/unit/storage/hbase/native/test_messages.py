@@ -10,7 +10,7 @@ import pytest
 from omidpy.errors import OmidError
 from omidpy.model import MAX_VERSION, Cell
 from omidpy.storage.hbase import filters
-from omidpy.storage.hbase.native import cellblock, frames, messages, schema
+from omidpy.storage.hbase.native import cellblock, frames, messages, scan_messages, schema
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled
 from omidpy.storage.hbase.native.frames import Answer
 from omidpy.storage.hbase.native.schema import Nonces
@@ -203,7 +203,7 @@ def test_a_scan_says_where_how_far_and_how_much() -> None:
         most_cells_of_row=3,
         most_bytes=1000,
     )
-    body = messages.scan_request(REGION.name, scan, rows=10, keeps_open=False)
+    body = scan_messages.scan_request(REGION.name, scan, rows=10, keeps_open=False)
     found = read("ScanRequest", body)
     inner = found.scan
     assert (inner.start_row, inner.stop_row, inner.reversed) == (b"a", b"z", True)
@@ -213,17 +213,17 @@ def test_a_scan_says_where_how_far_and_how_much() -> None:
     assert (found.number_of_rows, found.limit_of_rows, found.close_scanner) == (10, 10, True)
     assert found.client_handles_partials
     assert found.client_handles_heartbeats
-    kept = messages.scan_request(REGION.name, scan, rows=10, keeps_open=True)
+    kept = scan_messages.scan_request(REGION.name, scan, rows=10, keeps_open=True)
     assert not read("ScanRequest", kept).HasField("close_scanner")
-    further = read("ScanRequest", messages.next_request(99, 2, rows=10))
+    further = read("ScanRequest", scan_messages.next_request(99, 2, rows=10))
     assert (further.scanner_id, further.next_call_seq) == (99, 2)
-    closing = read("ScanRequest", messages.close_request(99))
+    closing = read("ScanRequest", scan_messages.close_request(99))
     assert (closing.scanner_id, closing.close_scanner) == (99, True)
 
 
 def test_the_answer_to_a_scan_says_whether_its_last_row_is_whole() -> None:
     """And whether anything may follow, here or at all."""
-    found = messages.read_scan(
+    found = scan_messages.read_scan(
         answer(
             "ScanResponse",
             cell(b"a", b"1") + cell(b"a", b"2", b"r") + cell(b"b", b"3"),
@@ -238,10 +238,10 @@ def test_the_answer_to_a_scan_says_whether_its_last_row_is_whole() -> None:
     )
     assert [len(row) for row in found.rows] == [2, 1]
     assert found[1:] == (True, 2**63 + 5, True, False, True, b"c")
-    nothing = messages.read_scan(answer("ScanResponse"))
+    nothing = scan_messages.read_scan(answer("ScanResponse"))
     assert nothing == ([], False, None, True, True, False, None)
     with pytest.raises(Garbled, match="row without cells"):
-        messages.read_scan(answer("ScanResponse", cells_per_result=[0]))
+        scan_messages.read_scan(answer("ScanResponse", cells_per_result=[0]))
 
 
 def test_an_increment_carries_numbers_by_which_hbase_knows_it_again() -> None:
@@ -320,7 +320,7 @@ def test_a_row_of_the_catalogue_is_a_region_if_somebody_serves_it() -> None:
         ),
         (
             "ScanResponse",
-            messages.read_scan,
+            scan_messages.read_scan,
             {"cells_per_result": [1], "scanner_id": 2**40, "cursor": {"row": b"abc"}},
         ),
     ],
