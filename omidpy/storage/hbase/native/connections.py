@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Final
 
 from omidpy.base.within import within
+from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
 from omidpy.storage.hbase.native.connection import Connection
-from omidpy.storage.hbase.native.faults import NotSent
 
 REGIONS: Final = "ClientService"
 """Data of regions."""
@@ -66,6 +66,7 @@ class Connections:
 
         Raises:
             NotSent: it cannot be connected to.
+            StorageUnavailable: all of them were closed for good.
         """
         place = self._places.get((host, port, service))
         if place is not None:
@@ -73,7 +74,7 @@ class Connections:
             if connection is not None and not connection.has_ended:
                 return connection
         if self._is_closed:
-            raise NotSent("the client is closed")
+            raise StorageUnavailable("the store was closed meanwhile; open it again")
         if place is None:
             place = within(self._lock, self._places.setdefault, (host, port, service), _Place())
         return within(place.lock, self._connected, place, host, port, service)

@@ -347,6 +347,18 @@ def test_a_cell_longer_than_any_request_is_refused_before_it_is_sent(opened: Ope
     assert fake.calls == []
 
 
+def test_a_closed_client_is_told_at_once(opened: Opened) -> None:
+    """A thread that was under way would repeat its call for half a minute otherwise."""
+    client, (fake,) = opened(scripted(PROCESSED))
+    client.mutate("t", PUT)
+    client.close()
+    relocated(client, fake)
+    began_s = time.monotonic()
+    with pytest.raises(StorageUnavailable, match="closed meanwhile; open it again"):
+        client.mutate("t", PUT)
+    assert time.monotonic() - began_s < 1
+
+
 def test_a_child_after_a_fork_has_connections_of_its_own(opened: Opened) -> None:
     """And the parent's go on; a shared socket would mix up answers."""
     client, (fake,) = opened(scripted(PROCESSED))

@@ -287,6 +287,34 @@ def test_a_reader_that_is_taken_out_leaves_nobody_waiting() -> None:
         connection.close()
 
 
+def test_a_reader_with_his_own_answer_lets_another_read_at_once() -> None:
+    """Who waits does look by himself each second, which would be long for a call."""
+    first_two: list[Call] = []
+
+    def script(call: Call) -> Reply:
+        if len(first_two) < 2:
+            first_two.append(call)
+            return SILENCE
+        asked = first_two[int(call.body)]
+        return Reply(raw=frame_of(asked.call_id, Reply(asked.body)))
+
+    with FakeHBase(script) as server, ThreadPoolExecutor(2) as pool:
+        connection = connected(server)
+        reading = pool.submit(connection.call, "M", b"first", until_s=until())
+        while connection._reader is None:
+            time.sleep(0.001)
+        waiting = pool.submit(connection.call, "M", b"second", until_s=until())
+        while len(first_two) < 2 or not all(one.is_awaited for one in connection._pending.values()):
+            time.sleep(0.001)
+        began_s = time.monotonic()
+        connection.forget(connection.send("M", b"0", until_s=until()))
+        assert reading.result(LIMIT_S).body == b"first"
+        connection.forget(connection.send("M", b"1", until_s=until()))
+        assert waiting.result(LIMIT_S).body == b"second"
+        assert time.monotonic() - began_s < connections.LOOK_S / 2
+        connection.close()
+
+
 def test_nobody_listens_is_told_with_its_cause() -> None:
     """Nothing was sent."""
     with pytest.raises(NotSent, match="cannot be reached") as caught:
