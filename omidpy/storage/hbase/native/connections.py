@@ -1,7 +1,8 @@
 """The connections of a process: one for each server and service, opened when it is asked for.
 
-One that ended is replaced by the next call that wants it.  A server that nobody could be connected
-to a moment ago is not tried again by each of many waiting threads: they share one attempt.
+One that ended is replaced by the next call that wants it.  Threads that want the same one share an
+attempt to connect, and its failure: a server that does not answer costs all of them the time of
+one.
 
 A fork leaves the child without connections.  Its copies of the descriptors are closed without a
 word, so that the parent's connections live on.
@@ -18,6 +19,7 @@ from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
 from omidpy.storage.hbase.native.connection import Connection
+from omidpy.storage.hbase.native.faults import NotSent
 
 REGIONS: Final = "ClientService"
 """Data of regions."""
@@ -32,12 +34,15 @@ MASTER: Final = "MasterService"
 class _Place:
     """A service of a server, and the connection to it."""
 
-    __slots__ = ("connection", "lock")
+    __slots__ = ("connection", "failed_s", "failure", "lock")
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.lock = threading.Lock()
         """Held while one thread connects for all who wait."""
+        self.failure: NotSent | None = None
+        self.failed_s = 0.0
+        """When the last attempt to connect failed."""
 
 
 class Connections:
@@ -77,17 +82,25 @@ class Connections:
             raise StorageUnavailable("the store was closed meanwhile; open it again")
         if place is None:
             place = within(self._lock, self._places.setdefault, (host, port, service), _Place())
-        return within(place.lock, self._connected, place, host, port, service)
+        asked_s = time.monotonic()
+        return within(place.lock, self._connected, place, (host, port, service), asked_s)
 
-    def _connected(self, place: _Place, host: str, port: int, service: str) -> Connection:
-        """Connect, unless somebody has while this thread waited.  Holds the place's lock."""
+    def _connected(self, place: _Place, where: tuple[str, int, str], asked_s: float) -> Connection:
+        """Connect, unless somebody has tried while this thread waited.  Holds the place's lock."""
         old = place.connection
         if old is not None:
             if not old.has_ended:
                 return old
             place.connection = None
             old.close()
-        place.connection = self._open(host, port, service)
+        if place.failure is not None and place.failed_s >= asked_s:
+            raise NotSent(*place.failure.args) from place.failure.__cause__
+        try:
+            place.connection = self._open(*where)
+        except NotSent as error:
+            place.failure, place.failed_s = error, time.monotonic()
+            raise
+        place.failure = None
         return place.connection
 
     def close(self) -> None:
