@@ -18,6 +18,8 @@ _STORES: Final = (
     "sqlite:///relative.db",
     "sqlite:////absolute.db",
     "memory:",
+    "hbase://zookeeper:2181,zookeeper:2181/hbase",
+    "hbase+rpc://master:16000,master:16000",
     "hbase+thrift2://host:port,host:port",
     "hbase+thrift1://host:port,host:port",
 )
@@ -27,9 +29,11 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
     """Open the store at `url`.
 
     Args:
-        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`, or
-            `hbase+thrift2://host:port,...` for HBase through its Thrift2 gateways, which is not
-            called before the store is used; `hbase+thrift1://` where clients reach no others.
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`, or HBase, which is not
+            called before the store is used: `hbase://zk1:2181,zk2:2181/hbase` found through
+            ZooKeeper, `hbase+rpc://master1:16000,...` through its masters,
+            `hbase+thrift2://host:port,...` through Thrift2 gateways, and `hbase+thrift1://` where
+            clients reach no others.
         must_exist: Refuse to create an embedded store that is not there.
 
     Raises:
@@ -50,6 +54,10 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
         from omidpy.storage.sqlite import SqliteStore  # noqa: PLC0415 - only for its address
 
         return SqliteStore(path, must_exist=must_exist)
+    if scheme in ("hbase", "hbase+rpc"):
+        from omidpy.storage.hbase.direct import NativeStore  # noqa: PLC0415 - only for its address
+
+        return NativeStore(url)
     if scheme == "hbase+thrift2":
         # Refuses with the name of the extra where that is not installed.
         from omidpy.storage.hbase.thrift2 import Thrift2Store  # noqa: PLC0415 - only for its address

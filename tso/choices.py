@@ -39,7 +39,11 @@ CHECK_CONFIG: Final = Choice("check-config", "print the settings and exit")
 """A flag alone."""
 
 ORACLE: Final = (
-    _asked("store", "the store to serve: sqlite:////absolute.db, hbase+thrift2://H:P", "URL"),
+    _asked(
+        "store",
+        "the store: sqlite:////absolute.db, hbase://ZK/hbase, hbase+thrift2://H:P",
+        "URL",
+    ),
     _asked("listen", f"default {DEFAULT_LISTEN}; port 0 picks one", "HOST:PORT", DEFAULT_LISTEN),
     _asked("advertise", "the address in the lease, if it differs", "HOST:PORT"),
     CONFIG,

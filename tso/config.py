@@ -26,6 +26,7 @@ from omidpy.oracle.address import address_text, parse_address
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.hbase import address as hbase
+from omidpy.storage.hbase.native import address as direct
 from tso.choices import CHECK_CONFIG, DEFAULT_LISTEN, MODES, ORACLE, STORE_LEASE
 from tso.core.engine import map_capacity
 from tso.core.settings import (
@@ -182,8 +183,8 @@ def _checked(words: Mapping[str, Any]) -> Config:
     store = _text(words, "store")
     if not store:
         raise ConfigError(
-            "--store is missing: name the store to serve, as in sqlite:////data/a.db or "
-            "hbase+thrift2://gateway:9090"
+            "--store is missing: name the store to serve, as in sqlite:////data/a.db, "
+            "hbase://zk1:2181/hbase or hbase+thrift2://gateway:9090"
         )
     if store == "memory:":
         raise ConfigError(
@@ -246,12 +247,14 @@ def _check_store(url: str) -> None:
     scheme = url.partition(":")[0]
     if scheme in hbase.SCHEMES:
         hbase.parse_address(url)
+    elif scheme in direct.SCHEMES:
+        direct.parse_native(url)
     elif scheme == "sqlite":
         sqlite_path(url)
     elif url != NULL_STORE:
         raise ConfigError(
-            f"--store {url!r} is no address of a store: write sqlite:////absolute.db or "
-            f"{hbase.EXAMPLE}"
+            f"--store {url!r} is no address of a store: write sqlite:////absolute.db, "
+            f"{direct.EXAMPLE} or {hbase.EXAMPLE}"
         )
 
 

@@ -40,9 +40,9 @@ def measure(
         @contextmanager
         def around(what: str) -> Iterator[None]:
             calls.clear()
-            before = _processor_s(hbase)
+            before = processor_s(hbase)
             yield
-            spent = {who: after - before.get(who, 0) for who, after in _processor_s(hbase).items()}
+            spent = {who: after - before.get(who, 0) for who, after in processor_s(hbase).items()}
             costs.extend(_costs(what, spent, calls, entries))
 
         rates = results(
@@ -75,7 +75,7 @@ def _costs(what: str, spent: dict[str, float], calls: Calls, entries: int) -> li
     ]
 
 
-def _processor_s(hbase: HBase) -> dict[str, float]:
+def processor_s(hbase: HBase) -> dict[str, float]:
     """Return the processor time so far of the processes that take part."""
     ours = os.times()
     found = {"the client": ours.user + ours.system}

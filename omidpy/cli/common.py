@@ -25,7 +25,8 @@ StoreUrl: TypeAlias = Annotated[
         "--store",
         envvar="OMIDPY_STORE",
         metavar="URL",
-        help="Address of the store: sqlite:///FILE or hbase+thrift2://HOST:PORT.",
+        help="Address of the store: sqlite:///FILE, hbase://ZOOKEEPER/hbase or "
+        "hbase+thrift2://HOST:PORT.",
     ),
 ]
 TsoAddress: TypeAlias = Annotated[

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.hbase import passes
+from bench.hbase import passes, roads
 from bench.hbase.__main__ import HBaseDocument, main
 from bench.hbase.rounds import ratio
 from bench.measure import Document
@@ -69,3 +69,18 @@ def test_an_aim_is_met_at_its_boundary() -> None:
     assert ratio("least", [2.9], [1.0], least=3.0).is_met is False
     assert ratio("most", [3.1], [1.0], most=3.0).is_met is False
     assert ratio("no aim", [1.0], [1.0]).is_met is None
+
+
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.hbase
+def test_both_roads_are_measured(tmp_path: Path) -> None:
+    """Every work by one thread and by several, with what it costs all processes."""
+    assert roads.main(["--quick", "--threads", "2", "--output", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("*-hbase-roads.json")
+    document = msgspec.json.decode(path.read_bytes(), type=roads.RoadsDocument)
+    names = {result.name for result in document.results}
+    for road in (roads.DIRECT, roads.GATEWAY):
+        for work in ("put, 1 thread", "get, 2 threads", "scan of 5 cells a row"):
+            assert {f"{work}, {road}", f"{work}, {road}: microseconds of all processors"} <= names
+    assert {one.name for one in document.ratios} >= {"put, 1 thread, rate"}

@@ -102,10 +102,11 @@ def test_calls_beside_a_server() -> None:
 
 
 @pytest.mark.hbase
-def test_calls_on_hbase(hbase: HBase) -> None:
-    """A connection to a gateway is shared by threads too, and half a call must not be used on."""
+@pytest.mark.parametrize("road", ["thrift2_url", "direct_url"])
+def test_calls_on_hbase(hbase: HBase, road: str) -> None:
+    """A connection is shared by threads too, and half a call must not be used on."""
     calls = [name for name in CALLS if name != "create_and_drop_table"]  # which takes seconds
-    with empty_hbase(hbase) as url, beside_a_server(url) as world:
+    with empty_hbase(hbase), beside_a_server(getattr(hbase, road)) as world:
         assert sampled(world, calls, 3, set()) > 80
         sweep_open(world, Choice(some=some(4)))
         sweep_close(world, Choice(some=some(4)))

@@ -102,11 +102,25 @@ def test_the_page_of_settings_lists_the_options_of_addresses_with_their_defaults
             assert default == f"`{printed}`"
 
 
+def test_the_page_of_settings_lists_the_options_of_hbase_itself_with_their_defaults() -> None:
+    """And the form of each of its two addresses."""
+    from omidpy.storage.hbase.native import address
+
+    shown = _address_options("Addresses of HBase without a gateway")
+    assert sorted(shown) == sorted(address.OPTIONS)
+    real = address.parse_native("hbase+rpc://master")
+    for name, default in shown.items():
+        if (value := getattr(real, name)) is not None:
+            assert default == f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+    text = (DOCS / "reference" / "config.md").read_text("utf-8")
+    assert all(f"| `{scheme}://" in text for scheme in address.SCHEMES)
+
+
 def _address_options(heading: str) -> dict[str, str]:
     """Return the options below a heading of the page of settings, with their defaults."""
     text = (DOCS / "reference" / "config.md").read_text("utf-8")
     section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`[a-z`, -]+`) \| ([^|]+) \|", section, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (`[a-z`, _-]+`) \| ([^|]+) \|", section, flags=re.MULTILINE)
     return {name: default for names, default in rows for name in re.findall(r"`([^`]+)`", names)}
 
 
@@ -269,7 +283,10 @@ def test_the_reference_of_commands_shows_every_verb_and_option() -> None:
     grace = "Age of a claim before entries below it go. Default: 1h, 24h where"
     assert f"| `--grace TIME` | {grace}" in text
     assert "How far back snapshots stay readable. Default: `24h`. |" in text
-    store = "Address of the store: sqlite:///FILE or hbase+thrift2://HOST:PORT. Or `OMIDPY_STORE`."
+    store = (
+        "Address of the store: sqlite:///FILE, hbase://ZOOKEEPER/hbase or "
+        "hbase+thrift2://HOST:PORT. Or `OMIDPY_STORE`."
+    )
     assert f"| `--store URL` | {store} |" in text
 
 

@@ -30,7 +30,8 @@ FateStoreUrl: TypeAlias = Annotated[
         "--store",
         envvar="OMIDPY_STORE",
         metavar="URL",
-        help="Where the operations are: sqlite:///FILE, hbase+thrift2://HOST:PORT, or "
+        help="Where the operations are: sqlite:///FILE, hbase://ZOOKEEPER/hbase, "
+        "hbase+thrift2://HOST:PORT, or "
         "zk://HOSTS/omid for those in ZooKeeper below /omid/fate.",
     ),
 ]

@@ -40,6 +40,7 @@ from omidpy.cli.store.findings import (
     MissingTablesFinding,
     OracleFinding,
     OwnershipFinding,
+    ServerFinding,
     StoreFinding,
     UnreadableFinding,
     document,
@@ -59,6 +60,7 @@ from omidpy.storage.hbase.address import (
     gateway_text,
     parse_address,
 )
+from omidpy.storage.hbase.native import address as direct
 
 if TYPE_CHECKING:
     from omidpy.storage.hbase.rpc.cluster import OneCluster
@@ -74,7 +76,8 @@ def doctor(
         typer.Argument(
             metavar="[ADDRESS]",
             help="HOST, HOST:PORT or hbase+thrift2://... of a gateway: finds out how to speak to "
-            "it.  Options for TLS and SASL in it are used.",
+            "it.  Options for TLS and SASL in it are used.  Or hbase://ZOOKEEPER/hbase or "
+            "hbase+rpc://MASTER: finds out whether each server can be reached.",
         ),
     ] = None,
     *,
@@ -87,15 +90,15 @@ def doctor(
     tso: TsoAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find out what answers at a gateway's address, and check a store and its oracle.
+    """Find out what answers at an address of HBase, and check a store and its oracle.
 
     An exit code of 1 says that something failed.  Nothing is changed.
     """
     if address is None and store is None:
-        raise UsageError("name the address of a gateway, or a store with --store, or both")
+        raise UsageError("name an address of HBase, or a store with --store, or both")
     findings: list[Finding] = []
     if address is not None:
-        findings.extend(check_gateways(_address(address)))
+        findings.extend(_check_address(address))
     if store is not None:
         findings.extend(check_store(store, tso, clock=SystemClock()))
     has_failed = any(found.health is Health.FAILED for found in findings)
@@ -106,6 +109,12 @@ def doctor(
             say(f"{found.health:<7}  {found.name}: {found.detail}")
     if has_failed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _check_address(text: str) -> Iterator[Finding]:
+    if text.partition("://")[0] in direct.SCHEMES:
+        return check_servers(direct.parse_native(text))
+    return check_gateways(_address(text))
 
 
 def _address(text: str) -> HBaseAddress:
@@ -124,14 +133,25 @@ def check_gateways(address: HBaseAddress) -> Iterator[GatewayFinding]:
         yield GatewayFinding(gateway_text(gateway), found.url, found.problem)
 
 
+def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding]:
+    """Find out whether each server of an HBase can be reached from here."""
+    from omidpy.storage.hbase.native.inspection import servers  # noqa: PLC0415 - only for its address
+
+    for seen in servers(address):
+        yield ServerFinding(seen.role, seen.server, seen.problem)
+
+
 def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Finding]:
     """Check a store, its tables, who holds its lease, and its oracle if one is named.
 
     Raises:
         ConfigError: the address is no address of a store.
     """
-    if url.partition("://")[0] in SCHEMES:
+    scheme = url.partition("://")[0]
+    if scheme in SCHEMES:
         yield from _check_spoken(parse_address(url))
+    elif scheme in direct.SCHEMES:
+        yield from check_servers(direct.parse_native(url))
     store = open_store(url, must_exist=True)
     with contextlib.closing(store):
         try:

@@ -118,6 +118,33 @@ class GatewayFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerFinding:
+    """Whether a server of HBase, which clients call themselves, can be reached."""
+
+    role: str
+    """`catalogue`, `master` or `region server`."""
+    server: str
+    """`host:port`; the address that was asked where none was found."""
+    problem: str | None = None
+    """Why it cannot be used."""
+
+    @property
+    def name(self) -> str:
+        """What was looked at."""
+        return f"{self.role} {self.server}"
+
+    @property
+    def health(self) -> Health:
+        """A failure if it cannot: some rows, or tables, are out of reach."""
+        return Health.OK if self.problem is None else Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """That it answers, or why not."""
+        return self.problem or "can be reached"
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFinding:
     """Whether the store answers."""
 

@@ -1,4 +1,11 @@
-"""HBase behind its Thrift gateways.
+"""HBase, itself and behind its Thrift gateways.
+
+    native/       a client of HBase's own RPC, without knowledge of transactions
+    direct/       a store over it: `hbase://...`, `hbase+rpc://...`
+    known.py      what is remembered of tables, by every road
+    settings.py   which settings of a table are worth reporting, by every road
+
+and for gateways:
 
     address.py    what `hbase+thrift2://...` says
     idl/          the part of the gateways' interface that is used here
@@ -8,5 +15,6 @@
     attempts.py   which failed calls are made again, and when
     translate.py  what a gateway's error means to a user
 
-Importing this package needs no extra; opening a gateway needs `omidpy[hbase]`.
+Importing this package needs no extra; opening a gateway needs `omidpy[hbase]`, and an address in
+ZooKeeper `omidpy[zk]`.
 """

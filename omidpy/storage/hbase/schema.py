@@ -19,40 +19,12 @@ from typing import Any, Final
 
 from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.storage import rules
+from omidpy.storage.hbase import settings
 from omidpy.storage.hbase.idl import thrift2 as idl
 
-VERSIONS: Final = "VERSIONS"
-"""Family attribute: how many versions of a column HBase keeps."""
-TTL: Final = "TTL"
-"""Family attribute: after how many seconds HBase drops a cell."""
-ALL: Final = "2147483647"
-"""The greatest number that HBase takes: all versions, or no time to live."""
-
-_USUAL_TABLE: Final = {
-    "IS_META": "false",
-    "DURABILITY": "USE_DEFAULT",
-    "hbase.store.file-tracker.impl": "DEFAULT",
-}
-_USUAL_FAMILY: Final = {
-    VERSIONS: ALL,
-    TTL: ALL,
-    "BLOCKCACHE": "true",
-    "BLOCKSIZE": "65536",
-    "BLOOMFILTER": "ROW",
-    "CACHE_BLOOMS_ON_WRITE": "false",
-    "CACHE_DATA_ON_WRITE": "false",
-    "CACHE_INDEX_ON_WRITE": "false",
-    "COMPRESSION": "NONE",
-    "COMPRESS_TAGS": "true",
-    "DATA_BLOCK_ENCODING": "NONE",
-    "DFS_REPLICATION": "0",
-    "EVICT_BLOCKS_ON_CLOSE": "false",
-    "INDEX_BLOCK_ENCODING": "NONE",
-    "IN_MEMORY": "false",
-    "KEEP_DELETED_CELLS": "FALSE",
-    "MIN_VERSIONS": "0",
-    "REPLICATION_SCOPE": "0",
-}
+VERSIONS: Final = settings.VERSIONS
+TTL: Final = settings.TTL
+ALL: Final = settings.ALL
 
 
 def table_name(name: str) -> Any:
@@ -68,22 +40,14 @@ def table_schema(descriptor: Any) -> TableSchema:
     if namespace != b"default":
         name = f"{namespace.decode()}:{name}"
     families = (
-        FamilySchema(bytes(column.name), _unusual(column.attributes, _USUAL_FAMILY))
+        FamilySchema(bytes(column.name), settings.unusual(column.attributes, settings.USUAL_FAMILY))
         for column in descriptor.columns or ()
     )
     return TableSchema(
         name,
         tuple(sorted(families, key=lambda family: family.name)),
-        _unusual(descriptor.attributes, _USUAL_TABLE),
+        settings.unusual(descriptor.attributes, settings.USUAL_TABLE),
     )
-
-
-def _unusual(attributes: Mapping[bytes, bytes] | None, usual: Mapping[str, str]) -> dict[str, str]:
-    decoded = {
-        name.decode(errors="surrogateescape"): value.decode(errors="surrogateescape")
-        for name, value in sorted((attributes or {}).items())
-    }
-    return {name: value for name, value in decoded.items() if usual.get(name) != value}
 
 
 def table_descriptor(schema: TableSchema) -> Any:
@@ -91,25 +55,18 @@ def table_descriptor(schema: TableSchema) -> Any:
     return idl.TTableDescriptor(
         tableName=table_name(schema.name),
         columns=[_family_descriptor(family) for family in schema.families],
-        attributes=_encoded(schema.attributes),
+        attributes=settings.encoded(schema.attributes),
     )
 
 
 def _family_descriptor(family: FamilySchema) -> Any:
     attributes = {VERSIONS: ALL, TTL: ALL, **family.attributes}
-    return idl.TColumnFamilyDescriptor(name=family.name, attributes=_encoded(attributes))
-
-
-def _encoded(attributes: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {
-        name.encode(errors="surrogateescape"): value.encode(errors="surrogateescape")
-        for name, value in attributes.items()
-    }
+    return idl.TColumnFamilyDescriptor(name=family.name, attributes=settings.encoded(attributes))
 
 
 def changed_table(descriptor: Any, changes: Mapping[str, str | None]) -> Any | None:
     """Return the descriptor to modify a table with, None if nothing would change."""
-    attributes = _changed(descriptor.attributes, changes, _USUAL_TABLE)
+    attributes = settings.changed(descriptor.attributes, changes, settings.USUAL_TABLE)
     if attributes is None:
         return None
     columns = [_only_attributes(column, column.attributes) for column in descriptor.columns or ()]
@@ -120,7 +77,7 @@ def changed_table(descriptor: Any, changes: Mapping[str, str | None]) -> Any | N
 
 def changed_family(column: Any, changes: Mapping[str, str | None]) -> Any | None:
     """Return the descriptor to modify a family with, None if nothing would change."""
-    attributes = _changed(column.attributes, changes, _USUAL_FAMILY)
+    attributes = settings.changed(column.attributes, changes, settings.USUAL_FAMILY)
     return None if attributes is None else _only_attributes(column, attributes)
 
 
@@ -132,23 +89,6 @@ def _only_attributes(column: Any, attributes: Mapping[bytes, bytes]) -> Any:
     return idl.TColumnFamilyDescriptor(
         name=column.name, attributes=attributes, configuration=column.configuration
     )
-
-
-def _changed(
-    attributes: Mapping[bytes, bytes] | None,
-    changes: Mapping[str, str | None],
-    usual: Mapping[str, str],
-) -> dict[bytes, bytes] | None:
-    before = dict(attributes or {})
-    after = dict(before)
-    for name, value in changes.items():
-        key = name.encode(errors="surrogateescape")
-        wanted = usual.get(name) if value is None else value
-        if wanted is None:
-            after.pop(key, None)
-        else:
-            after[key] = wanted.encode(errors="surrogateescape")
-    return None if after == before else after
 
 
 def regions_of(locations: Iterable[Any]) -> list[KeyRange]:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from xml.etree import ElementTree as ET
 
 from tests.machines import maven
 from tests.machines.hbase import settings
@@ -130,6 +131,18 @@ class HBase(ABC):
     def thrift2_url(self) -> str:
         """URL of all Thrift2 gateways together."""
         return "hbase+thrift2://" + ",".join(self.gateways)
+
+    @property
+    def direct_url(self) -> str:
+        """URL of HBase itself, found through ZooKeeper."""
+        return f"hbase://{self.zookeeper}/hbase"
+
+    @property
+    def rpc_url(self) -> str:
+        """URL of HBase itself, found through its master."""
+        site = ET.parse(self.conf_dir / "hbase-site.xml").getroot()
+        ports = {one.findtext("name"): one.findtext("value") for one in site}
+        return f"hbase+rpc://127.0.0.1:{ports['hbase.master.port']}"
 
     @property
     def thrift1_url(self) -> str:

@@ -1,35 +1,26 @@
 """What do both gateways' stores share?  Calls through a pool, and a memory of tables between them.
 
 Which calls may be repeated is said here, and done by the pool.  What is known of a table's families
-is remembered, and asked for again before anything is refused because of it.
+is remembered, and asked for again before anything is refused because of it (`known.py`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.storage.hbase.address import HBaseAddress
+from omidpy.storage.hbase.known import Known, KnownTables
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 
-Known = TypeVar("Known")
-"""What is remembered of a table's families."""
 
-T = TypeVar("T")
-
-
-class GatewayCalls(ABC, Generic[Known]):
+class GatewayCalls(KnownTables[Known]):
     """A pool of connections, and a memory of tables.  Safe to share among threads."""
 
     def __init__(self, address: HBaseAddress, pool: GatewayPool) -> None:
         """Call through `pool`, which is closed with this object."""
+        super().__init__()
         self._address = address
         self._pool = pool
-        self._families: dict[str, Known] = {}
-        self._is_closed = False
 
     @property
     def url(self) -> str:
@@ -40,39 +31,6 @@ class GatewayCalls(ABC, Generic[Known]):
         """Close every connection; a second call does nothing, unless the first was interrupted."""
         self._is_closed = True
         self._pool.close()
-
-    @abstractmethod
-    def _describe(self, table: str) -> Any:
-        """Ask the gateway what the table is now.  Cost: 1 RPC."""
-
-    @abstractmethod
-    def _families_of(self, description: Any) -> Known:
-        """Return what is to be remembered of a description."""
-
-    def _described(self, table: str) -> Any:
-        """Ask what the table is now, and remember its families."""
-        description = self._describe(table)
-        self._families[table] = self._families_of(description)
-        return description
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StorageUnavailable(f"the store {self.url} is closed; open it again")
-
-    def _checked(self, table: str, check: Callable[[Known], T]) -> T:
-        """Return what `check` makes of the families that a table has.
-
-        What it refuses by what is remembered is checked again by what the table has now.
-        """
-        self._check_open()
-        known = self._families.get(table)
-        if known is not None:
-            try:
-                return check(known)
-            except NoSuchFamily:
-                self._families.pop(table, None)
-        self._described(table)
-        return check(self._families[table])
 
     def _read(
         self, table: str | None, method: str, *args: Any, patience_s: float | None = None
@@ -99,13 +57,3 @@ class GatewayCalls(ABC, Generic[Known]):
             return self._pool.call(
                 method, *args, is_idempotent=is_idempotent, table=table, patience_s=patience_s
             )
-
-    @contextmanager
-    def _forgetting(self, table: str | None) -> Iterator[None]:
-        """Remember nothing of a table that turns out to have changed."""
-        try:
-            yield
-        except (NoSuchTable, NoSuchFamily):
-            if table is not None:
-                self._families.pop(table, None)
-            raise

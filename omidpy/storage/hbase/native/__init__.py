@@ -1,0 +1,25 @@
+"""A client of HBase's own RPC: no gateway, no Java, and no knowledge of transactions.
+
+    frames.py       the bytes of a connection: its opening, requests, answers; no I/O
+    cellblock.py    cells as they travel beside the messages
+    values.py       servers, regions, reads and mutations, as values
+    messages.py     the data calls, Get, Mutate and Multi, and their answers
+    scan_messages.py  those of a scan
+    schema.py       the master's calls about tables and regions
+    faults.py       how a call can fail, and what is certain about its outcome
+    connection.py   one socket to one service of one server, shared by threads
+    connections.py  all of them; fork
+    registry.py     where is the catalogue, where the master?  By ZooKeeper or by RPC
+    locations.py    which server has a row?
+    attempts.py     is a call that failed made again, and when?
+    calls.py        calls made again until they are answered, or time is up
+    client.py       get, put, delete, check-and-mutate of rows, wherever they are
+    steps.py        things that are done one after another
+    scanning.py     one page of a scan
+    admin.py        tables and regions
+    diagnosis.py    what answers at a port where no HBase does?
+    inspection.py   can every server be reached from here?
+    address.py      what `hbase://...` says
+
+Importing it needs no extra; an address in ZooKeeper needs `omidpy[zk]`.
+"""

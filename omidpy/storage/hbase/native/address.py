@@ -1,0 +1,179 @@
+"""What does `hbase://zk1,zk2:2181/hbase` say?  Addresses of an HBase without a gateway.
+
+`hbase://` names ZooKeeper's servers and the znode below which HBase keeps its own; the znode must
+be there, so that an address of a gateway, which has none, is never taken for one of ZooKeeper.
+`hbase+rpc://` names masters or region servers, which tell the same without ZooKeeper.
+
+Only reads text.  An unknown option is refused, and so is one that only a gateway's address has.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl
+
+from omidpy.errors import ConfigError
+
+BY_ZOOKEEPER: Final = "hbase"
+BY_RPC: Final = "hbase+rpc"
+SCHEMES: Final = (BY_ZOOKEEPER, BY_RPC)
+EXAMPLE: Final = "hbase://zk1:2181,zk2:2181/hbase"
+RPC_EXAMPLE: Final = "hbase+rpc://master1:16000,master2:16000"
+
+ZOOKEEPER_PORT: Final = 2181
+MASTER_PORT: Final = 16000
+
+OPTIONS: Final = ("timeout_s", "connect_timeout_s", "retry_s", "durability", "user")
+_SECURITY: Final = ("tls", "tls_ca", "tls_cert", "tls_key", "tls_name")
+_KERBEROS: Final = ("sasl", "sasl_service", "sasl_host", "sasl_qop", "token", "principal", "keytab")
+_GATEWAYS_OWN: Final = ("transport", "protocol", "pool_size", "max_idle_s")
+
+
+@dataclass(frozen=True, slots=True)
+class NativeAddress:
+    """Where an HBase is found, and how long its servers are waited for."""
+
+    url: str
+    registry: Literal["zookeeper", "rpc"]
+    places: tuple[tuple[str, int], ...]
+    """Hosts and ports of ZooKeeper's servers, or of HBase's own."""
+    znode: str = ""
+    """Below which HBase keeps its own in ZooKeeper, without a slash at the end."""
+    timeout_s: float = 60.0
+    """How long a call is waited for.  HBase moves a dead server's regions in less."""
+    connect_timeout_s: float = 5.0
+    retry_s: float = 30.0
+    """How long a call that may be repeated is repeated, once a server has answered at all."""
+    durability: Literal["default", "fsync"] = "default"
+    """`fsync`: every write reaches the disks of HBase's log before it is acknowledged."""
+    user: str | None = None
+    """Who calls, where HBase has no authentication; None is the user of this process."""
+
+
+def place_text(place: tuple[str, int]) -> str:
+    """Return `host:port`, an IPv6 address in brackets."""
+    host, port = place
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_native(url: str) -> NativeAddress:
+    """Return what an address says.
+
+    Raises:
+        ConfigError: it is none; the message names the wrong part and says what to write.
+    """
+    scheme, separator, rest = url.partition("://")
+    if scheme not in SCHEMES or not separator:
+        raise ConfigError(f"store address {url!r}: write it like {EXAMPLE} or {RPC_EXAMPLE}")
+    named, _, query = rest.partition("?")
+    if "@" in named:
+        raise ConfigError(
+            f"store address {scheme}://...: it holds a user name before an @; write "
+            "user=NAME behind a question mark, and no password, which HBase does not take"
+        )
+    hosts, slash, path = named.partition("/")
+    options = _options(url, query)
+    if scheme == BY_RPC:
+        if path:
+            raise ConfigError(
+                f"store address {url!r}: masters have no znode; leave /{path} out, or name "
+                f"ZooKeeper's servers, {EXAMPLE}"
+            )
+        places = _places(url, hosts, MASTER_PORT)
+        return NativeAddress(url, "rpc", places, **options)
+    znode = path.strip("/")
+    if not slash or not znode:
+        raise ConfigError(
+            f"store address {url!r} is no address of a store: {scheme}:// names ZooKeeper's "
+            f"servers and HBase's znode, {EXAMPLE}; for a Thrift gateway write "
+            f"hbase+thrift2://{hosts or 'HOST:9090'}"
+        )
+    if any(part in ("", ".", "..") for part in znode.split("/")):
+        raise ConfigError(f"store address {url!r}: /{path} is no znode; write for instance /hbase")
+    return NativeAddress(
+        url, "zookeeper", _places(url, hosts, ZOOKEEPER_PORT), f"/{znode}", **options
+    )
+
+
+_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#\s]+))(?::([0-9]+))?")
+
+
+def _places(url: str, hosts: str, default_port: int) -> tuple[tuple[str, int], ...]:
+    """Return hosts and ports; as in Java's configuration, the last port is for those without."""
+    found = [_place(url, text) for text in hosts.split(",")]
+    last_port = found[-1][1] or default_port
+    return tuple((host, port or last_port) for host, port in found)
+
+
+def _place(url: str, text: str) -> tuple[str, int]:
+    match = _HOST_AND_PORT.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"store address {url!r}: {text!r} is no server; write HOST:PORT, several separated by "
+            "commas, and an IPv6 address in brackets"
+        )
+    if match[1] is not None:
+        try:
+            ipaddress.IPv6Address(match[1])
+        except ValueError:
+            raise ConfigError(
+                f"store address {url!r}: {match[1]!r} in brackets is no IPv6 address"
+            ) from None
+    if match[3] is None:
+        return match[1] or match[2], 0
+    port = int(match[3])
+    if not 0 < port < 2**16:
+        raise ConfigError(f"store address {url!r}: port {port} of {text!r} is not in 1 to 65535")
+    return match[1] or match[2], port
+
+
+def _options(url: str, query: str) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise ConfigError(
+            f"store address {url!r}: after the question mark come NAME=VALUE, separated by &"
+        ) from None
+    options: dict[str, Any] = {}
+    for name, text in pairs:
+        if name in options:
+            raise ConfigError(f"store address {url!r}: option {name} is given twice")
+        options[name] = _value(url, name, text)
+    return options
+
+
+def _value(url: str, name: str, text: str) -> object:
+    if name in _SECURITY or name in _KERBEROS:
+        what = "TLS" if name in _SECURITY else "Kerberos and tokens"
+        raise ConfigError(
+            f"store address {url!r}: {name} asks for {what}, which omidpy speaks to gateways and "
+            "not to HBase itself; write hbase+thrift2://HOST:PORT for a gateway that has them"
+        )
+    if name in _GATEWAYS_OWN:
+        raise ConfigError(f"store address {url!r}: {name} is for gateways alone; leave it out")
+    if name == "durability":
+        if text not in ("default", "fsync"):
+            raise ConfigError(
+                f"store address {url!r}: durability={text!r} must be default or fsync"
+            )
+        return text
+    if name == "user":
+        if not text:
+            raise ConfigError(f"store address {url!r}: user is empty; leave it out, or say who")
+        return text
+    if name in OPTIONS:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        lowest = "0 or more" if name == "retry_s" else "more than 0"
+        if not 0 <= seconds < math.inf or (seconds == 0 and name != "retry_s"):
+            raise ConfigError(
+                f"store address {url!r}: {name}={text!r} must be a number of seconds, {lowest}"
+            )
+        return seconds
+    raise ConfigError(f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}")

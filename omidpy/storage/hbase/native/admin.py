@@ -1,0 +1,205 @@
+"""Tables and regions, as an administrator changes them: calls to the master, and to servers.
+
+A change is a procedure of the master's, which is waited for.  It carries numbers by which the
+master knows a repeated request, so that a lost answer is asked for again and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from omidpy.base.pauses import pause_after
+from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
+from omidpy.storage.hbase.native import schema
+from omidpy.storage.hbase.native.calls import Calls
+from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.faults import CallFailed, Fault
+from omidpy.storage.hbase.native.schema import Nonces
+from omidpy.storage.hbase.native.values import (
+    FamilyDescriptor,
+    Region,
+    ServerName,
+    TableDescriptor,
+)
+
+PROCEDURE_S: Final = 300.0
+"""How long a procedure of the master's is waited for."""
+_FIRST_LOOK_S: Final = 0.02
+_LONGEST_LOOK_S: Final = 0.5
+
+T = TypeVar("T")
+
+_random: Final = random.SystemRandom()
+
+
+class Admin:
+    """An administrator of one HBase.  Safe to share among threads."""
+
+    def __init__(self, calls: Calls, *, pause: Callable[[float], object] = time.sleep) -> None:
+        """Call through `calls`."""
+        self._calls = calls
+        self._pause = pause
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def descriptor(self, table: str) -> TableDescriptor:
+        """Return what a table is.
+
+        Raises:
+            NoSuchTable: it is not there.
+        """
+        found = self._ask(
+            "GetTableDescriptors",
+            schema.descriptors_request((table,), with_system_tables=True),
+            schema.read_descriptors,
+            table,
+        )
+        if not found:
+            self._calls.locations.forget_table(table)
+            raise NoSuchTable(
+                f"there is no table {table!r} at {self._calls.address.url}; create it, or check "
+                "the name"
+            )
+        return found[0]
+
+    def descriptors(self) -> list[TableDescriptor]:
+        """Return what every table is but HBase's own."""
+        return self._ask(
+            "GetTableDescriptors", schema.descriptors_request(), schema.read_descriptors, None
+        )
+
+    def state(self, table: str) -> str:
+        """Return the state of a table: enabled, disabled, disabling or enabling."""
+        return self._ask("GetTableState", schema.state_request(table), schema.read_state, table)
+
+    def regions(self, table: str) -> list[Region]:
+        """Return the regions of a table as the catalogue has them now, in order."""
+        calls = self._calls
+        attempts = None
+        while True:
+            try:
+                until_s = until(calls.address.timeout_s)
+                return calls.locations.all(table, until_s=until_s)
+            except (CallFailed, OmidError) as error:
+                attempts = attempts or calls.attempts("list of regions", table, is_repeatable=True)
+                attempts.pause_or_raise(error)
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def create(self, descriptor: TableDescriptor, splits: Sequence[bytes] = ()) -> None:
+        """Create a table whose regions meet at `splits`."""
+        request = schema.create_request(descriptor, sorted(splits), _new_nonces())
+        self._change("CreateTable", request, descriptor.table)
+        self._calls.locations.forget_table(descriptor.table)
+
+    def drop(self, table: str) -> None:
+        """Remove a table that is disabled."""
+        self._change("DeleteTable", schema.table_request(table, _new_nonces()), table)
+        self._calls.locations.forget_table(table)
+
+    def truncate(self, table: str, *, keeps_splits: bool) -> None:
+        """Remove all cells of a table that is disabled, and enable it."""
+        request = schema.truncate_request(table, _new_nonces(), keeps_splits=keeps_splits)
+        self._change("truncateTable", request, table)
+        self._calls.locations.forget_table(table)
+
+    def enable(self, table: str) -> None:
+        """Enable a table."""
+        self._change("EnableTable", schema.table_request(table, _new_nonces()), table)
+
+    def disable(self, table: str) -> None:
+        """Disable a table."""
+        self._change("DisableTable", schema.table_request(table, _new_nonces()), table)
+        self._calls.locations.forget_table(table)
+
+    def modify(self, descriptor: TableDescriptor) -> None:
+        """Make a table what a descriptor says."""
+        request = schema.modify_request(descriptor, _new_nonces())
+        self._change("ModifyTable", request, descriptor.table)
+
+    def modify_family(self, table: str, family: FamilyDescriptor) -> None:
+        """Make a family of a table what a descriptor says."""
+        request = schema.modify_family_request(table, family, _new_nonces())
+        self._change("ModifyColumn", request, table)
+
+    # -- regions -----------------------------------------------------------------------------------
+
+    def split(self, region: Region, at: bytes) -> None:
+        """Split a region."""
+        self._change("SplitRegion", schema.split_request(region, at, _new_nonces()), region.table)
+
+    def move(self, region: Region, to: ServerName | None = None) -> None:
+        """Move a region to a server, or to one that the master chooses; ends when it has moved."""
+        self._calls.at_master(
+            "MoveRegion",
+            schema.move_request(region, to),
+            bytes,
+            what="move of a region",
+            table=region.table,
+            is_repeatable=True,
+        )
+
+    def flush(self, table: str) -> None:
+        """Write what a table has in memory to files."""
+        for region in self.regions(table):
+            self._at_region(region, "FlushRegion", schema.flush_request(region))
+
+    def compact(self, table: str, *, is_major: bool) -> None:
+        """Ask for a compaction of every region of a table; it is not waited for."""
+        for region in self.regions(table):
+            request = schema.compact_request(region, is_major=is_major)
+            self._at_region(region, "CompactRegion", request)
+
+    def _at_region(self, region: Region, method: str, request: bytes) -> None:
+        attempts = self._calls.attempts(method, region.table, is_repeatable=True)
+        while True:
+            try:
+                self._calls.at_server(region, method, request)
+                return
+            except CallFailed as error:
+                self._calls.after_failure(attempts, region.table, region, error)
+
+    # -- procedures --------------------------------------------------------------------------------
+
+    def _ask(self, method: str, request: bytes, read: Callable[[bytes], T], table: str | None) -> T:
+        return self._calls.at_master(
+            method, request, read, what=method, table=table, is_repeatable=True
+        )
+
+    def _change(self, method: str, request: bytes, table: str) -> None:
+        """Make the master do something, and wait until it is done."""
+        number = self._calls.at_master(
+            method, request, schema.read_procedure_id, what=method, table=table, is_repeatable=True
+        )
+        if number is None:
+            return
+        deadline_s = time.monotonic() + PROCEDURE_S
+        looks = 0
+        while True:
+            state, fault = self._ask(
+                "getProcedureResult", schema.procedure_request(number), schema.read_procedure, table
+            )
+            if fault is not None:
+                self._fail(method, table, fault)
+            if state != schema.RUNNING:
+                # Not found: it was done so long ago that the master has forgotten it.
+                return
+            if time.monotonic() > deadline_s:
+                raise StorageUnavailable(
+                    f"{method} of table {table!r} at {self._calls.address.url} has not ended "
+                    f"within {PROCEDURE_S:g} s and goes on; see procedure {number} "
+                    "(`list_procedures` in the `hbase shell`)"
+                )
+            looks += 1
+            self._pause(pause_after(looks, _FIRST_LOOK_S, _LONGEST_LOOK_S, at_least=0.5))
+
+    def _fail(self, method: str, table: str, fault: Fault) -> None:
+        attempts = self._calls.attempts(method, table, is_repeatable=True)
+        attempts.give_up(fault)
+
+
+def _new_nonces() -> Nonces:
+    return Nonces(_random.randrange(1, 2**63), _random.randrange(1, 2**63))

@@ -1,0 +1,320 @@
+"""Calls to whoever has a region, and to the master, made again until they are answered.
+
+It ties connections, registry and places together, and corrects what is known of places by what
+servers say.  What may be made twice is said by the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
+from omidpy.model import Cell
+from omidpy.storage.hbase.native import connection as connections_module
+from omidpy.storage.hbase.native import frames, scan_messages, schema
+from omidpy.storage.hbase.native.address import NativeAddress
+from omidpy.storage.hbase.native.attempts import Attempts
+from omidpy.storage.hbase.native.connection import Connection, Waiting
+from omidpy.storage.hbase.native.connections import MASTER, REGIONS, SERVER, Connections, until
+from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind, Unanswered
+from omidpy.storage.hbase.native.frames import Answer
+from omidpy.storage.hbase.native.locations import Locations, NoRegion
+from omidpy.storage.hbase.native.registry import Registry, RpcRegistry, ZooKeeperRegistry
+from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
+
+T = TypeVar("T")
+
+_HIGH: Final = 200
+"""Priority of calls about the catalogue, so that a busy server answers them all the same."""
+
+_SOON_S: Final = 0.5
+_CHECK_AFTER: Final = 3
+"""Failures to find a region, after which the master is asked whether the table is there at all."""
+
+
+class Sent(NamedTuple):
+    """A call in flight."""
+
+    connection: Connection
+    waiting: Waiting
+    region: Region
+
+
+class Calls:
+    """Makes calls of one HBase.  Safe to share among threads, and after a fork."""
+
+    def __init__(
+        self,
+        address: NativeAddress,
+        *,
+        connections: Connections | None = None,
+        registry: Registry | None = None,
+        pause: Callable[[float], object] = time.sleep,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Call nobody yet.
+
+        Args:
+            address: Where HBase is.
+            connections: Opens connections; None as the address says.
+            registry: Where HBase's parts are; None as the address says.
+            pause: Waits for some seconds.
+            now_s: Elapsed time, as far as repetitions go.
+
+        Raises:
+            ConfigError: a package is missing.
+        """
+        self.address = address
+        self.connections = connections or Connections(self._open)
+        if registry is None:
+            if address.registry == "rpc":
+                registry = RpcRegistry(address, self.connections)
+            else:
+                registry = ZooKeeperRegistry(address)
+        self.registry: Registry = registry
+        self.locations = Locations(self.registry.meta_server, self.read_catalogue)
+        self._master: ServerName | None = None
+        self._pause = pause
+        self._now_s = now_s
+
+    def _open(self, host: str, port: int, service: str) -> Connection:
+        return connections_module.connect(
+            host,
+            port,
+            service,
+            user=self.address.user or connections_module.own_user(),
+            timeout_s=self.address.connect_timeout_s,
+            max_frame_bytes=frames.MAX_FRAME_BYTES,
+        )
+
+    def close(self) -> None:
+        """Close every connection; a second call does nothing."""
+        self.connections.close()
+
+    def attempts(self, what: str, table: str | None, *, is_repeatable: bool) -> Attempts:
+        """Return the attempts of a call, none so far."""
+        return Attempts(
+            self.address,
+            what,
+            table,
+            is_repeatable=is_repeatable,
+            has_answered=lambda: self.connections.has_answered,
+            now_s=self._now_s,
+            pause=self._pause,
+        )
+
+    # -- regions -----------------------------------------------------------------------------------
+
+    def at_row(
+        self,
+        table: str,
+        row: bytes,
+        make: Callable[[Region], tuple[str, bytes, bytes]],
+        read: Callable[[Answer], T],
+        *,
+        what: str,
+        is_repeatable: bool,
+    ) -> T:
+        """Make a call where a row is, again and again, and return what `read` makes of its answer.
+
+        Args:
+            table: The table.
+            row: The row.
+            make: Returns method, parameter and cells for the region that has the row.
+            read: Reads the answer.
+            what: The call in words.
+            is_repeatable: Making it twice has the effect of making it once.
+
+        Raises:
+            OmidError: what its failure means.
+        """
+        attempts: Attempts | None = None
+        while True:
+            region: Region | None = None
+            try:
+                until_s = until(self.address.timeout_s)
+                region = self.locations.locate(table, row, until_s=until_s)
+                answer = self.wait(self.send(region, *make(region), until_s=until_s), until_s)
+                return read(answer)
+            except (CallFailed, OmidError) as error:
+                attempts = attempts or self.attempts(what, table, is_repeatable=is_repeatable)
+                self.after_failure(attempts, table, region, error)
+
+    def send(
+        self, region: Region, method: str, body: bytes, cells: bytes = b"", *, until_s: float
+    ) -> Sent:
+        """Send a call to the server that has a region."""
+        connection = self.connections.get(region.server.host, region.server.port, REGIONS)
+        priority = _HIGH if region.table == META else 0
+        waiting = connection.send(method, body, cells, until_s=until_s, priority=priority)
+        return Sent(connection, waiting, region)
+
+    def wait(self, sent: Sent, until_s: float, *, is_patient: bool = True) -> Answer:
+        """Return the answer to a call that was sent.
+
+        A server that says nothing for as long as a patient call waits is taken for gone, and its
+        connection ended.
+        """
+        try:
+            answer = sent.connection.wait(sent.waiting, until_s=until_s)
+        except Fault:
+            self.connections.note_answer()
+            raise
+        except Unanswered:
+            if is_patient:
+                sent.connection.doubt(sent.waiting)
+            raise
+        self.connections.note_answer()
+        return answer
+
+    def after_failure(
+        self, attempts: Attempts, table: str, region: Region | None, error: Exception
+    ) -> None:
+        """Correct what is known of places, and wait before the next attempt or raise."""
+        where = None if region is None else str(region.server)
+        if region is not None:
+            self.correct(region, error)
+        attempts.pause_or_raise(error, where)
+        is_lost = isinstance(error, NoRegion) or (
+            isinstance(error, Fault) and error.kind is Kind.MISPLACED
+        )
+        is_absent = isinstance(error, NoRegion) and attempts.count == 1
+        if is_absent or (is_lost and attempts.count % _CHECK_AFTER == 0):
+            self.check_table(table)
+
+    def correct(self, region: Region, error: Exception) -> None:
+        """Draw the conclusion from a failure where a region was looked for."""
+        if not isinstance(error, Fault):
+            self.locations.forget(region)
+            return
+        moved_to = error.moved_to
+        if moved_to is not None:
+            self.locations.move(region, ServerName(*moved_to))
+        elif error.is_elsewhere:
+            self.locations.forget(region)
+
+    def check_table(self, table: str) -> None:
+        """Raise if a table whose regions cannot be found is not there, or disabled.
+
+        Raises:
+            NoSuchTable: it is not there.
+            StorageUnavailable: it is disabled.
+        """
+        if table == META:
+            return
+        try:
+            state = self.table_state_once(table)
+        except Fault as error:
+            if error.class_name != "TableNotFoundException":
+                return
+            self.locations.forget_table(table)
+            raise NoSuchTable(
+                f"there is no table {table!r} at {self.address.url}; create it, or check the name"
+            ) from error
+        except (CallFailed, OmidError):
+            # No master says anything now; the region may be found all the same.
+            self._master = None
+            return
+        if state in ("disabled", "disabling"):
+            raise StorageUnavailable(
+                f"table {table!r} at {self.address.url}: it is {state}; enable it (`enable` in the "
+                "`hbase shell`)"
+            )
+
+    def read_catalogue(self, scan: Scan, rows: int, *, until_s: float) -> list[list[Cell]]:
+        """Return the first rows of a scan of the catalogue; it is tried again once or twice."""
+        failed = 0
+        while True:
+            region = self.locations.meta()
+            try:
+                found: list[list[Cell]] = []
+                part = scan
+                while len(found) < rows:
+                    request = scan_messages.scan_request(
+                        region.name, part, rows=rows - len(found), keeps_open=False
+                    )
+                    limit_s = min(until_s, until(self.address.timeout_s))
+                    answer = scan_messages.read_scan(
+                        self.wait(self.send(region, "Scan", request, until_s=limit_s), limit_s)
+                    )
+                    whole = answer.rows[:-1] if answer.is_last_partial else answer.rows
+                    found += whole
+                    if not (answer.is_last_partial or answer.is_heartbeat) or not whole:
+                        break
+                    part = scan._replace(start=whole[-1][0].row, includes_start=False)
+                return found
+            except CallFailed as error:
+                self.correct(region, error)
+                failed += 1
+                if failed > 1:
+                    raise
+
+    # -- the master and other servers --------------------------------------------------------------
+
+    def at_master(
+        self,
+        method: str,
+        body: bytes,
+        read: Callable[[bytes], T],
+        *,
+        what: str,
+        table: str | None,
+        is_repeatable: bool,
+    ) -> T:
+        """Make a call to the active master, again and again; as `at_row`."""
+        attempts: Attempts | None = None
+        while True:
+            master: ServerName | None = None
+            try:
+                master = self._active_master()
+                return read(self._once(master, MASTER, method, body))
+            except (CallFailed, OmidError) as error:
+                if not isinstance(error, Fault) or error.kind is not Kind.PERMANENT:
+                    self._master = None
+                attempts = attempts or self.attempts(what, table, is_repeatable=is_repeatable)
+                attempts.pause_or_raise(error, None if master is None else str(master))
+
+    def table_state_once(self, table: str) -> str:
+        """Ask the master for the state of a table, once."""
+        body = self._once(
+            self._active_master(), MASTER, "GetTableState", schema.state_request(table)
+        )
+        return schema.read_state(body)
+
+    def at_server(self, region: Region, method: str, body: bytes) -> bytes:
+        """Make an administrator's call, once, to the server that has a region."""
+        return self._once(region.server, SERVER, method, body)
+
+    def _once(self, server: ServerName, service: str, method: str, body: bytes) -> bytes:
+        until_s = until(self.address.timeout_s)
+        connection = self.connections.get(server.host, server.port, service)
+        try:
+            answer = connection.call(method, body, until_s=until_s)
+        except Fault:
+            self.connections.note_answer()
+            raise
+        self.connections.note_answer()
+        return answer.body
+
+    def _active_master(self) -> ServerName:
+        master = self._master
+        if master is None:
+            master = self._master = self.registry.master()
+        return master
+
+    def end_scanner(self, region: Region, scanner_id: int) -> None:
+        """Let a server forget a scanner; its answer is not waited for."""
+        with contextlib.suppress(CallFailed):
+            sent = self.send(
+                region, "Scan", scan_messages.close_request(scanner_id), until_s=until(_SOON_S)
+            )
+            sent.connection.forget(sent.waiting)
+
+
+def forget(sent: list[Sent]) -> None:
+    """Expect no answer to calls any more."""
+    for one in sent:
+        one.connection.forget(one.waiting)

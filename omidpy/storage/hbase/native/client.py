@@ -1,0 +1,366 @@
+"""Rows of HBase, wherever their regions are: get, put, delete, check and mutate, increment.
+
+Each call of many rows is one Multi for each server that has some of them, all sent before the first
+answer comes; what failed in a region is looked up and sent again, and nothing else.
+
+A put or delete that names its version may be made twice.  A change on a condition may not: it is
+made again only after failures that say that nothing was done.  Increments carry numbers by which
+HBase knows a repeated one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from omidpy.errors import OmidError, StorageUnavailable
+from omidpy.storage.hbase.native import messages
+from omidpy.storage.hbase.native.address import NativeAddress
+from omidpy.storage.hbase.native.calls import Calls, Sent, forget
+from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind
+from omidpy.storage.hbase.native.frames import Answer
+from omidpy.storage.hbase.native.messages import PartAnswer
+from omidpy.storage.hbase.native.steps import Step, in_order
+from omidpy.storage.hbase.native.values import (
+    Action,
+    Check,
+    Found,
+    Get,
+    Region,
+    RegionAction,
+    RowChange,
+    ServerName,
+)
+
+BATCH_ROWS: Final = 1000
+"""Rows that one call writes."""
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that one call writes, unless one row has more."""
+GET_BATCH_ROWS: Final = 500
+"""Rows that one call reads; the server stops before they come to 100 MB."""
+
+_nonces: Final = random.SystemRandom()
+
+
+class _Failure(NamedTuple):
+    """What became of some actions that were not done."""
+
+    error: Exception
+    region: Region | None
+
+
+class _Part(NamedTuple):
+    """Actions in one region, by their numbers among all."""
+
+    region: Region
+    indexes: list[int]
+    is_alone: bool
+
+
+class NativeClient:
+    """A client of one HBase.  Safe to share among threads, and after a fork."""
+
+    def __init__(self, address: NativeAddress, *, calls: Calls | None = None) -> None:
+        """Call nobody yet.
+
+        Raises:
+            ConfigError: a package is missing.
+        """
+        self.calls = Calls(address) if calls is None else calls
+        self._nonce_group = _nonces.randrange(1, 2**63)
+
+    def close(self) -> None:
+        """Close every connection; a second call does nothing."""
+        self.calls.close()
+
+    # -- one row -----------------------------------------------------------------------------------
+
+    def get(self, table: str, get: Get) -> Found:
+        """Read a row.  Cost: 1 RPC."""
+        return self.calls.at_row(
+            table,
+            get.row,
+            lambda region: ("Get", messages.get_request(region.name, get), b""),
+            messages.read_get,
+            what="get",
+            is_repeatable=True,
+        )
+
+    def mutate(self, table: str, change: RowChange, *, durability: int = 0) -> None:
+        """Change a row; each cell names its version.  Cost: 1 RPC."""
+        if change.puts and change.deletes:
+            self._multi_of_one(table, change, None, durability, is_repeatable=True)
+            return
+        self.calls.at_row(
+            table,
+            change.row,
+            lambda region: (
+                "Mutate",
+                *messages.mutate_request(region.name, change, None, durability),
+            ),
+            messages.read_mutate,
+            what="put" if change.puts else "delete",
+            is_repeatable=True,
+        )
+
+    def check_and_mutate(
+        self, table: str, check: Check, change: RowChange, *, durability: int = 0
+    ) -> bool:
+        """Change a row if a condition on it holds; return whether it did.
+
+        Raises:
+            StorageUnavailable: also if the answer was lost; the message says that it is not known
+                whether the change was made.
+
+        Cost: 1 RPC.
+        """
+        if change.puts and change.deletes:
+            return self._multi_of_one(table, change, check, durability, is_repeatable=False)
+        return self.calls.at_row(
+            table,
+            change.row,
+            lambda region: (
+                "Mutate",
+                *messages.mutate_request(region.name, change, check, durability),
+            ),
+            messages.read_mutate,
+            what="check-and-mutate",
+            is_repeatable=False,
+        )
+
+    def _multi_of_one(
+        self,
+        table: str,
+        change: RowChange,
+        check: Check | None,
+        durability: int,
+        *,
+        is_repeatable: bool,
+    ) -> bool:
+        def make(region: Region) -> tuple[str, bytes, bytes]:
+            part = RegionAction(region, (change,), check)
+            return ("Multi", *messages.multi_request((part,), durability))
+
+        def read(answer: Answer) -> bool:
+            (part,) = messages.read_multi(answer, 1)
+            if part.first_fault is not None:
+                raise part.first_fault
+            return part.processed is not False
+
+        what = "change of a row" if check is None else "check-and-mutate"
+        return self.calls.at_row(
+            table, change.row, make, read, what=what, is_repeatable=is_repeatable
+        )
+
+    def increment(
+        self, table: str, row: bytes, family: bytes, qualifier: bytes, amount: int
+    ) -> int:
+        """Add to a number of 8 bytes, and return what it is then.  Cost: 1 RPC.
+
+        Made again after a lost answer: HBase knows the call by its numbers and does it once.
+        """
+        nonces = (self._nonce_group, _nonces.randrange(1, 2**63))
+
+        def make(region: Region) -> tuple[str, bytes, bytes]:
+            names = (region.name, row, family, qualifier)
+            return ("Mutate", *messages.increment_request(*names, amount, nonces))
+
+        found = self.calls.at_row(
+            table, row, make, messages.read_get, what="increment", is_repeatable=True
+        )
+        if not found.cells:
+            raise StorageUnavailable(f"increment of table {table!r}: the answer has no number")
+        return int.from_bytes(found.cells[0].value, signed=True)
+
+    # -- many rows ---------------------------------------------------------------------------------
+
+    def get_many(self, table: str, gets: Sequence[Get]) -> list[Found]:
+        """Read rows; one answer for each, in their order.
+
+        Cost: 1 RPC for each server and `GET_BATCH_ROWS` rows, all of a batch sent at once.
+        """
+        if len(gets) == 1:
+            return [self.get(table, gets[0])]
+        found: list[Found] = []
+        for first in range(0, len(gets), GET_BATCH_ROWS):
+            batch = gets[first : first + GET_BATCH_ROWS]
+            found += (one or Found([]) for one in self._batch(table, batch, 0, "get"))
+        return found
+
+    def exists(self, table: str, get: Get) -> bool:
+        """Say whether a row has a cell that a get would find.  Cost: 1 RPC, without the cells."""
+        return bool(self.get(table, get._replace(existence_only=True)).exists)
+
+    def mutate_many(self, table: str, changes: Sequence[RowChange], *, durability: int = 0) -> None:
+        """Change rows, each in one; each cell names its version.
+
+        After an exception any of them may have been changed.
+
+        Cost: 1 RPC for each server and batch (`BATCH_ROWS`, `BATCH_BYTES`), all of a batch sent at
+        once.
+        """
+        if len(changes) == 1:
+            self.mutate(table, changes[0], durability=durability)
+            return
+        for batch in batches(changes):
+            self._batch(table, batch, durability, "put")
+
+    def _batch(
+        self, table: str, actions: Sequence[Action], durability: int, what: str
+    ) -> list[Found | None]:
+        """Do actions, and again those that failed for a while; return what was found."""
+        done: list[Found | None] = [None] * len(actions)
+        left = list(range(len(actions)))
+        attempts = None
+        while True:
+            left, failures = self._round(table, actions, left, durability, done)
+            if not left:
+                return done
+            attempts = attempts or self.calls.attempts(what, table, is_repeatable=True)
+            for failure in failures[1:]:
+                if failure.region is not None:
+                    self.calls.correct(failure.region, failure.error)
+            worst = max(failures, key=_weight)
+            if worst is not failures[0] and failures[0].region is not None:
+                self.calls.correct(failures[0].region, failures[0].error)
+            self.calls.after_failure(attempts, table, worst.region, worst.error)
+
+    def _round(
+        self,
+        table: str,
+        actions: Sequence[Action],
+        left: Sequence[int],
+        durability: int,
+        done: list[Found | None],
+    ) -> tuple[list[int], list[_Failure]]:
+        """Try actions once; return the numbers of those that were not done, and why."""
+        failed: list[int] = []
+        failures: list[_Failure] = []
+        until_s = until(self.calls.address.timeout_s)
+        sent: list[tuple[Sent, list[_Part]]] = []
+        try:
+            for parts in self._by_server(table, actions, left, failed, failures, until_s):
+                request = [
+                    RegionAction(part.region, [actions[index] for index in part.indexes])
+                    for part in parts
+                ]
+                try:
+                    body, cells = messages.multi_request(request, durability)
+                    one = self.calls.send(parts[0].region, "Multi", body, cells, until_s=until_s)
+                    sent.append((one, parts))
+                except CallFailed as error:
+                    _fail(parts, error, failed, failures)
+            for one, parts in sent:
+                try:
+                    answer = self.calls.wait(one, until_s)
+                    answers = messages.read_multi(answer, len(parts))
+                except CallFailed as error:
+                    _fail(parts, error, failed, failures)
+                    continue
+                for part, part_answer in zip(parts, answers, strict=True):
+                    _take(part, part_answer, done, failed, failures)
+        except BaseException:
+            forget([one for one, _ in sent])
+            raise
+        return failed, failures
+
+    def _by_server(
+        self,
+        table: str,
+        actions: Sequence[Action],
+        left: Sequence[int],
+        failed: list[int],
+        failures: list[_Failure],
+        until_s: float,
+    ) -> list[list[_Part]]:
+        """Return parts of actions, those for each server together."""
+        servers: dict[ServerName, dict[bytes, _Part]] = {}
+        alone: dict[ServerName, list[_Part]] = {}
+        locate = self.calls.locations.locate
+        for index in left:
+            action = actions[index]
+            try:
+                region = locate(table, action.row, until_s=until_s)
+            except (CallFailed, OmidError) as error:
+                failed.append(index)
+                failures.append(_Failure(error, None))
+                if isinstance(error, OmidError) or not self.calls.connections.has_answered:
+                    failed.extend(one for one in left if one > index)
+                    break
+                continue
+            if isinstance(action, RowChange) and action.puts and action.deletes:
+                alone.setdefault(region.server, []).append(_Part(region, [index], True))
+                continue
+            regions = servers.setdefault(region.server, {})
+            part = regions.get(region.name)
+            if part is None:
+                part = regions[region.name] = _Part(region, [], False)
+            part.indexes.append(index)
+        return [
+            [*servers.get(server, {}).values(), *alone.get(server, ())]
+            for server in {**servers, **alone}
+        ]
+
+    def in_order(
+        self, steps: Sequence[Step], *, patience_s: float, durability: int = 0
+    ) -> list[list[PartAnswer]]:
+        """Do steps one after another, each begun after the one before has ended; see `steps.py`."""
+        return in_order(self.calls, steps, patience_s=patience_s, durability=durability)
+
+
+def batches(changes: Sequence[RowChange]) -> Iterator[list[RowChange]]:
+    """Cut changes into batches of `BATCH_ROWS`, and of `BATCH_BYTES` unless one row has more."""
+    batch: list[RowChange] = []
+    size_bytes = 0
+    for change in changes:
+        size = sum(40 + len(put.qualifier) + len(put.value) for put in change.puts)
+        size += len(change.row) * (len(change.puts) + len(change.deletes))
+        size += sum(40 + len(one.qualifier) for one in change.deletes)
+        if batch and (len(batch) == BATCH_ROWS or size_bytes + size > BATCH_BYTES):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(change)
+        size_bytes += size
+    if batch:
+        yield batch
+
+
+def _fail(
+    parts: Sequence[_Part], error: Exception, failed: list[int], failures: list[_Failure]
+) -> None:
+    for part in parts:
+        failed.extend(part.indexes)
+        failures.append(_Failure(error, part.region))
+
+
+def _take(
+    part: _Part,
+    answer: PartAnswer,
+    done: list[Found | None],
+    failed: list[int],
+    failures: list[_Failure],
+) -> None:
+    """Take what became of a part."""
+    if answer.fault is not None:
+        _fail((part,), answer.fault, failed, failures)
+        return
+    for number, found in answer.results.items():
+        if isinstance(found, Fault):
+            if part.is_alone:
+                _fail((part,), found, failed, failures)
+                return
+            failed.append(part.indexes[number])
+            failures.append(_Failure(found, part.region))
+        elif number < len(part.indexes):
+            done[part.indexes[number]] = found
+
+
+def _weight(failure: _Failure) -> int:
+    """Return how much a failure says of what to do next; those that end the call say most."""
+    error = failure.error
+    if not isinstance(error, Fault):
+        return 3
+    order = (Kind.LEFT, Kind.MISPLACED, Kind.UNKNOWN, Kind.BUSY)
+    return order.index(error.kind) if error.kind in order else 4

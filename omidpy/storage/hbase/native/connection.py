@@ -1,0 +1,375 @@
+"""One socket to one service of one server, shared by threads, with many calls in flight.
+
+Calls are told apart by their ids, and answered in any order: **the server executes the calls of one
+connection at the same time**.  Who needs an order waits for an answer, or puts both into one Multi.
+
+There is no thread of its own.  One of the threads that wait reads for all, until its own answer has
+come; then another one does.  So a lone caller pays for no switch of threads.
+
+What is kept here:
+
+* an answer goes to the call that it answers, also where others were given up before it came
+* `NotSent` says that the server has certainly not executed a call, since it executes whole frames
+* a thread that an exception takes out of a call, at whatever line, harms no other call: only where
+  a part of a frame was sent, and not the rest, is the connection of no more use
+* every wait has an end
+
+It knows nothing of retries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import itertools
+import os
+import select
+import socket
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from omidpy.base.within import within
+from omidpy.errors import RemoteProtocolError
+from omidpy.storage.hbase.native import frames
+from omidpy.storage.hbase.native.faults import (
+    CallFailed,
+    Fault,
+    Garbled,
+    Lost,
+    NotSent,
+    TooLarge,
+    Unanswered,
+)
+from omidpy.storage.hbase.native.frames import Answer, FrameSplitter
+
+RECEIVE_BYTES: Final = 64 * 1024
+"""Bytes of one system call, more where a longer frame has begun."""
+MOST_RECEIVE_BYTES: Final = 1024 * 1024
+
+LOOK_S: Final = 1.0
+"""How often one who waits for another thread to read looks by himself."""
+_MAX_ID: Final = 2**31 - 1
+
+
+class Waiting:
+    """A call in flight, and its answer when that has come."""
+
+    __slots__ = ("answer", "id", "is_awaited", "method", "sent", "sent_s", "wake")
+
+    def __init__(self, call_id: int, method: str) -> None:
+        """Begin without an answer."""
+        self.id = call_id
+        self.method = method
+        self.answer: Answer | CallFailed | None = None
+        self.wake: SimpleQueue[None] = SimpleQueue()
+        self.is_awaited = False
+        """Whether a thread waits for it now, and so may be asked to read."""
+        self.sent: list[int] = []
+        """How many bytes each system call has taken; written by C code alone."""
+        self.sent_s = 0.0
+
+
+class Connection:
+    """A connection; safe to share among threads, not after a fork."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        *,
+        where: str,
+        max_frame_bytes: int = frames.MAX_FRAME_BYTES,
+    ) -> None:
+        """Speak over a connected socket, whose opening has been sent.
+
+        Args:
+            connected: It is closed with the connection.
+            where: The server, for messages.
+            max_frame_bytes: The longest answer that is read, and request that is sent.
+        """
+        connected.setblocking(False)
+        self._socket = connected
+        self.where = where
+        self._max_frame_bytes = max_frame_bytes
+        self._ids = itertools.count(1)
+        self._splitter = FrameSplitter(max_frame_bytes)
+        self._pending: dict[int, Waiting] = {}
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
+        self._reader: Waiting | None = None
+        self._reads_s = 0.0
+        """When the one who reads last began to wait for bytes."""
+        self._came_s = time.monotonic()
+        """When bytes last came."""
+        self._broken: CallFailed | None = None
+        self._readable = select.poll()
+        self._readable.register(connected, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(connected, select.POLLOUT)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is of no more use.  Cost: 1 system call, while nobody waits for an answer."""
+        if self._broken is None and not self._pending:
+            # Nobody reads, so nobody has noticed that the server closed it.
+            try:
+                if not self._socket.recv(1, socket.MSG_PEEK):
+                    self._end(Lost("the server closed the connection"))
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                self._end(Lost(f"the connection broke: {error}"))
+        return self._broken is not None
+
+    def call(
+        self, method: str, body: bytes, cells: bytes = b"", *, until_s: float, priority: int = 0
+    ) -> Answer:
+        """Make a call and return its answer.
+
+        Args:
+            method: As the service's `rpc` is spelt.
+            body: The parameter, encoded.
+            cells: The block of cells.
+            until_s: When to give up, by `time.monotonic`.
+            priority: 0 is normal; calls about the catalogue have 200.
+
+        Raises:
+            Fault: the server's answer was an exception.
+            NotSent: the server has certainly not executed it.
+            Lost: the connection ended before the answer came.
+            Unanswered: it did not come in time.
+            Garbled: what came is no answer.
+        """
+        waiting = self.send(method, body, cells, until_s=until_s, priority=priority)
+        return self.wait(waiting, until_s=until_s)
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(
+        self, method: str, body: bytes, cells: bytes = b"", *, until_s: float, priority: int = 0
+    ) -> Waiting:
+        """Send a call; return what `wait` takes, which must be called or `forget`.  As `call`."""
+        if len(body) + len(cells) > self._max_frame_bytes:
+            raise TooLarge(
+                f"the request has {len(body) + len(cells)} bytes, and HBase takes "
+                f"{self._max_frame_bytes}"
+            )
+        waiting = Waiting(next(self._ids) & _MAX_ID, method)
+        timeout_ms = max(20, int(1000 * (until_s - time.monotonic())))
+        frame = frames.request(
+            waiting.id, method, body, cells, priority=priority, timeout_ms=timeout_ms
+        )
+        try:
+            self._pending[waiting.id] = waiting
+            within(self._sending, self._send, waiting, frame, until_s)
+        except BaseException:
+            self._pending.pop(waiting.id, None)
+            raise
+        return waiting
+
+    def _send(self, waiting: Waiting, frame: bytes, until_s: float) -> None:
+        """Send a frame whole.  Holds `_sending`."""
+        sent = waiting.sent
+        view: bytes | memoryview = frame
+        if self._broken is not None:
+            raise NotSent(f"the connection has ended: {self._broken}") from self._broken
+        waiting.sent_s = time.monotonic()
+        try:
+            while True:
+                # In C alone, so that no exception comes between what was sent and its being noted.
+                with contextlib.suppress(BlockingIOError):
+                    sent.extend(map(self._socket.send, (view,)))
+                if sum(sent) == len(frame):
+                    return
+                view = memoryview(frame)[sum(sent) :]
+                self._await_room(until_s)
+        except OSError as error:
+            self._end(Lost(f"the connection broke: {error}"))
+            raise NotSent(f"the connection broke: {error}") from error
+        except BaseException:
+            if 0 < sum(sent) < len(frame):
+                self._end(Lost("a call was given up while it was being sent"))
+            raise
+
+    def _await_room(self, until_s: float) -> None:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0 or not self._writable.poll(1000 * left_s):
+            raise NotSent("the server takes no more bytes")
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def wait(self, waiting: Waiting, *, until_s: float) -> Answer:
+        """Return the answer to a call that was sent; as `call`."""
+        try:
+            while waiting.answer is None:
+                self._wait_once(waiting, until_s)
+        except BaseException:
+            self.forget(waiting)
+            raise
+        self.forget(waiting)
+        found = waiting.answer
+        if isinstance(found, CallFailed):
+            # Each thread gets one of its own: it is given a traceback and a cause.
+            raise _copied(found)
+        if found.fault is not None:
+            raise found.fault
+        return found
+
+    def _wait_once(self, waiting: Waiting, until_s: float) -> None:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            raise Unanswered(f"no answer to {waiting.method}")
+        if within(self._lock, self._may_read, waiting):
+            within(self._receiving, self._receive, min(left_s, LOOK_S))
+        else:
+            with contextlib.suppress(Empty):
+                waiting.wake.get(timeout=min(left_s, LOOK_S))
+
+    def _may_read(self, waiting: Waiting) -> bool:
+        """Say whether a call's thread is to read for all.  Holds `_lock`."""
+        waiting.is_awaited = True
+        now_s = time.monotonic()
+        if self._reader is None or self._reader is waiting or now_s - self._reads_s > 3 * LOOK_S:
+            # The last one was taken out of its call, and could not say so; were it still reading,
+            # the two would take turns.
+            self._reader, self._reads_s = waiting, now_s
+            return True
+        return False
+
+    def forget(self, waiting: Waiting) -> None:
+        """Expect no answer to a call any more; the one that comes is dropped."""
+        within(self._lock, self._leave, waiting)
+
+    def _leave(self, waiting: Waiting) -> None:
+        self._pending.pop(waiting.id, None)
+        waiting.is_awaited = False
+        if self._reader is not waiting and self._reader is not None:
+            return
+        self._reader = None
+        for other in tuple(self._pending.values()):
+            if other.is_awaited:
+                other.wake.put(None)
+                return
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def _receive(self, patience_s: float) -> None:
+        """Take what comes within some seconds, and give each answer to its call.
+
+        Holds `_receiving`.  An exception at any line leaves nothing half done; see `FrameSplitter`.
+        """
+        if self._broken is not None:
+            return
+        try:
+            # What one who was interrupted has left behind comes first.
+            if self._give_out() or not self._readable.poll(1000 * patience_s):
+                return
+            size = min(MOST_RECEIVE_BYTES, max(RECEIVE_BYTES, self._splitter.missing))
+            # In C alone, so that no exception comes between what was taken and its being kept.
+            self._splitter.incoming.extend(map(self._socket.recv, (size,)))
+            self._came_s = time.monotonic()
+            self._give_out()
+            if self._splitter.has_ended:
+                self._end(Lost("the server closed the connection"))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(Lost(f"the connection broke: {error}"))
+        except (Garbled, RemoteProtocolError) as error:
+            self._end(Garbled(str(error)))
+
+    def _give_out(self) -> bool:
+        """Give each answer that is there to its call; say whether there was one."""
+        is_any = False
+        for frame in self._splitter.frames():
+            is_any = True
+            self._deliver(frames.answer(frame))
+        return is_any
+
+    def _deliver(self, answer: Answer) -> None:
+        if answer.call_id == frames.SERVERS_OWN:
+            fault = answer.fault
+            self._end(fault if fault is not None else Garbled("the server answered to no call"))
+            return
+        waiting = self._pending.get(answer.call_id)
+        if waiting is None:
+            return  # it was given up
+        waiting.answer = answer
+        self._pending.pop(answer.call_id, None)
+        if waiting is not self._reader:
+            waiting.wake.put(None)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def doubt(self, waiting: Waiting) -> None:
+        """Note that a call was waited for in vain, as long as any is; end what says nothing."""
+        if self._came_s < waiting.sent_s:
+            self._end(Lost("the server has said nothing for as long as a call may take"))
+
+    def _end(self, error: CallFailed) -> None:
+        """Make no more calls, and tell those that wait."""
+        if self._broken is None:
+            self._broken = error
+        with contextlib.suppress(OSError):
+            # The descriptor stays: another thread may be about to use it, and its number would be
+            # given to the next socket.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for waiting in tuple(self._pending.values()):
+            if waiting.answer is None:
+                waiting.answer = error
+                waiting.wake.put(None)
+
+    def close(self) -> None:
+        """End the connection; calls in flight fail.  A second call does nothing."""
+        self._end(Lost("the connection was closed"))
+        within(self._sending, self._close_receiving)
+
+    def _close_receiving(self) -> None:
+        within(self._receiving, self._socket.close)
+
+    def abandon(self) -> None:
+        """Close this process's descriptor without a word: another process uses the connection."""
+        self._broken = NotSent("the connection is another process's")
+        self._socket.close()
+
+
+def _copied(error: CallFailed) -> CallFailed:
+    if isinstance(error, Fault):
+        return Fault(error.class_name, error.text)
+    return type(error)(*error.args)
+
+
+def connect(
+    host: str, port: int, service: str, *, user: str, timeout_s: float, max_frame_bytes: int
+) -> Connection:
+    """Connect to a service of a server.
+
+    Raises:
+        NotSent: nobody listens there, or the name is unknown; its cause says which.
+    """
+    where = f"{host}:{port}"
+    connected: socket.socket | None = None
+    try:
+        connected = socket.create_connection((host, port), timeout=timeout_s)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connected.sendall(frames.opening(service, user))
+        return Connection(connected, where=where, max_frame_bytes=max_frame_bytes)
+    except OSError as error:
+        if connected is not None:
+            connected.close()
+        raise NotSent(f"{where} cannot be reached: {error}") from error
+    except BaseException:
+        if connected is not None:
+            connected.close()
+        raise
+
+
+def own_user() -> str:
+    """Return the name that this process is known by."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"

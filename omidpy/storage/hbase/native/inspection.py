@@ -1,0 +1,81 @@
+"""Can every server of an HBase be reached from here?  What `omidpy doctor` looks at.
+
+A client calls each region server itself, by the name that the server gives itself; that a name does
+not resolve outside a container or a private network is the usual failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from omidpy.errors import OmidError
+from omidpy.storage.hbase.native.address import NativeAddress
+from omidpy.storage.hbase.native.calls import Calls
+from omidpy.storage.hbase.native.connections import MASTER, REGIONS, until
+from omidpy.storage.hbase.native.faults import CallFailed
+from omidpy.storage.hbase.native.schema import CATALOGUE_FAMILY, region_of
+from omidpy.storage.hbase.native.translate import translate
+from omidpy.storage.hbase.native.values import Scan, Selection, ServerName
+
+MOST_REGIONS: Final = 10_000
+"""Rows of the catalogue that are looked at for names of servers."""
+
+
+class Seen(NamedTuple):
+    """A server that was looked at."""
+
+    role: str
+    server: str
+    problem: str | None = None
+    """Why it cannot be used, with the remedy."""
+
+
+def servers(address: NativeAddress) -> Iterator[Seen]:
+    """Look for the catalogue, the active master and each region server, and connect to them.
+
+    Raises:
+        ConfigError: a package is missing.
+
+    Cost: a connection to each server, and a read of the catalogue.
+    """
+    calls = Calls(address)
+    try:
+        for role, find, service in (
+            ("catalogue", calls.registry.meta_server, REGIONS),
+            ("master", calls.registry.master, MASTER),
+        ):
+            try:
+                server = find()
+            except OmidError as error:
+                yield Seen(role, address.url, str(error))
+                if role == "catalogue":
+                    return
+                continue
+            yield _seen(calls, role, server, service)
+        for server in sorted(_region_servers(calls)):
+            yield _seen(calls, "region server", server, REGIONS)
+    except (CallFailed, OmidError) as error:
+        meant = translate(error, address=address, what="look", where=None, table=None)
+        yield Seen("catalogue", address.url, str(meant))
+    finally:
+        calls.close()
+
+
+def _seen(calls: Calls, role: str, server: ServerName, service: str) -> Seen:
+    try:
+        calls.connections.get(server.host, server.port, service)
+    except CallFailed as error:
+        meant = translate(
+            error, address=calls.address, what="connection", where=str(server), table=None
+        )
+        return Seen(role, str(server), str(meant))
+    return Seen(role, str(server))
+
+
+def _region_servers(calls: Calls) -> set[ServerName]:
+    """Return who serves regions, as the catalogue says."""
+    everything = Scan(b"", b"", Selection(((CATALOGUE_FAMILY, None),), max_versions=1))
+    limit = until(calls.address.timeout_s)
+    rows = calls.read_catalogue(everything, MOST_REGIONS, until_s=limit)
+    return {region.server for region in map(region_of, rows) if region is not None}

@@ -1,0 +1,223 @@
+"""One page of a scan: the first rows of a range, whole, in one call where one region has them.
+
+Nothing stays on a server between two pages, so that the next one shows what was written meanwhile,
+and a server that dies costs a repeated call.  A page ends at a number of rows, or of bytes: then
+HBase cuts the row that it is at, which is left out here and comes with the next page.  It also
+ends when the server has looked for long and found little; its answer says which row it was at, and
+the next call goes on from there, so that a desert of deleted rows costs calls and no time-out.
+
+A row that alone is longer than a page is read by a scanner that is kept open, part by part of one
+view, until it has all come or is more than its reader wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from omidpy.errors import OmidError
+from omidpy.model import Cell, KeyRange
+from omidpy.storage.hbase.native import scan_messages
+from omidpy.storage.hbase.native.attempts import Attempts
+from omidpy.storage.hbase.native.calls import Calls
+from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.faults import CallFailed, Garbled
+from omidpy.storage.hbase.native.values import Region, Scan, ScanAnswer, Selection
+
+PAGE_BYTES: Final = 1024 * 1024
+"""What a page comes to, about; a row that has more comes alone."""
+
+
+class Position(NamedTuple):
+    """Where the next page begins."""
+
+    key: bytes
+    is_included: bool
+    """Whether a row of this key is still to come."""
+
+
+class Page(NamedTuple):
+    """Rows of a scan, and where it goes on."""
+
+    rows: list[list[Cell]]
+    """Whole, in the order of the scan; empty only at its end, or beside a long row."""
+    position: Position | None
+    """None at the end."""
+    long_row: bytes | None = None
+    """The key of a row behind them that is longer than the reader wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanner:
+    """What to read of which table, in which direction."""
+
+    calls: Calls
+    table: str
+    key_range: KeyRange
+    selection: Selection
+    is_reversed: bool = False
+    is_too_long: Callable[[list[Cell]], bool] | None = None
+    """Says of the cells of a row, as far as they have come, that the rest is not wanted."""
+
+    def start(self) -> Position:
+        """Return where the first page begins."""
+        if self.is_reversed:
+            return Position(self.key_range.end, is_included=False)
+        return Position(self.key_range.start, is_included=True)
+
+    def page(self, position: Position, rows: int, *, most_bytes: int = PAGE_BYTES) -> Page:
+        """Read the next rows, at most `rows` and about `most_bytes`.
+
+        Raises:
+            OmidError: what the failure of a call means.
+
+        Cost: 1 RPC for each region that is passed, more for a long row or a desert.
+        """
+        attempts: Attempts | None = None
+        while True:
+            region: Region | None = None
+            try:
+                if self._is_behind_end(position):
+                    return Page([], None)
+                region = self._region(position)
+                answer = self._first_call(region, position, rows, most_bytes, keeps_open=False)
+                attempts = None
+                found = self._page_of(region, answer, rows)
+                if found is None:
+                    found = self._long_page(region, answer.rows[-1][0].row)
+                if found.rows or found.long_row is not None or found.position is None:
+                    return found
+                position = found.position
+            except (CallFailed, OmidError) as error:
+                attempts = attempts or self.calls.attempts("scan", self.table, is_repeatable=True)
+                self.calls.after_failure(attempts, self.table, region, error)
+
+    def first_cells(self, row: bytes, most_cells: int, most_bytes: int) -> list[Cell]:
+        """Read the first cells of a row, at most so many and of about so many bytes.
+
+        At least one comes if there is one.  Cost: 1 RPC.
+        """
+        scan = Scan(
+            row,
+            row,
+            self.selection,
+            includes_stop=True,
+            most_cells_of_row=most_cells,
+            most_bytes=most_bytes,
+        )
+        attempts: Attempts | None = None
+        while True:
+            region: Region | None = None
+            try:
+                until_s = until(self.calls.address.timeout_s)
+                region = self.calls.locations.locate(self.table, row, until_s=until_s)
+                request = scan_messages.scan_request(region.name, scan, rows=1, keeps_open=False)
+                sent = self.calls.send(region, "Scan", request, until_s=until_s)
+                answer = scan_messages.read_scan(self.calls.wait(sent, until_s))
+                if answer.rows or not answer.is_heartbeat:
+                    return answer.rows[0] if answer.rows else []
+            except (CallFailed, OmidError) as error:
+                attempts = attempts or self.calls.attempts("scan", self.table, is_repeatable=True)
+                self.calls.after_failure(attempts, self.table, region, error)
+
+    def _region(self, position: Position) -> Region:
+        until_s = until(self.calls.address.timeout_s)
+        if self.is_reversed and not position.is_included:
+            return self.calls.locations.locate_before(self.table, position.key, until_s=until_s)
+        return self.calls.locations.locate(self.table, position.key, until_s=until_s)
+
+    def _is_behind_end(self, position: Position) -> bool:
+        start, end = self.key_range
+        if self.is_reversed:
+            # The lower end is included: a row of that key is still to come.
+            return bool(position.key) and (
+                position.key < start or (position.key == start and not position.is_included)
+            )
+        return bool(end) and position.key >= end
+
+    def _scan(self, position: Position, most_bytes: int) -> Scan:
+        return Scan(
+            position.key,
+            self.key_range.start if self.is_reversed else self.key_range.end,
+            self.selection,
+            includes_start=position.is_included,
+            includes_stop=self.is_reversed,
+            is_reversed=self.is_reversed,
+            most_bytes=most_bytes,
+        )
+
+    def _first_call(
+        self, region: Region, position: Position, rows: int, most_bytes: int, *, keeps_open: bool
+    ) -> ScanAnswer:
+        request = scan_messages.scan_request(
+            region.name, self._scan(position, most_bytes), rows=rows, keeps_open=keeps_open
+        )
+        until_s = until(self.calls.address.timeout_s)
+        sent = self.calls.send(region, "Scan", request, until_s=until_s)
+        return scan_messages.read_scan(self.calls.wait(sent, until_s))
+
+    def _page_of(self, region: Region, answer: ScanAnswer, rows: int) -> Page | None:
+        """Return the whole rows of an answer, and what follows; None if one did not fit at all."""
+        found = answer.rows[:-1] if answer.is_last_partial else answer.rows
+        if answer.is_last_partial:
+            if not found:
+                return None
+            return Page(found, Position(answer.rows[-1][0].row, is_included=True))
+        if len(found) >= rows:
+            return Page(found, self._after(found[-1][0].row))
+        if not answer.more_in_region or not answer.more:
+            return Page(found, self._after_region(region))
+        if found:
+            return Page(found, self._after(found[-1][0].row))
+        if answer.cursor is not None:
+            return Page([], Position(answer.cursor, is_included=True))
+        raise Garbled("a scan brings neither rows nor a reason")
+
+    def _after(self, row: bytes) -> Position:
+        return Position(row, is_included=False)
+
+    def _after_region(self, region: Region) -> Position | None:
+        if self.is_reversed:
+            if not region.start or region.start <= self.key_range.start:
+                return None
+            return Position(region.start, is_included=False)
+        if not region.end or (self.key_range.end and region.end >= self.key_range.end):
+            return None
+        return Position(region.end, is_included=True)
+
+    def _long_page(self, region: Region, row: bytes) -> Page:
+        """Read a row that alone is longer than a page."""
+        cells: list[Cell] = []
+        scanner_id: int | None = None
+        try:
+            position = Position(row, is_included=True)
+            answer = self._first_call(region, position, 1, PAGE_BYTES, keeps_open=True)
+            scanner_id, sequence = answer.scanner_id, 0
+            while True:
+                for part in answer.rows:
+                    if part[0].row != row:
+                        # It is gone since it was met.
+                        is_first = not cells
+                        return Page([] if is_first else [cells], self._after(row))
+                    cells += part
+                if self.is_too_long is not None and self.is_too_long(cells):
+                    return Page([], self._after(row), long_row=row)
+                is_whole = bool(answer.rows) and not answer.is_last_partial
+                if is_whole or not answer.more or not answer.more_in_region:
+                    if not answer.more or not answer.more_in_region:
+                        scanner_id = None
+                    return Page([cells] if cells else [], self._after(row))
+                if scanner_id is None:
+                    raise Garbled("a scan that goes on has no number")
+                answer = self._next_call(region, scanner_id, sequence)
+                sequence += 1
+        finally:
+            if scanner_id is not None:
+                self.calls.end_scanner(region, scanner_id)
+
+    def _next_call(self, region: Region, scanner_id: int, sequence: int) -> ScanAnswer:
+        until_s = until(self.calls.address.timeout_s)
+        request = scan_messages.next_request(scanner_id, sequence, rows=1)
+        sent = self.calls.send(region, "Scan", request, until_s=until_s)
+        return scan_messages.read_scan(self.calls.wait(sent, until_s))

@@ -1,0 +1,185 @@
+"""Regions split and move, and a region server dies, under a load that keeps a ledger.
+
+What was acknowledged is there, once; what was refused is not; and of what nobody knows the outcome,
+a transaction's own reader would find out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+
+from omidpy.errors import StorageUnavailable
+from omidpy.model import Column, FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.hbase.direct import NativeStore
+from omidpy.storage.hbase.native.admin import Admin
+from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.values import Region
+from tests.machines.hbase import RunningHBase
+from tests.machines.hbase_store import drop_tables
+
+pytestmark = [pytest.mark.integration, pytest.mark.hbase]
+
+CF: Final = b"cf"
+COLUMN: Final = Column(CF, b"q")
+THREADS: Final = 6
+KEYS: Final = 40
+PATIENT: Final = "?retry_s=180&timeout_s=20"
+"""A machine that is busy takes its time to find a server dead, and to replay its log."""
+
+
+@pytest.fixture
+def store(hbase_cluster: RunningHBase) -> Iterator[NativeStore]:
+    """Return a store on two region servers with a table of two regions."""
+    drop_tables(hbase_cluster)
+    store = NativeStore(hbase_cluster.direct_url + PATIENT)
+    store.create_table(TableSchema("t", [FamilySchema(CF)]), splits=[b"k20"])
+    yield store
+    store.close()
+    hbase_cluster.start_all()
+    drop_tables(hbase_cluster)
+
+
+@dataclass
+class Ledger:
+    """What each thread wrote and was told."""
+
+    store: NativeStore
+    puts: dict[bytes, int] = field(default_factory=dict)
+    """The last number acknowledged for each row."""
+    counts: dict[bytes, int] = field(default_factory=dict)
+    """How often a row's counter was raised, by changes on a condition."""
+    unknown: dict[bytes, int] = field(default_factory=dict)
+    """How many of those were of unknown outcome."""
+    increments: dict[bytes, int] = field(default_factory=dict)
+    """How often HBase's own counter was raised."""
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def work(self, thread: int) -> int:
+        """Write until told to stop; each thread has rows of its own."""
+        done = 0
+        mine = [b"k%02d-%d" % (number, thread) for number in range(KEYS)]
+        while not self.stop.is_set():
+            done += 1
+            row = mine[done % KEYS]
+            mutations = [
+                RowMutation(one, [Put(CF, b"q", done, b"%d" % done)])
+                for one in (row, mine[(done * 7) % KEYS])
+            ]
+            self.store.write({"t": mutations})
+            for mutation in mutations:
+                self.puts[mutation.row] = done
+            self._raise(mine[0] if done % 2 else mine[-1])
+            counter = mine[done % KEYS] + b"n"
+            self.store._client.increment("t", counter, CF, b"n", 1)
+            self.increments[counter] = self.increments.get(counter, 0) + 1
+        return done
+
+    def _raise(self, row: bytes) -> None:
+        """Raise a counter by reading it and writing it on the condition that it stands."""
+        row += b"c"
+        (cells,) = self.store.get("t", [row], max_versions=1)
+        found = int(cells[0].value) if cells else 0
+        change = RowMutation(row, [Put(CF, b"q", found + 1, b"%d" % (found + 1))])
+        expected = cells[0].value if cells else None
+        try:
+            was_applied = self.store.check_and_mutate("t", row, COLUMN, expected, change)
+        except StorageUnavailable as error:
+            if "not known" not in str(error):
+                raise AssertionError("a failure without a doubt is no failure here") from error
+            self.unknown[row] = self.unknown.get(row, 0) + 1
+            return
+        assert was_applied, "nobody else writes this row, so a refusal met a change made twice"
+        self.counts[row] = self.counts.get(row, 0) + 1
+
+    def check(self) -> None:
+        """Hold what is there against what was told."""
+        found = {row[0].row: row for page in self.store.scan("t") for row in page}
+        for row, number in self.puts.items():
+            assert found[row][0].version == number, "an acknowledged put is the newest"
+            assert found[row][0].value == b"%d" % number
+        for row in self.counts.keys() | self.unknown.keys():
+            value = int(found[row][0].value) if row in found else 0
+            sure = self.counts.get(row, 0)
+            assert sure <= value <= sure + self.unknown.get(row, 0)
+            # Each change is one version: none was made twice, and none is missing in between.
+            versions = [cell.version for cell in found.get(row, [])]
+            assert versions == list(range(value, 0, -1))
+        for row, count in self.increments.items():
+            value = int.from_bytes(found[row][0].value, signed=True)
+            assert value == count, "an increment was lost, or counted twice"
+
+
+def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[int], list[Region]]:
+    """Split and move regions under load; return the ledger, what was done, and the regions."""
+    ledger = Ledger(store)
+    admin = Admin(store._client.calls)
+    with ThreadPoolExecutor(THREADS) as pool:
+        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
+        try:
+            end_s = time.monotonic() + seconds
+            splits = iter([b"k10", b"k30", b"k05", b"k25", b"k35", b"k15"])
+            moves = 0
+            while time.monotonic() < end_s:
+                regions = admin.regions("t")
+                servers = sorted({region.server for region in admin.regions("hbase:meta")})
+                servers = sorted({*servers, *(region.server for region in regions)})
+                for region in regions:
+                    others = [one for one in servers if one != region.server]
+                    if others:
+                        admin.move(region, others[moves % len(others)])
+                        moves += 1
+                at = next(splits, None)
+                if at is not None:
+                    limit = until(20)
+                    parent = store._client.calls.locations.locate("t", at, until_s=limit)
+                    admin.split(parent, at)
+        finally:
+            ledger.stop.set()
+        done = [one.result(240) for one in working]
+    assert moves > 0
+    return ledger, done, admin.regions("t")
+
+
+def test_nothing_is_lost_or_done_twice_while_regions_split_and_move(store: NativeStore) -> None:
+    """Calls meet regions that are closing, opening, elsewhere, and split; users meet none of it."""
+    ledger, done, regions = disturbed(store, 12)
+    assert all(count > 20 for count in done)
+    assert len(regions) > 3
+    assert ledger.unknown == {}, "regions that move leave no doubt about a conditional change"
+    ledger.check()
+    starts = [key_range.start for key_range in store.regions("t")]
+    assert starts == sorted(starts)
+
+
+def test_nothing_is_lost_or_done_twice_while_a_region_server_dies(
+    store: NativeStore, hbase_cluster: RunningHBase
+) -> None:
+    """Its log is replayed elsewhere; what nobody knows the outcome of is said to be so."""
+    ledger = Ledger(store)
+    with ThreadPoolExecutor(THREADS) as pool:
+        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
+        try:
+            time.sleep(2)
+            region = store._client.calls.locations.locate("t", b"k00-0", until_s=until(20))
+            name = hbase_cluster.at_port(region.server.port)
+            hbase_cluster.crash(name)
+            limit_s = time.monotonic() + 150
+            before = dict(ledger.puts)
+            while time.monotonic() < limit_s:
+                time.sleep(0.5)
+                moved = [row for row in ledger.puts if ledger.puts[row] > before.get(row, 0) + 100]
+                if len(moved) > KEYS:
+                    break
+        finally:
+            ledger.stop.set()
+        done = [one.result(240) for one in working]
+    assert all(done)
+    ledger.check()

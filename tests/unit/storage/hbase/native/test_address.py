@@ -1,0 +1,71 @@
+"""What `hbase://...` says, and what it says to whoever wrote something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from omidpy.errors import ConfigError
+from omidpy.opening import open_store
+from omidpy.storage.hbase.native.address import NativeAddress, parse_native
+
+
+def test_zookeeper_is_named_with_hbases_znode() -> None:
+    """As in Java, the last port is for those without one."""
+    address = parse_native("hbase://zk1,zk2:2182/hbase/unsecure?timeout_s=2.5&durability=fsync")
+    assert address.registry == "zookeeper"
+    assert address.places == (("zk1", 2182), ("zk2", 2182))
+    assert address.znode == "/hbase/unsecure"
+    assert (address.timeout_s, address.durability) == (2.5, "fsync")
+    assert parse_native("hbase://[::1]/hbase/").places == (("::1", 2181),)
+
+
+def test_masters_are_named_without_a_znode() -> None:
+    """Port 16000 is theirs."""
+    url = "hbase+rpc://m1,m2:16001?user=me"
+    expected = NativeAddress(url, "rpc", (("m1", 16001), ("m2", 16001)), user="me")
+    assert parse_native(url) == expected
+    assert parse_native("hbase+rpc://m").places == (("m", 16000),)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("hbase://gw:9090", r"for a Thrift gateway write hbase\+thrift2://gw:9090$"),
+        ("hbase://gw/", "ZooKeeper's servers and HBase's znode"),
+        ("hbase://", r"hbase\+thrift2://HOST:9090"),
+        ("hbase:zk/hbase", "write it like hbase://zk1:2181,zk2:2181/hbase"),
+        ("hbase+rpc://m/hbase", "masters have no znode"),
+        ("hbase+rpc://", "'' is no server"),
+        ("hbase://zk1,,zk2/hbase", "'' is no server"),
+        ("hbase://zk/a//b", "no znode"),
+        ("hbase://zk:0/hbase", "port 0"),
+        ("hbase://[12]/hbase", "no IPv6 address"),
+        ("hbase://me:secret@zk/hbase", "user=NAME"),
+        ("hbase://zk/hbase?tls=on", r"asks for TLS.*hbase\+thrift2://"),
+        ("hbase://zk/hbase?sasl=gssapi", r"asks for Kerberos and tokens.*hbase\+thrift2://"),
+        ("hbase+rpc://m?token=x", "asks for Kerberos and tokens"),
+        ("hbase://zk/hbase?transport=framed", "for gateways alone"),
+        ("hbase://zk/hbase?durablity=fsync", "no option 'durablity'; there are .*durability"),
+        ("hbase://zk/hbase?durability=no", "default or fsync"),
+        ("hbase://zk/hbase?timeout_s=0", "more than 0"),
+        ("hbase://zk/hbase?retry_s=-1", "0 or more"),
+        ("hbase://zk/hbase?timeout_s=1&timeout_s=2", "given twice"),
+        ("hbase://zk/hbase?user=", "user is empty"),
+        ("hbase://zk/hbase?framed", "NAME=VALUE"),
+    ],
+)
+def test_a_wrong_address_is_refused_with_what_to_write(url: str, message: str) -> None:
+    """An option that went unnoticed would be found after the power loss."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_native(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_opening_calls_nobody() -> None:
+    """A store is opened by programs that may never use it."""
+    for url in ("hbase+rpc://127.0.0.1:1", "hbase://127.0.0.1:1/hbase"):
+        store = open_store(url)
+        assert store.url == url
+        store.close()
+    with pytest.raises(ConfigError, match=r"hbase://zookeeper:2181.*hbase\+rpc://"):
+        open_store("hbse://zk/hbase")

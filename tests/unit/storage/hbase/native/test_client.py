@@ -1,0 +1,409 @@
+"""What is made again after a failure, where, and what is never made again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+
+from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
+from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
+from omidpy.storage.hbase.native.client import NativeClient
+from omidpy.storage.hbase.native.faults import Unanswered
+from omidpy.storage.hbase.native.steps import Step
+from omidpy.storage.hbase.native.values import (
+    Check,
+    DeleteCell,
+    Get,
+    PutCell,
+    Region,
+    RowChange,
+    Selection,
+    ServerName,
+)
+from tests.machines.fake_hbase import (
+    PROCESSED,
+    REFUSED,
+    SILENCE,
+    Call,
+    FakeHBase,
+    Reply,
+    client_of,
+    fault,
+)
+from tests.machines.hbase_messages import message
+from tests.machines.interrupts.lines import Interrupt, Interrupter
+
+PUT = RowChange(b"a", (PutCell(b"f", b"q", 5, b"v"),))
+BOTH = RowChange(b"a", PUT.puts, (DeleteCell(b"f", b"q", 4, DELETE_VERSION),))
+CHECK = Check(b"a", b"f", b"c", None)
+LOST = Reply(body=b"\x10\x01", after_bytes=0)
+
+
+def scripted(*replies: Reply) -> Callable[[Call], Reply]:
+    """Answer with these, one after another, and then with the last one."""
+    return lambda call: replies[min(call.number, len(replies) - 1)]
+
+
+def multi(*parts: dict[str, Any], cells: bytes = b"") -> Reply:
+    """Return the answer to a Multi."""
+    body = message("MultiResponse", regionActionResult=parts)
+    return Reply(body.SerializeToString(), cells)
+
+
+@pytest.fixture(name="opened")
+def clients_of_fakes() -> Iterator[Callable[..., tuple[NativeClient, list[FakeHBase]]]]:
+    """Return what opens a client of fakes."""
+    with ExitStack() as resources:
+
+        def opened(
+            *scripts: Callable[[Call], Reply], options: str = "timeout_s=5&retry_s=5"
+        ) -> tuple[NativeClient, list[FakeHBase]]:
+            fakes = [resources.enter_context(FakeHBase(script)) for script in scripts]
+            client = client_of(*fakes, options=options)
+            resources.callback(client.close)
+            return client, fakes
+
+        yield opened
+
+
+Opened = Callable[..., tuple[NativeClient, list[FakeHBase]]]
+
+
+def relocated(client: NativeClient, fake: FakeHBase) -> None:
+    """Let every look-up end at a fake."""
+    region = Region("t", b"t,,2.id.", b"", b"", fake.server)
+    client.calls.locations._look_up = lambda *_: region  # type: ignore[method-assign]
+
+
+def test_a_put_whose_answer_was_lost_is_made_again(opened: Opened) -> None:
+    """It names its version, so twice is once."""
+    client, (fake,) = opened(scripted(LOST, PROCESSED))
+    relocated(client, fake)
+    client.mutate("t", PUT)
+    assert fake.methods == ["Mutate", "Mutate"]
+    assert fake.calls[0].body != b""
+    assert fake.calls[0].cells == fake.calls[1].cells == encode(b"a", b"f", b"q", 5, b"v")
+
+
+@pytest.mark.parametrize("change", [PUT, BOTH])
+@pytest.mark.parametrize(
+    "reply", [LOST, SILENCE, fault("io.SomeIOException"), Reply(raw=b"\xff" * 8)]
+)
+def test_a_conditional_change_of_unknown_outcome_is_never_made_again(
+    opened: Opened, change: RowChange, reply: Reply
+) -> None:
+    """A second one might find its own first, and say that it was refused."""
+    client, (fake,) = opened(scripted(reply), options="timeout_s=0.3&retry_s=5")
+    relocated(client, fake)
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
+        client.check_and_mutate("t", CHECK, change)
+    assert len(fake.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NotServingRegionException",
+        "exceptions.RegionOpeningException",
+        "ipc.ServerNotRunningYetException",
+        "RegionTooBusyException",
+        "CallQueueTooBigException",
+        "quotas.RpcThrottlingException",
+    ],
+)
+def test_a_conditional_change_that_was_certainly_not_made_is(opened: Opened, name: str) -> None:
+    """The server says so; the user's transaction need not fail because a region moves."""
+    client, (fake,) = opened(scripted(fault(name), fault(name), PROCESSED))
+    relocated(client, fake)
+    assert client.check_and_mutate("t", CHECK, PUT)
+    assert len(fake.calls) == 3
+
+
+def test_a_refused_condition_is_no_failure(opened: Opened) -> None:
+    """The answer says whether it held."""
+    client, (fake,) = opened(scripted(REFUSED))
+    assert not client.check_and_mutate("t", CHECK, PUT)
+    assert len(fake.calls) == 1
+
+
+def test_a_region_that_moved_is_followed_where_it_went(opened: Opened) -> None:
+    """Without a look-up, which may lag behind."""
+    with FakeHBase(scripted(PROCESSED)) as there:
+        told = fault(
+            "exceptions.RegionMovedException",
+            f"Region moved to: hostname=127.0.0.1 port={there.port} startCode=7. As of "
+            "locationSeqNum=9.",
+        )
+        client, (here,) = opened(scripted(told))
+        assert client.check_and_mutate("t", CHECK, PUT)
+        assert client.check_and_mutate("t", CHECK, PUT)
+        assert (len(here.calls), len(there.calls)) == (1, 2)
+        client.close()
+
+
+def test_a_region_is_waited_for_though_no_master_answers(opened: Opened) -> None:
+    """Whether the table is there is asked in between, and not knowing is no reason to end."""
+    gone = fault("NotServingRegionException")
+    client, (fake,) = opened(scripted(*[gone] * 8, PROCESSED))
+    relocated(client, fake)
+    client.calls.registry.server = ServerName("127.0.0.1", 1)  # type: ignore[attr-defined] # of the fake
+    client.mutate("t", PUT)
+    assert len(fake.calls) == 9
+
+
+def test_a_disabled_table_is_told_after_a_few_failures(opened: Opened) -> None:
+    """Its regions are not there, as if they moved; the master knows."""
+
+    def script(call: Call) -> Reply:
+        if call.method == "GetTableState":
+            return Reply(b"\x0a\x02\x08\x01")
+        return fault("NotServingRegionException")
+
+    client, (fake,) = opened(script)
+    relocated(client, fake)
+    with pytest.raises(StorageUnavailable, match="it is disabled; enable it"):
+        client.mutate("t", PUT)
+    assert fake.methods.count("Mutate") == 3
+
+
+def test_an_impatient_call_ends_no_connection(opened: Opened) -> None:
+    """Others wait on it for longer, and would not know the outcome of theirs."""
+
+    def script(call: Call) -> Reply:
+        return SILENCE if call.method == "Multi" else PROCESSED
+
+    client, (fake,) = opened(script)
+    relocated(client, fake)
+    with pytest.raises(Unanswered):
+        client.in_order([Step("t", (PUT,), CHECK), look(b"z")], patience_s=0.05)
+    client.mutate("t", PUT)
+    assert len(fake.openings) == 1
+
+
+def test_a_permanent_refusal_is_not_made_again(opened: Opened) -> None:
+    """And is of our own kind, with what helps."""
+    client, (fake,) = opened(scripted(fault("regionserver.NoSuchColumnFamilyException", "no f")))
+    with pytest.raises(NoSuchFamily, match=r"put of table 't' at the HBase server .*no f"):
+        client.mutate("t", PUT)
+    assert len(fake.calls) == 1
+
+
+def test_of_a_batch_what_failed_is_made_again_alone(opened: Opened) -> None:
+    """By row: HBase says which."""
+    bad = {"index": 1, "exception": {"name": "x.RegionTooBusyException", "value": b"busy"}}
+    client, (fake,) = opened(
+        scripted(multi({"resultOrException": [{"index": 0, "result": {}}, bad]}), multi({}))
+    )
+    rows = [PUT._replace(row=row) for row in (b"a", b"b")]
+    client.mutate_many("t", rows)
+    first, second = (message("MultiRequest") for _ in range(2))
+    first.ParseFromString(fake.calls[0].body)
+    second.ParseFromString(fake.calls[1].body)
+    rows_of = [
+        [one.mutation.row for one in found.regionAction[0].action] for found in (first, second)
+    ]
+    assert rows_of == [[b"a", b"b"], [b"b"]]
+    assert fake.calls[1].cells == encode(b"b", b"f", b"q", 5, b"v")
+
+
+def test_a_batch_goes_to_all_servers_before_one_answers(opened: Opened) -> None:
+    """Two servers take no longer than one."""
+    came: list[int] = []
+
+    def script(number: int) -> Callable[[Call], Reply]:
+        def answer(_: Call) -> Reply:
+            came.append(number)
+            limit_s = time.monotonic() + 5
+            while len(came) < 2 and time.monotonic() < limit_s:
+                time.sleep(0.001)
+            return multi({}) if len(came) == 2 else fault("RegionTooBusyException")
+
+        return answer
+
+    client, fakes = opened(script(0), script(1))
+    client.mutate_many("t", [PUT._replace(row=row) for row in (b"a", b"x", b"aa", b"z")])
+    assert sorted(came) == [0, 1]
+    assert [len(fake.calls) for fake in fakes] == [1, 1]
+
+
+def test_gets_of_two_servers_come_in_the_order_that_was_asked(opened: Opened) -> None:
+    """Whatever the regions, and whatever the order of the results."""
+
+    def script(call: Call) -> Reply:
+        asked = message("MultiRequest")
+        asked.ParseFromString(call.body)
+        actions = asked.regionAction[0].action
+        cells = b"".join(encode(one.get.row, b"f", b"q", 1, b"v") for one in reversed(actions))
+        results = [
+            {"index": one.index, "result": {"associated_cell_count": 1}}
+            for one in reversed(actions)
+        ]
+        return multi({"resultOrException": results}, cells=cells)
+
+    client, _ = opened(script, script)
+    rows = [b"z", b"a", b"y", b"aa", b"a"]
+    found = client.get_many("t", [Get(row, Selection()) for row in rows])
+    assert [one.cells[0].row for one in found] == rows
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def done(call: Call) -> Reply:
+    """Answer a Multi: changes are made, gets find nothing."""
+    asked = message("MultiRequest")
+    asked.ParseFromString(call.body)
+    return multi(
+        *(
+            {
+                "processed": True,
+                "resultOrException": [
+                    {"index": one.index, "result": {"associated_cell_count": 0}}
+                    for one in part.action
+                ],
+            }
+            for part in asked.regionAction
+        )
+    )
+
+
+def look(row: bytes) -> Step:
+    """Return a look at a row."""
+    return Step("t", (Get(row, Selection()),))
+
+
+def test_steps_of_one_server_go_in_one_multi_in_their_order(opened: Opened) -> None:
+    """Its regions are done one after another; calls of a connection are not."""
+    client, (fake,) = opened(done)
+    answers = client.in_order([Step("t", (PUT,), CHECK), look(b"z")], patience_s=5)
+    (call,) = fake.calls
+    asked = message("MultiRequest")
+    asked.ParseFromString(call.body)
+    first, second = asked.regionAction
+    assert first.HasField("condition")
+    assert first.atomic
+    assert second.action[0].HasField("get")
+    assert answers[0][0].processed is True
+
+
+def test_a_step_on_another_server_waits_for_the_answer(opened: Opened) -> None:
+    """The look behind a change is not even sent before the change is answered."""
+    order: list[str] = []
+
+    def slow(call: Call) -> Reply:
+        time.sleep(0.05)
+        order.append("changed")
+        return done(call)
+
+    def quick(call: Call) -> Reply:
+        order.append("looked")
+        return done(call)
+
+    client, _ = opened(slow, quick)
+    client.in_order([Step("t", (PUT,), CHECK), look(b"z")], patience_s=5)
+    assert order == ["changed", "looked"]
+
+
+def test_a_failed_step_ends_what_is_done_in_order_and_is_not_made_again(opened: Opened) -> None:
+    """What comes behind it would speak for something that may not be there."""
+    with pytest.raises(Exception, match="NotServingRegion"):
+        opened(scripted(fault("NotServingRegionException")))[0].in_order(
+            [Step("t", (PUT,), CHECK), look(b"z")], patience_s=5
+        )
+    gone = {"exception": {"name": "a.NotServingRegionException", "value": b"x"}}
+    client, (fake, other) = opened(scripted(multi(gone)), done)
+    with pytest.raises(Exception, match="NotServingRegion"):
+        client.in_order([Step("t", (PUT,), CHECK), look(b"z")], patience_s=5)
+    assert (len(fake.calls), len(other.calls)) == (1, 0)
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def test_a_first_call_that_nobody_answers_is_told_at_once() -> None:
+    """The address is probably wrong, and its user waits."""
+    with FakeHBase(done) as fake:
+        client = client_of(fake)
+        client.calls.connections._has_answered = False
+        fake.stop()
+        began_s = time.monotonic()
+        with pytest.raises(StorageUnavailable):
+            client.mutate("t", PUT)
+        assert time.monotonic() - began_s < 2
+        client.close()
+
+
+def test_a_cell_longer_than_any_request_is_refused_before_it_is_sent(opened: Opened) -> None:
+    """Naming what to do."""
+    client, (fake,) = opened(done)
+    long = PUT._replace(puts=(PutCell(b"f", b"q", 5, b"v" * (2**28)),))
+    with pytest.raises(UsageError, match="write less at a time"):
+        client.mutate("t", long)
+    assert fake.calls == []
+
+
+def test_a_closed_client_is_told_at_once(opened: Opened) -> None:
+    """A thread that was under way would repeat its call for half a minute otherwise."""
+    client, (fake,) = opened(scripted(PROCESSED))
+    client.mutate("t", PUT)
+    client.close()
+    relocated(client, fake)
+    began_s = time.monotonic()
+    with pytest.raises(StorageUnavailable, match="closed meanwhile; open it again"):
+        client.mutate("t", PUT)
+    assert time.monotonic() - began_s < 1
+
+
+def test_a_child_after_a_fork_has_connections_of_its_own(opened: Opened) -> None:
+    """And the parent's go on; a shared socket would mix up answers."""
+    client, (fake,) = opened(scripted(PROCESSED))
+    client.mutate("t", PUT)
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        code = 1
+        try:
+            client.mutate("t", PUT)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    client.mutate("t", PUT)
+    assert len(fake.openings) == 2
+    assert len(fake.calls) == 3
+
+
+def test_an_interrupted_batch_leaves_the_client_usable(opened: Opened) -> None:
+    """At whatever line; nothing stays in flight."""
+    client, _ = opened(done, done)
+    rows = [PUT._replace(row=row) for row in (b"a", b"z")]
+    interrupter = Interrupter()
+
+    def call() -> object:
+        client.mutate_many("t", rows)
+        return None
+
+    for number in list(interrupter.places(call))[::7]:
+        with suppress(Interrupt):
+            interrupter.interrupt(call, number, Interrupt())
+        client.mutate_many("t", rows)
+    for place in client.calls.connections._places.values():
+        assert place.connection is not None
+        assert place.connection._pending == {}
+
+
+def test_every_failure_that_leaves_is_one_of_ours(opened: Opened) -> None:
+    """Foreign exceptions are translated where they enter."""
+    for reply in (
+        fault("any.OtherException"),
+        fault("AccessDeniedException"),
+        Reply(raw=b"\0" * 9),
+    ):
+        client, (fake,) = opened(scripted(reply), options="timeout_s=1&retry_s=0")
+        relocated(client, fake)
+        with pytest.raises(OmidError):
+            client.get("t", Get(b"a", Selection()))

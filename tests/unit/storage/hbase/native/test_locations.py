@@ -1,0 +1,152 @@
+"""Where regions are: read once for all who wait, and again when a server says otherwise."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from omidpy.model import Cell
+from omidpy.storage.hbase.native.locations import Locations, NoRegion
+from omidpy.storage.hbase.native.schema import region_message
+from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
+
+A, B = ServerName("a", 1, 1), ServerName("b", 2, 2)
+
+
+def region(start: bytes, end: bytes, server: ServerName, number: int = 1) -> Region:
+    """Return a region of `t`."""
+    return Region("t", b"t,%b,%d.id." % (start, number), start, end, server, number)
+
+
+class Catalogue:
+    """`hbase:meta`, as far as look-ups read it."""
+
+    def __init__(self, *regions: Region) -> None:
+        self.regions = list(regions)
+        self.scans: list[Scan] = []
+        self.meta_look_ups = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.locations = Locations(self._meta_server, self._read)
+
+    def _meta_server(self) -> ServerName:
+        self.meta_look_ups += 1
+        return A
+
+    def _read(self, scan: Scan, rows: int, *, until_s: float) -> list[list[Cell]]:
+        del until_s
+        self.gate.wait(20)
+        self.scans.append(scan)
+        ordered = sorted(self.regions, key=lambda one: (one.start, one.region_id))
+        if scan.is_reversed:
+            row = scan.start.split(b",")[1]
+            ordered = [one for one in reversed(ordered) if one.start <= row]
+        return [_row(one) for one in ordered][:rows]
+
+    def locate(self, row: bytes) -> ServerName:
+        """Return who has a row."""
+        return self.locations.locate("t", row, until_s=0.0).server
+
+    def before(self, row: bytes) -> Region:
+        """Return the region right below a row."""
+        return self.locations.locate_before("t", row, until_s=0.0)
+
+
+def _row(one: Region) -> list[Cell]:
+    named = {
+        b"regioninfo": b"PBUF" + region_message(one),
+        b"server": f"{one.server.host}:{one.server.port}".encode(),
+        b"serverstartcode": one.server.start_code.to_bytes(8),
+    }
+    return [Cell(one.name, b"info", name, 1, value) for name, value in named.items()]
+
+
+def test_a_table_is_read_once() -> None:
+    """All of its regions by one look-up, at either side of a border."""
+    world = Catalogue(region(b"", b"m", A), region(b"m", b"", B))
+    assert [world.locate(row) for row in (b"a", b"l\xff", b"m", b"z")] == [A, A, B, B]
+    assert [world.before(row).start for row in (b"m", b"m\x00", b"", b"a")] == [
+        b"",
+        b"m",
+        b"m",
+        b"",
+    ]
+    assert len(world.scans) == 1
+
+
+def test_one_looks_up_for_all_who_wait() -> None:
+    """A hundred threads that find a region gone are no storm for the catalogue."""
+    world = Catalogue(region(b"", b"", A))
+    world.gate.clear()
+    with ThreadPoolExecutor(16) as pool:
+        found = [pool.submit(world.locate, b"a") for _ in range(16)]
+        world.gate.set()
+        assert {one.result(20) for one in found} == {A}
+    assert len(world.scans) == 1
+
+
+def test_a_place_that_proved_wrong_is_forgotten_once() -> None:
+    """Who comes later with the same complaint finds it mended, and does not undo that."""
+    world = Catalogue(region(b"", b"m", A), region(b"m", b"", B))
+    world.locate(b"a")
+    old = world.locations.locate("t", b"a", until_s=0.0)
+    world.regions[0] = region(b"", b"m", B)
+    for _ in range(3):
+        world.locations.forget(old)
+        assert world.locate(b"a") == B
+    assert world.locate(b"z") == B
+    assert len(world.scans) == 2
+
+
+def test_daughters_take_the_place_of_the_region_that_was_split() -> None:
+    """The parent may still be in the catalogue, and holds neither row any more."""
+    world = Catalogue(region(b"", b"", A))
+    parent = world.locations.locate("t", b"a", until_s=0.0)
+    world.regions = [region(b"", b"m", A, 2), region(b"m", b"", B, 2)]
+    world.locations.forget(parent)
+    assert (world.locate(b"z"), world.locate(b"a")) == (B, A)
+
+
+def test_a_region_is_followed_where_a_server_says_it_went() -> None:
+    """Without a look-up."""
+    world = Catalogue(region(b"", b"", A))
+    old = world.locations.locate("t", b"a", until_s=0.0)
+    world.locations.move(old, B)
+    world.locations.move(old, ServerName("c", 3))
+    assert world.locate(b"a") == B, "what is not known any more is not moved"
+    assert len(world.scans) == 1
+
+
+def test_two_servers_that_name_each_other_are_not_believed_for_long() -> None:
+    """A region went to and fro and was split; each remembers that it is with the other."""
+    world = Catalogue(region(b"", b"", A))
+    first = world.locations.locate("t", b"a", until_s=0.0)
+    world.regions = [region(b"", b"m", A, 2), region(b"m", b"", A, 2)]
+    world.locations.move(first, B)
+    second = world.locations.locate("t", b"a", until_s=0.0)
+    assert (second.server, second.end) == (B, b"")
+    world.locations.move(second, A)
+    assert world.locations.locate("t", b"a", until_s=0.0).end == b"m", "as the catalogue has it"
+
+
+def test_no_region_is_an_error_and_is_looked_for_again() -> None:
+    """While a region is split there is none for an instant."""
+    world = Catalogue()
+    for row in (b"a", b"b"):
+        with pytest.raises(NoRegion, match="no region of table 't'"):
+            world.locate(row)
+    world.regions = [region(b"", b"", A)]
+    assert world.locate(b"a") == A
+
+
+def test_the_catalogue_itself_is_where_the_registry_says() -> None:
+    """Asked once, and again when it is not there."""
+    world = Catalogue()
+    for _ in range(3):
+        meta = world.locations.locate(META, b"any", until_s=0.0)
+    assert (meta.server, meta.name, world.meta_look_ups) == (A, b"hbase:meta,,1", 1)
+    world.locations.forget(meta)
+    world.locations.locate(META, b"any", until_s=0.0)
+    assert world.meta_look_ups == 2
