@@ -15,6 +15,7 @@ from __future__ import annotations
 from omidpy import codec, errors
 from omidpy.connect import connect
 from omidpy.errors import (
+    AlreadyCommitted,
     CommitOutcomeUnknown,
     CommitterError,
     ConfigError,
@@ -61,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aborted",
+    "AlreadyCommitted",
     "CommitOutcomeUnknown",
     "Committed",
     "CommitterError",

@@ -28,6 +28,7 @@ from omidpy.commit.post_commit import (
     PostCommitter,
 )
 from omidpy.errors import (
+    AlreadyCommitted,
     CommitOutcomeUnknown,
     ConfigError,
     OmidError,
@@ -53,15 +54,17 @@ from omidpy.oracle.base import Oracle
 from omidpy.reading.time_travel import read_timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
+from omidpy.tx.keys import check_key, keyed, open_keys
 from omidpy.tx.parts.tokens import decode_token
 from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publishing
 from omidpy.tx.retry import Attempts
 from omidpy.tx.session import Openable, Session
-from omidpy.tx.transaction import Transaction
+from omidpy.tx.transaction import Transaction, UsedKey
 from omidpy.tx.transactional import (
     IN_A_CONTEXT_OF_ITS_OWN,
     Decorator,
+    KeyedDecorator,
     Transactional,
     TransactionalMethod,
     elsewhere,
@@ -147,7 +150,13 @@ class TransactionManager(Alone):
 
     # -- transactions --------------------------------------------------------------------------
 
-    def begin(self, *, read_only: bool = False, hold_s: float | None = None) -> Transaction:
+    def begin(
+        self,
+        *,
+        read_only: bool = False,
+        hold_s: float | None = None,
+        idempotency_key: bytes | None = None,
+    ) -> Transaction:
         """Begin a transaction at a fresh snapshot, which holds every commit acknowledged so far.
 
         It is independent of every other one, also inside the block of one: it does not see what
@@ -158,13 +167,36 @@ class TransactionManager(Alone):
         Args:
             read_only: Refuse writes; the commit asks nobody.
             hold_s: Keep age alone from aborting the transaction for so many seconds.
+            idempotency_key: 1 to 1024 bytes that name what it does: of all transactions with this
+                key, in any process, one commits.  It is one that writes, even if nothing else.
 
         Raises:
             OracleUnavailable: no start timestamp could be had.
+            AlreadyCommitted: a transaction with this key has; nothing is to be done.
+            UsageError: the key is empty or too long, or the transaction read-only.
 
-        Cost: 1 oracle round trip.
+        Cost: 1 oracle round trip; with a key 1 get.
         """
         self._check_usable()
+        if idempotency_key is None:
+            return self._begin(read_only=read_only, hold_s=hold_s)
+        check_key(idempotency_key)
+        if read_only:
+            raise UsageError(
+                "a read-only transaction has no idempotency key, since nobody can tell that it was "
+                "run; leave out one of the two"
+            )
+        open_keys(self.session)
+        transaction = self._begin(read_only=False, hold_s=hold_s)
+        try:
+            transaction.use_key(idempotency_key)
+        except BaseException:
+            transaction.rollback()
+            raise
+        transaction.has_key = True
+        return transaction
+
+    def _begin(self, *, read_only: bool, hold_s: float | None) -> Transaction:
         if log.isEnabledFor(logging.DEBUG) and (around := self.session.ambient()):
             log.debug(
                 "a transaction begins inside the block of %s, and is independent of it", around[-1]
@@ -256,8 +288,23 @@ class TransactionManager(Alone):
 
     @overload
     def transactional(
-        self, function: None = None, /, *, retry_budget_s: float = DEFAULT_RETRY_BUDGET_S
+        self,
+        function: None = None,
+        /,
+        *,
+        retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: None = None,
     ) -> Decorator[Transaction]: ...
+
+    @overload
+    def transactional(
+        self,
+        function: None = None,
+        /,
+        *,
+        retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: bytes | Callable[..., bytes],
+    ) -> KeyedDecorator[Transaction]: ...
 
     def transactional(
         self,
@@ -265,6 +312,7 @@ class TransactionManager(Alone):
         /,
         *,
         retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: bytes | Callable[..., bytes] | None = None,
     ) -> Any:
         """Decorate a function whose first argument is a transaction, or a method: the second.
 
@@ -280,12 +328,31 @@ class TransactionManager(Alone):
         A method is one whose first argument is called `self` or `cls`.  `@staticmethod` and
         `@classmethod` stand above this.
 
+        Args:
+            function: What to decorate.
+            retry_budget_s: How long it is tried.
+            idempotency_key: What each call does once, however often it is made, as in `begin`:
+                bytes, or a function that is given what the call is given, without the transaction.
+                A repetition does not run the function and returns `Committed(commit_ts)`, the
+                commit of the first.  With a key an unknown outcome is retried, too.  Where the call
+                joins a transaction, the key is used in that one (`tx.use_key`).
+
         Raises:
-            TypeError: the function is a generator or an `async def`, or takes no transaction.
+            TypeError: the function is a generator or an `async def`, or takes no transaction; or
+                the key is neither bytes nor callable.
         """
+        key_of = keyed(idempotency_key)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             position = transaction_position(function)
+
+            def join(tx: Any, owner: Any, rest: Any, kwargs: Any) -> Any:
+                if key_of is None:
+                    return function(*owner, tx, *rest, **kwargs)
+                with UsedKey(tx, key_of(*owner, *rest, **kwargs)) as used:
+                    if used.before is not None:
+                        return Committed(used.before.commit_ts)
+                    return function(*owner, tx, *rest, **kwargs)
 
             @wraps(function)
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -294,24 +361,33 @@ class TransactionManager(Alone):
                     if not rest[0].runner.is_this_thread:
                         remedy = "begin one in this thread"
                         raise elsewhere(function, rest[0].start_ts, remedy)
-                    return function(*args, **kwargs)
+                    return join(rest[0], owner, rest[1:], kwargs)
                 ambient = self.session.ambient()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     if not ambient[-1].runner.is_current:
                         raise elsewhere(function, ambient[-1].start_ts, IN_A_CONTEXT_OF_ITS_OWN)
-                    return function(*owner, ambient[-1], *rest, **kwargs)
+                    return join(ambient[-1], owner, rest, kwargs)
                 result = None
-                for attempt in self._attempts(retry_budget_s, is_kept=True):
-                    result = None  # stays, if the function ends by Rollback
-                    with attempt as tx:
-                        result = function(*owner, tx, *rest, **kwargs)
+                key = None if key_of is None else key_of(*owner, *rest, **kwargs)
+                attempts = self._attempts(retry_budget_s, is_kept=True, key=key)
+                try:
+                    for attempt in attempts:
+                        result = None  # stays, if the function ends by Rollback
+                        with attempt as tx:
+                            result = function(*owner, tx, *rest, **kwargs)
+                except AlreadyCommitted as found:
+                    if found is not attempts.found:  # the function's own
+                        raise
+                    return Committed(found.commit_ts)
                 return result
 
             return call
 
         return decorate if function is None else decorate(function)
 
-    def attempts(self, *, budget_s: float = DEFAULT_RETRY_BUDGET_S) -> Attempts:
+    def attempts(
+        self, *, budget_s: float = DEFAULT_RETRY_BUDGET_S, idempotency_key: bytes | None = None
+    ) -> Attempts:
         """Iterate over tries of one transaction.
 
             for attempt in tm.attempts(budget_s=5):
@@ -324,13 +400,17 @@ class TransactionManager(Alone):
         A refusal is raised at once, too, where the loop does not certainly go on behind the block:
         if that is left by `return`, `break` or `yield`, or followed by one of them, or no block of
         a plain `for` loop.  Use after the loop what the block computed.
-        """
-        return self._attempts(budget_s, is_kept=False)
 
-    def _attempts(self, budget_s: float, *, is_kept: bool) -> Attempts:
+        With an `idempotency_key`, as in `begin`, an unknown outcome is tried again, too: the next
+        try finds the commit, if it has happened.  Where a transaction of another loop or process
+        has the key, the loop raises `AlreadyCommitted`.
+        """
+        return self._attempts(budget_s, is_kept=False, key=idempotency_key)
+
+    def _attempts(self, budget_s: float, *, is_kept: bool, key: bytes | None) -> Attempts:
         self._check_usable()
         return Attempts(
-            self.begin,
+            partial(self.begin, idempotency_key=key) if key is not None else self.begin,
             self.session.clock,
             budget_s,
             on_retry=self.session.tally.retried,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from typing import Final
 
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import (
@@ -25,6 +26,9 @@ from omidpy.reading.resolution import TableCell
 
 log = logging.getLogger(__name__)
 
+_WITHOUT: Final = "ask tm.outcome(error) later, and do not run it again before"
+_WITH_A_KEY: Final = "run it again with the same idempotency key, which finds out"
+
 
 def decide(
     oracle: Oracle,
@@ -34,6 +38,7 @@ def decide(
     cell_ids: Collection[CellId],
     table_ids: Collection[TableId],
     witness: TableCell | None,
+    has_key: bool = False,
 ) -> CommitVerdict:
     """Return what became of a transaction whose cells are all in the store.
 
@@ -44,6 +49,7 @@ def decide(
         cell_ids: What the oracle checks.
         table_ids: What fences are checked against.
         witness: A cell that it wrote.
+        has_key: It has an idempotency key, so that it may be run again whatever became of it.
 
     Raises:
         TransactionAborted: the oracle was certainly not asked.
@@ -66,9 +72,11 @@ def decide(
             return CommitRefused(AbortReason.INVALIDATED)
         raise CommitOutcomeUnknown(
             f"transaction {start_ts} may or may not have committed: the oracle gave no "
-            f"answer ({error}); ask tm.outcome(error) later, and do not run it again before",
+            f"answer ({error})",
             start_ts=start_ts,
             witness=witness,
+            retryable=has_key,
+            advice=_WITH_A_KEY if has_key else _WITHOUT,
         ) from error
 
 

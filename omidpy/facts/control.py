@@ -21,6 +21,7 @@ The rows, by the module that owns them:
     store-id  described/...                                     storage/hbase
     made/...                                                     makers.py
     export/...                                                   recipes/export_queue/entries/
+    keys/...                                                     tx/keys.py
     published/...                                                committers/transactional.py
 """
 
