@@ -56,6 +56,8 @@ from omidpy.model import (
     TransactionStatus,
     Undecided,
 )
+from omidpy.reading.changes.change import Change, ChangeKind
+from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.tx.transaction import Transaction
 
 __version__ = "0.1.0"
@@ -63,6 +65,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Aborted",
     "AlreadyCommitted",
+    "Change",
+    "ChangeFeed",
+    "ChangeKind",
     "CommitOutcomeUnknown",
     "Committed",
     "CommitterError",

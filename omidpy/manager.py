@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -35,13 +36,9 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL, Catalog
-from omidpy.facts.commit_table import (
-    FIRST_TIMESTAMP_FACT,
-    read_low_watermark,
-)
+from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.holds import HeldSnapshot, hold
 from omidpy.model import (
-    FIRST_WORLD_TIMESTAMP,
     MAX_VERSION,
     Aborted,
     Committed,
@@ -51,9 +48,11 @@ from omidpy.model import (
     Undecided,
 )
 from omidpy.oracle.base import Oracle
-from omidpy.reading.time_travel import read_timestamp
+from omidpy.reading.changes.change import Change
+from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
+from omidpy.tx.feeds import moment_timestamp, open_feed, open_watch
 from omidpy.tx.keys import check_key, keyed, open_keys
 from omidpy.tx.parts.tokens import decode_token
 from omidpy.tx.parts.worker import Worker
@@ -234,14 +233,7 @@ class TransactionManager(Alone):
             return self.begin(read_only=True)
         asked_s = self.session.clock.monotonic_s()
         begun = self.oracle.begin()
-        first_ts = self.session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
-        needs_samples = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
-        read_ts = read_timestamp(
-            at,
-            fresh_ts=begun.start_ts,
-            first_ts=first_ts,
-            samples=self.session.watermarks.samples() if needs_samples else [],
-        )
+        read_ts = moment_timestamp(self.session, begun, at)
         snapshot = self.session.reader.open(begun, asked_s=asked_s, at=read_ts)
         transaction = Transaction(self.session, snapshot, read_only=True)
         transaction.check_horizon()
@@ -454,6 +446,100 @@ class TransactionManager(Alone):
         raise TypeError(
             f"outcome() takes a transaction, its error, its token or a start_ts, not {what!r}"
         )
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def changes(
+        self,
+        table: str,
+        since: int | datetime | timedelta | None = None,
+        until: int | datetime | timedelta | None = None,
+        *,
+        columns: Iterable[bytes] | None = None,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        old_values: bool = False,
+        snapshot: bool = False,
+    ) -> ChangeFeed:
+        """Iterate over every change that was committed above `since`, up to `until`, in order.
+
+        An offset is one number: it stands for everything that was committed at or below it.  The
+        iterator's `offset` says how far it has come, to go on from there; windows that meet have no
+        gap, and nothing twice.
+
+        Args:
+            table: The table.
+            since: An offset, an aware datetime, or how long ago.  None: the table as it is at
+                `until`, each cell as a change of kind `snapshot`, and no changes.
+            until: The same; None is now.  What runs, and commits later, is above it.
+            columns: `b"family:qualifier"` or `b"family"` each; None for all.
+            row_start: First row, inclusive.
+            row_stop: Last row, exclusive.
+            row_prefix: Rows that start with it; not together with the two above.
+            old_values: Also find what the columns had before.
+            snapshot: First the table as it was at `since`, then the changes.
+
+        Returns:
+            An iterator of `Change`.  The table is read when the first is asked for.
+
+        Raises:
+            SnapshotTooOld: from the iterator, before any change: some may have been collected.
+            ConfigError: the store cannot show what was in between (Thrift1).
+            UsageError: `since` is later than `until`, or one of them lies in the future.
+
+        Cost: 1 oracle round trip and up to 4 gets; a scan of what was written from a while before
+        `since` on, of which a cluster leaves out files that are older.  32 MiB of memory, and a
+        temporary file for what is more.  With `old_values` another get a page.
+        """
+        self._check_usable()
+        return open_feed(
+            self.session,
+            table,
+            since,
+            until,
+            columns=columns,
+            row_start=row_start,
+            row_stop=row_stop,
+            row_prefix=row_prefix,
+            old_values=old_values,
+            snapshot=snapshot,
+        )
+
+    def watch(
+        self,
+        table: str,
+        row: bytes,
+        *,
+        since: int | datetime | timedelta | None = None,
+        columns: Iterable[bytes] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Change]:
+        """Wait until a row has changed.
+
+        Args:
+            table: The table.
+            row: The row; it need not be there.
+            since: What was committed above this offset counts, as in `changes`; None is now.
+            columns: As in `changes`.
+            timeout_s: How long to wait; 0 looks once, None waits for ever.
+
+        Returns:
+            The changes in order, of one commit or several: go on with `since` as the last one's
+            `commit_ts`.  Empty once the time is over.
+
+        Raises:
+            SnapshotTooOld: some changes after `since` may have been collected.
+
+        Cost: 1 oracle round trip and 2 gets a look; the pauses in between double up to 1 s.
+        """
+        self._check_usable()
+        watch = open_watch(
+            self.session, table, row, since=since, columns=columns, timeout_s=timeout_s
+        )
+        while not (found := watch.look()) and (pause_s := watch.pause_s()) is not None:
+            time.sleep(pause_s)
+        return list(found)
 
     # -- tables --------------------------------------------------------------------------------
 

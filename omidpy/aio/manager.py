@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy import manager
-from omidpy.aio.lanes import Opening, Threads, awaited, opening
+from omidpy.aio.changes import ChangeFeed, watched
+from omidpy.aio.lanes import Lane, Opening, Threads, awaited, opening
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.callers.runners import Runner
@@ -19,8 +21,10 @@ from omidpy.connect import connect as connect_blocking
 from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import Committed, Outcome, TransactionStatus
+from omidpy.reading.changes.change import Change
 from omidpy.storage.hbase.from_happybase import Connection, Pool
 from omidpy.tx import retry
+from omidpy.tx.feeds import open_watch
 from omidpy.tx.keys import keyed
 from omidpy.tx.transaction import UsedKey
 from omidpy.tx.transactional import (
@@ -85,6 +89,32 @@ class TransactionManager:
         return await self._outcome(_blocking(what))
 
     _outcome = awaited(manager.TransactionManager.outcome)
+
+    def changes(self, *args: Any, **kwargs: Any) -> ChangeFeed:
+        """Iterate over what was committed between two offsets; arguments as in the blocking one."""
+        opened = functools.partial(self.blocking.changes, *args, **kwargs)
+        return ChangeFeed(Lane(self.threads), opened)
+
+    async def watch(
+        self,
+        table: str,
+        row: bytes,
+        *,
+        since: int | datetime | timedelta | None = None,
+        columns: Iterable[bytes] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Change]:
+        """Wait until a row has changed; see the blocking `watch`.  It may be cancelled."""
+        opened = functools.partial(
+            open_watch,
+            self.blocking.session,
+            table,
+            row,
+            since=since,
+            columns=columns,
+            timeout_s=timeout_s,
+        )
+        return await watched(Lane(self.threads), opened)
 
     def attempts(
         self,

@@ -385,6 +385,20 @@ class Watermarks:
         aged = (sample.last_issued_ts for sample in samples if sample.elapsed_ms <= limit_ms)
         return Timestamp(max(aged, default=0))
 
+    def low_watermark_by(self, since: int) -> Timestamp:
+        """Return a low watermark of before any commit above `since` was decided; 0 if unknown.
+
+        None of those began at or below it (I4).
+
+        Cost: 1 short scan.
+        """
+        return Timestamp(
+            max(
+                (one.low_watermark for one in self.samples() if one.last_issued_ts <= since),
+                default=0,
+            )
+        )
+
     # -- what cannot be decoded ----------------------------------------------------------------
 
     def _documents(self, prefix: bytes, type_: type[T]) -> dict[bytes, T]:
