@@ -39,7 +39,8 @@ USED: Final = b"1"
 
 MAX_KEY_BYTES: Final = 1024
 
-CREATED_ROW: Final = b"keys/created"
+KEYS_PREFIX: Final = b"keys/"
+CREATED_ROW: Final = KEYS_PREFIX + b"created"
 """In the control table, once anybody has begun to make the table of keys."""
 
 
