@@ -130,6 +130,10 @@ HOLDS_EVERYTHING: Final = Hold(0, 2**62)
 """What a hold that cannot be read is taken for."""
 
 
+NO_LOW_WATERMARK: Final = Sample(-1, 0, MAX_VERSION)
+"""What a sample that cannot be read says of low watermarks."""
+
+
 class _Published(msgspec.Struct, frozen=True):
     horizon: int
     published_ms: int
@@ -390,14 +394,16 @@ class Watermarks:
 
         None of those began at or below it (I4).
 
-        Cost: 1 short scan.
+        Cost: 1 short scan from the newest sample back to the first that was taken before `since`.
         """
-        return Timestamp(
-            max(
-                (one.low_watermark for one in self.samples() if one.last_issued_ts <= since),
-                default=0,
-            )
-        )
+        for row, raw in self._control.scan_back(SAMPLE_PREFIX):
+            sample = self._decoded(row, raw, Sample, otherwise=NO_LOW_WATERMARK)
+            is_its_own = self._is_named(row, sample_row(sample.elapsed_ms))
+            # No low watermark is above what was issued: such a one is not to be believed.
+            is_true = 0 <= sample.low_watermark <= sample.last_issued_ts
+            if is_its_own and is_true and sample.last_issued_ts <= since:
+                return Timestamp(sample.low_watermark)
+        return Timestamp(0)
 
     # -- what cannot be decoded ----------------------------------------------------------------
 

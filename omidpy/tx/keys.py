@@ -29,7 +29,7 @@ import mmh3
 from omidpy.base.cells import table_id
 from omidpy.base.tables import KEYS_TABLE
 from omidpy.base.words.arguments import check_bytes
-from omidpy.errors import AlreadyCommitted, NoSuchTable, TableExists, UsageError
+from omidpy.errors import AlreadyCommitted, ConfigError, NoSuchTable, TableExists, UsageError
 from omidpy.model import Timestamp
 from omidpy.tx.session import Session
 
@@ -88,12 +88,20 @@ def open_keys(session: Session) -> None:
 
     Where there was one before, a transaction that has begun before aborts, if it uses a key.
 
+    Raises:
+        ConfigError: it is not there, and this gateway cannot make it (Thrift1).
+
     Cost: nothing, but 1 look at the schema once in 5 s.
     """
     catalog = session.catalog
     try:
         catalog.layout(KEYS_TABLE)
     except NoSuchTable:
+        if not session.store.capabilities.checked_changes:
+            raise ConfigError(
+                f"no key was ever used in {session.store.url}, and this gateway cannot make the "
+                f"table {KEYS_TABLE}; use the first one through hbase:// or hbase+thrift2://"
+            ) from None
         table = catalog.plan(KEYS_TABLE, [FAMILY], ())
         if not session.control.replace(CREATED_ROW, None, b"{}"):
             # As for every table: while there is none, whoever wrote an earlier one is fenced off.

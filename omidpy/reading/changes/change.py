@@ -11,8 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from omidpy.base.cells import is_family_marker, is_tombstone
-from omidpy.model import Cell, ColumnSpec, Timestamp, base
+from omidpy.base.cells import (
+    LONG_BYTES,
+    SHADOW_PREFIX,
+    SHADOW_SUFFIX,
+    is_family_marker,
+    is_tombstone,
+)
+from omidpy.model import TIMESTAMP_STEP, Cell, ColumnSpec, Timestamp, base
 
 Committed: TypeAlias = tuple[Cell, Timestamp]
 """A data cell, and when its transaction committed."""
@@ -78,6 +84,46 @@ def changes_of(
         for cell, kind in _decisive(cells):
             if _is_wanted(cell, kind, columns):
                 yield _change(cell, kind, commit_ts)
+
+
+def simple_changes(
+    cells: Sequence[Cell], *, after: bytes, upto: bytes, columns: Collection[ColumnSpec] | None
+) -> list[Change] | None:
+    """Return the changes of a row where all is simple; None where it is not.
+
+    Simple is: every data cell has its shadow cell in front of it, and none is of a checkpoint or
+    can be a family marker.  Most rows are, and of those this says what `changes_of` says.
+
+    Args:
+        cells: The row, as a store returns it.
+        after: `since` as a shadow cell would hold it: bytes of timestamps compare as they do.
+        upto: `until`, the same.
+        columns: As there.
+    """
+    shadows: dict[tuple[bytes, bytes, int], bytes] = {}
+    found: list[Change] = []
+    for row, family, qualifier, version, value in cells:
+        if qualifier[-2:] == SHADOW_SUFFIX:
+            if qualifier[:3] != SHADOW_PREFIX:
+                return None
+            shadows[family, qualifier[3:-2], version] = value
+            continue
+        shadow = shadows.get((family, qualifier, version))
+        if shadow is None or len(shadow) != LONG_BYTES or not qualifier or version % TIMESTAMP_STEP:
+            return None
+        if not after < shadow <= upto or (
+            columns is not None
+            and (family, None) not in columns
+            and (family, qualifier) not in columns
+        ):
+            continue
+        start_ts, commit_ts = Timestamp(version), Timestamp(int.from_bytes(shadow))
+        column = family + b":" + qualifier
+        if is_tombstone(value):
+            found.append(Change(row, column, None, ChangeKind.DELETE, start_ts, commit_ts))
+        else:
+            found.append(Change(row, column, value, ChangeKind.PUT, start_ts, commit_ts))
+    return found
 
 
 def _decisive(cells: Sequence[Cell]) -> Iterator[tuple[Cell, ChangeKind]]:

@@ -29,6 +29,7 @@ class ChangeFeed(Iterator[Change]):
     """What `tm.changes` returns: iterate over it once, and keep its `offset`.
 
     Attributes:
+        since: Where it begins.
         until: Where it ends.
     """
 
@@ -50,6 +51,7 @@ class ChangeFeed(Iterator[Change]):
             with_changes: Whether to yield them, behind the snapshot.
             with_snapshot: Whether to yield the state at `window.since` before.
         """
+        self.since = Timestamp(window.since)
         self.until = Timestamp(window.until)
         self._reader = reader
         self._begun = begun
@@ -72,6 +74,29 @@ class ChangeFeed(Iterator[Change]):
 
     def __next__(self) -> Change:
         return next(self._changes)
+
+    def check_horizon(self) -> None:
+        """Raise at once what the first change would, where some may have been collected.
+
+        Raises:
+            SnapshotTooOld: see `TransactionManager.changes`.
+
+        Cost: 1 get.
+        """
+        self._windows().check_horizon(self._window)
+
+    def is_empty(self) -> bool:
+        """Say whether nothing has changed in between; the feed stays where it is.
+
+        Raises:
+            SnapshotTooOld: something that has may have been collected.
+
+        Cost: a scan as the feed's own, up to the first page that has a change.
+        """
+        return not any(True for _ in self._windows().scan(self._window))
+
+    def _windows(self) -> WindowReader:
+        return WindowReader(self._reader, self._reader.open(self._begun, asked_s=None))
 
     def close(self) -> None:
         """Free what the feed holds; one that is iterated to its end holds nothing."""
@@ -99,8 +124,7 @@ class ChangeFeed(Iterator[Change]):
                     yield Change(row, column, cell.value, ChangeKind.SNAPSHOT, start_ts, commit_ts)
 
     def _ordered(self) -> Iterator[Change]:
-        snapshot = self._reader.open(self._begun, asked_s=None)
-        for change in WindowReader(self._reader, snapshot).scan(self._window):
+        for change in self._windows().scan(self._window):
             self._sorted.add(change)
         last: Timestamp | None = None
         for change in self._sorted.drain():

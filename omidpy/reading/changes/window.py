@@ -29,9 +29,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from omidpy.base.cells import encode_long
 from omidpy.errors import ConfigError, NoSuchTable, SnapshotTooOld
 from omidpy.model import ColumnSpec, KeyRange, Timestamp, base
-from omidpy.reading.changes.change import Change, ChangeKind, Committed, changes_of
+from omidpy.reading.changes.change import Change, ChangeKind, Committed, changes_of, simple_changes
 from omidpy.reading.row_facts import RowFacts
 from omidpy.reading.snapshot import Snapshot, SnapshotReader, physical_columns
 from omidpy.reading.visibility import (
@@ -138,10 +139,17 @@ class WindowReader:
     # -- one page ------------------------------------------------------------------------------
 
     def _changes(self, page: Sequence[Row], window: Window) -> Iterator[Change]:
-        rows = [sort_row(cells) for cells in page]
+        found: list[Change] = []
+        rows: list[SortedRow] = []
+        after, upto = encode_long(window.since), encode_long(window.until)
+        for cells in page:
+            simple = simple_changes(cells, after=after, upto=upto, columns=window.columns)
+            if simple is None:
+                rows.append(sort_row(cells))
+            else:
+                found += simple
         facts = self._snapshot.facts(window.table)
         self._resolve(rows, facts)
-        found: list[Change] = []
         for row in rows:
             committed = list(_committed(row, facts))
             found += changes_of(

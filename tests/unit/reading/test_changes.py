@@ -37,9 +37,9 @@ from omidpy.manager import TransactionManager
 from omidpy.model import Cell, Timestamp
 from omidpy.oracle.base import Begun
 from omidpy.reading.changes import ordering
-from omidpy.reading.changes.change import Change, ChangeKind, changes_of, order
+from omidpy.reading.changes.change import Change, ChangeKind, changes_of, order, simple_changes
 from omidpy.reading.changes.ordering import SortedChanges
-from omidpy.reading.visibility import shadow_column
+from omidpy.reading.visibility import shadow_column, sort_row
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE
@@ -136,6 +136,57 @@ def test_columns_choose_and_markers_of_their_families_come_along() -> None:
     assert columns((b"cf", b"")) == [b"cf", b"cf:"]
     assert columns((b"cf", None)) == [b"cf", b"cf:", b"cf:q"]
     assert columns((b"other", None)) == []
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"", b"\x00", b"q", b"r", b"\xc2\x80"]),
+            st.sampled_from([0, 0, 0, 1]),
+            st.integers(1, 6),
+            st.sampled_from([b"", b"v", LEGACY_TOMBSTONE]),
+            st.sampled_from(["shadow", "shadow", "shadow", "bare", "legacy", "autocommit"]),
+        ),
+        max_size=6,
+        unique_by=lambda one: one[:3],
+    ),
+    st.sampled_from([None, ((b"cf", b"q"),), ((b"cf", None),), ((b"other", None),)]),
+)
+def test_simple_rows_have_the_changes_of_all(
+    written: list[tuple[bytes, int, int, bytes, str]],
+    columns: tuple[tuple[bytes, bytes | None], ...] | None,
+) -> None:
+    """The short way says what the long one says, or nothing."""
+    cells: list[Cell] = []
+    for qualifier, checkpoint, number, value, kind in written:
+        version = 100 * number + checkpoint
+        one = cell(qualifier, version, value)
+        cells.append(one)
+        commit_ts = version if kind == "autocommit" else 100 * number + 50
+        if kind in ("shadow", "autocommit"):
+            cells.append(Cell(b"r", *shadow_column(one), version, encode_long(commit_ts)))
+        elif kind == "legacy":
+            cells.append(cell(qualifier + b"\xc2\x80", version, encode_long(commit_ts)))
+    cells.sort(key=lambda one: (one.family, one.qualifier, -one.version))
+    found = simple_changes(cells, after=encode_long(150), upto=encode_long(550), columns=columns)
+    if found is None:
+        return
+    row = sort_row(cells)
+    committed = [(one, row.shadows[one[1:4]]) for one in row.data]
+    expected = changes_of(committed, since=150, until=550, columns=columns)
+    assert sorted(found, key=order) == sorted(expected, key=order)
+
+
+def test_an_ordinary_row_is_simple() -> None:
+    """Or the short way is none."""
+    client = Client()
+    for value in (b"1", b"2"):
+        with client.tm.begin() as tx:
+            tx.table(TABLE).put(b"r", {b"cf:q": value, b"other:r": value})
+    (row,) = client.store.get(TABLE, [b"r"])
+    found = simple_changes(row, after=encode_long(0), upto=encode_long(10**6), columns=None)
+    assert found is not None
+    assert len(found) == 4
 
 
 # -- sorting ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from omidpy.base.tables import CONFLICT_LEVEL_ATTRIBUTE, KEYS_TABLE
 from omidpy.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
+    ConfigError,
     OracleUnavailable,
     StorageUnavailable,
     UsageError,
@@ -25,9 +26,11 @@ from omidpy.errors import (
 from omidpy.manager import TransactionManager
 from omidpy.model import Committed, Timestamp, TransactionStatus
 from omidpy.oracle.base import CommitGranted, InvalidationVerdict
+from omidpy.storage.memory import MemoryStore
 from omidpy.tx.keys import MAX_KEY_BYTES, key_row
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client, Loss
+from tests.machines.like_thrift1 import LikeThrift1
 
 KEY = b"order-17"
 
@@ -408,6 +411,21 @@ def test_keys_of_a_table_that_was_dropped_are_not_committed_to_the_next(client: 
     put(client, b"after")
     with pytest.raises(omidpy.Fenced):
         tx.commit()
+
+
+def test_a_gateway_that_makes_no_tables_uses_keys_all_the_same() -> None:
+    """Once somebody has made theirs, by other means."""
+    store = MemoryStore()
+    client = Client(store)
+    poor = TransactionManager(
+        LikeThrift1(store), client.naive, post_commit="sync", clock=ManualClock()
+    )
+    with pytest.raises(ConfigError, match=r"hbase\+thrift2"):
+        poor.begin(idempotency_key=KEY)
+    put(client, b"first")
+    poor.begin(idempotency_key=KEY).commit()
+    with pytest.raises(AlreadyCommitted):
+        put(client)
 
 
 def test_threads_with_one_key_do_it_once(tmp_path: Path) -> None:
