@@ -72,5 +72,5 @@ def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
 
 
 if __name__ == "__main__":
-    arguments = [*sys.argv[1:], ""]
-    main(Path(arguments[0]), *arguments[1:3], int(arguments[3]), arguments[4])
+    how = sys.argv[5] if len(sys.argv) > 5 else ""
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), how)
