@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
     row: bytes
     column: bytes
-    """`b"family:qualifier"`; of `delete_family` `b"family"`."""
+    """Family and qualifier with a colon in between; of `delete_family` the family alone."""
     value: bytes | None
     """What was written; None: it was deleted."""
     kind: ChangeKind
@@ -91,8 +91,9 @@ def simple_changes(
 ) -> list[Change] | None:
     """Return the changes of a row where all is simple; None where it is not.
 
-    Simple is: every data cell has its shadow cell in front of it, and none is of a checkpoint or
-    can be a family marker.  Most rows are, and of those this says what `changes_of` says.
+    Simple is: every data cell has its shadow cell in front of it, and none is of a checkpoint.  Of
+    a family marker, whose qualifier is empty, the shadow cell is behind.  Most rows are simple, and
+    of those this says what `changes_of` says.
 
     Args:
         cells: The row, as a store returns it.
@@ -109,7 +110,7 @@ def simple_changes(
             shadows[family, qualifier[3:-2], version] = value
             continue
         shadow = shadows.get((family, qualifier, version))
-        if shadow is None or len(shadow) != LONG_BYTES or not qualifier or version % TIMESTAMP_STEP:
+        if shadow is None or len(shadow) != LONG_BYTES or version % TIMESTAMP_STEP:
             return None
         if not after < shadow <= upto or (
             columns is not None
