@@ -41,6 +41,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite.store import SqliteStore
 from omidpy.tx.transaction import Transaction
 from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.like_thrift2 import LikeThrift2
 from tests.machines.naive_oracle import NaiveOracle
 from tests.property.test_client_model import FailingPostCommitter
 
@@ -273,6 +274,12 @@ def test_the_feed_is_what_was_committed(steps: list[tuple[object, ...]], most_by
     Sorted in memory, and through a file, in runs of one change and of some.
     """
     play(MemoryStore(), steps, most_bytes=most_bytes)
+
+
+@given(steps=st.lists(STEPS, max_size=60))
+def test_the_feed_of_a_cluster_is_what_was_committed(steps: list[tuple[object, ...]]) -> None:
+    """Where rows change one by one, and a delete hides what is put at its version later."""
+    play(LikeThrift2(), steps, most_bytes=1000)
 
 
 @settings(max_examples=15)
