@@ -14,6 +14,7 @@ from omidpy.base.schema.compaction_choices import (
     DEFAULT_COLLECT_EVERY,
     DEFAULT_GRACE,
     DEFAULT_INVALIDATION_GRACE,
+    DEFAULT_KEEP_KEYS,
     DEFAULT_RETENTION,
     GRACE_BESIDE_OMID,
     NEVER,
@@ -49,6 +50,8 @@ class Options:
     keeps them for ever, for clients that write their entries themselves, as late as they like."""
     retention_s: float = seconds_in(DEFAULT_RETENTION, name="--retention")
     """How far back snapshots are kept readable; 0 keeps what the low watermark alone demands."""
+    keep_keys_s: float | None = seconds_in(DEFAULT_KEEP_KEYS, name="--keep-keys")
+    """How long idempotency keys are kept, from the commit that used them; None for ever."""
     should_wait: bool = False
     """Sleep until this run's own claims are as old as `grace_s`."""
     is_dry_run: bool = False
@@ -93,6 +96,7 @@ class Options:
             ("--grace", self.grace_s),
             ("--invalidation-grace", self.invalidation_grace_s),
             ("--retention", self.retention_s),
+            ("--keep-keys", self.keep_keys_s),
             ("--max-lag", self.max_lag_s),
         ):
             if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
@@ -211,6 +215,7 @@ def options_from_words(**given: Any) -> Options:
             None if words["invalidation_grace"] == NEVER else seconds("invalidation_grace")
         ),
         retention_s=seconds("retention") or 0.0,
+        keep_keys_s=None if words["keep_keys"] == NEVER else seconds("keep_keys"),
         should_wait=words["wait"],
         is_dry_run=words["dry_run"],
         max_lag_s=seconds("max_lag"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 from omidpy import codec, errors
 from omidpy.connect import connect
 from omidpy.errors import (
+    AlreadyCommitted,
     CommitOutcomeUnknown,
     CommitterError,
     ConfigError,
@@ -55,12 +56,18 @@ from omidpy.model import (
     TransactionStatus,
     Undecided,
 )
+from omidpy.reading.changes.change import Change, ChangeKind
+from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.tx.transaction import Transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aborted",
+    "AlreadyCommitted",
+    "Change",
+    "ChangeFeed",
+    "ChangeKind",
     "CommitOutcomeUnknown",
     "Committed",
     "CommitterError",

@@ -7,6 +7,7 @@
         Invalidated                 somebody forbade the commit, usually a reader after a takeover
         Fenced                      a fence was set on one of the tables after the transaction began
       CommitOutcomeUnknown          perhaps committed; `tm.outcome(error)` finds out
+      AlreadyCommitted              an earlier transaction with the same idempotency key committed
       TransactionClosed             used after its end: a bug in the caller
       OracleError
         OracleUnavailable           no answer from the oracle
@@ -145,9 +146,10 @@ class Fenced(TransactionAborted):
 class CommitOutcomeUnknown(OmidError):
     """The transaction may or may not have committed; `tm.outcome(error)` finds out.
 
-    Never retried blindly: `retryable` is False.  `start_ts` names the transaction, `witness` one of
-    the cells it wrote as (table, cell), whose shadow cell is evidence that outlives the commit
-    entry; `others` are such cells of the other tables that it wrote.
+    Never retried blindly: `retryable` is False, unless the transaction has an idempotency key, by
+    which the next one finds out.  `start_ts` names the transaction, `witness` one of the cells it
+    wrote as (table, cell), whose shadow cell is evidence that outlives the commit entry; `others`
+    are such cells of the other tables that it wrote.
     """
 
     def __init__(
@@ -157,12 +159,37 @@ class CommitOutcomeUnknown(OmidError):
         start_ts: Timestamp,
         witness: tuple[str, Cell] | None = None,
         others: tuple[tuple[str, Cell], ...] = (),
+        retryable: bool | None = None,
+        advice: str = "",
     ) -> None:
         """Keep the message and what finds the outcome later."""
-        super().__init__(message)
+        super().__init__(message, retryable=retryable, advice=advice)
         self.start_ts = start_ts
         self.witness = witness
         self.others = others
+
+
+class AlreadyCommitted(OmidError):
+    """An earlier transaction with the same idempotency key has committed; this one wrote nothing.
+
+    `key` is the key, `start_ts` and `commit_ts` are those of the transaction that committed.  Where
+    the key was used before in this very transaction, which has not committed yet, `commit_ts` is
+    None.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        key: bytes,
+        start_ts: Timestamp,
+        commit_ts: Timestamp | None,
+    ) -> None:
+        """Keep the message and which transaction it was."""
+        super().__init__(message)
+        self.key = key
+        self.start_ts = start_ts
+        self.commit_ts = commit_ts
 
 
 class TransactionClosed(OmidError):

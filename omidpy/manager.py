@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,19 +29,16 @@ from omidpy.commit.post_commit import (
     PostCommitter,
 )
 from omidpy.errors import (
+    AlreadyCommitted,
     CommitOutcomeUnknown,
     ConfigError,
     OmidError,
     UsageError,
 )
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL, Catalog
-from omidpy.facts.commit_table import (
-    FIRST_TIMESTAMP_FACT,
-    read_low_watermark,
-)
+from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.holds import HeldSnapshot, hold
 from omidpy.model import (
-    FIRST_WORLD_TIMESTAMP,
     MAX_VERSION,
     Aborted,
     Committed,
@@ -50,18 +48,22 @@ from omidpy.model import (
     Undecided,
 )
 from omidpy.oracle.base import Oracle
-from omidpy.reading.time_travel import read_timestamp
+from omidpy.reading.changes.change import Change
+from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
+from omidpy.tx.feeds import moment_timestamp, open_feed, open_watch
+from omidpy.tx.keys import check_key, keyed, open_keys
 from omidpy.tx.parts.tokens import decode_token
 from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publishing
 from omidpy.tx.retry import Attempts
 from omidpy.tx.session import Openable, Session
-from omidpy.tx.transaction import Transaction
+from omidpy.tx.transaction import Transaction, UsedKey
 from omidpy.tx.transactional import (
     IN_A_CONTEXT_OF_ITS_OWN,
     Decorator,
+    KeyedDecorator,
     Transactional,
     TransactionalMethod,
     elsewhere,
@@ -147,7 +149,13 @@ class TransactionManager(Alone):
 
     # -- transactions --------------------------------------------------------------------------
 
-    def begin(self, *, read_only: bool = False, hold_s: float | None = None) -> Transaction:
+    def begin(
+        self,
+        *,
+        read_only: bool = False,
+        hold_s: float | None = None,
+        idempotency_key: bytes | None = None,
+    ) -> Transaction:
         """Begin a transaction at a fresh snapshot, which holds every commit acknowledged so far.
 
         It is independent of every other one, also inside the block of one: it does not see what
@@ -158,13 +166,36 @@ class TransactionManager(Alone):
         Args:
             read_only: Refuse writes; the commit asks nobody.
             hold_s: Keep age alone from aborting the transaction for so many seconds.
+            idempotency_key: 1 to 1024 bytes that name what it does: of all transactions with this
+                key, in any process, one commits.  It is one that writes, even if nothing else.
 
         Raises:
             OracleUnavailable: no start timestamp could be had.
+            AlreadyCommitted: a transaction with this key has; nothing is to be done.
+            UsageError: the key is empty or too long, or the transaction read-only.
 
-        Cost: 1 oracle round trip.
+        Cost: 1 oracle round trip; with a key 1 get.
         """
         self._check_usable()
+        if idempotency_key is None:
+            return self._begin(read_only=read_only, hold_s=hold_s)
+        check_key(idempotency_key)
+        if read_only:
+            raise UsageError(
+                "a read-only transaction has no idempotency key, since nobody can tell that it was "
+                "run; leave out one of the two"
+            )
+        open_keys(self.session)
+        transaction = self._begin(read_only=False, hold_s=hold_s)
+        try:
+            transaction.use_key(idempotency_key)
+        except BaseException:
+            transaction.rollback()
+            raise
+        transaction.has_key = True
+        return transaction
+
+    def _begin(self, *, read_only: bool, hold_s: float | None) -> Transaction:
         if log.isEnabledFor(logging.DEBUG) and (around := self.session.ambient()):
             log.debug(
                 "a transaction begins inside the block of %s, and is independent of it", around[-1]
@@ -202,14 +233,7 @@ class TransactionManager(Alone):
             return self.begin(read_only=True)
         asked_s = self.session.clock.monotonic_s()
         begun = self.oracle.begin()
-        first_ts = self.session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
-        needs_samples = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
-        read_ts = read_timestamp(
-            at,
-            fresh_ts=begun.start_ts,
-            first_ts=first_ts,
-            samples=self.session.watermarks.samples() if needs_samples else [],
-        )
+        read_ts = moment_timestamp(self.session, begun, at)
         snapshot = self.session.reader.open(begun, asked_s=asked_s, at=read_ts)
         transaction = Transaction(self.session, snapshot, read_only=True)
         transaction.check_horizon()
@@ -256,8 +280,23 @@ class TransactionManager(Alone):
 
     @overload
     def transactional(
-        self, function: None = None, /, *, retry_budget_s: float = DEFAULT_RETRY_BUDGET_S
+        self,
+        function: None = None,
+        /,
+        *,
+        retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: None = None,
     ) -> Decorator[Transaction]: ...
+
+    @overload
+    def transactional(
+        self,
+        function: None = None,
+        /,
+        *,
+        retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: bytes | Callable[..., bytes],
+    ) -> KeyedDecorator[Transaction]: ...
 
     def transactional(
         self,
@@ -265,6 +304,7 @@ class TransactionManager(Alone):
         /,
         *,
         retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: bytes | Callable[..., bytes] | None = None,
     ) -> Any:
         """Decorate a function whose first argument is a transaction, or a method: the second.
 
@@ -280,12 +320,31 @@ class TransactionManager(Alone):
         A method is one whose first argument is called `self` or `cls`.  `@staticmethod` and
         `@classmethod` stand above this.
 
+        Args:
+            function: What to decorate.
+            retry_budget_s: How long it is tried.
+            idempotency_key: What each call does once, however often it is made, as in `begin`:
+                bytes, or a function that is given what the call is given, without the transaction.
+                A repetition does not run the function and returns `Committed(commit_ts)`, the
+                commit of the first.  With a key an unknown outcome is retried, too.  Where the call
+                joins a transaction, the key is used in that one (`tx.use_key`).
+
         Raises:
-            TypeError: the function is a generator or an `async def`, or takes no transaction.
+            TypeError: the function is a generator or an `async def`, or takes no transaction; or
+                the key is neither bytes nor callable.
         """
+        key_of = keyed(idempotency_key)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             position = transaction_position(function)
+
+            def join(tx: Any, owner: Any, rest: Any, kwargs: Any) -> Any:
+                if key_of is None:
+                    return function(*owner, tx, *rest, **kwargs)
+                with UsedKey(tx, key_of(*owner, *rest, **kwargs)) as used:
+                    if used.before is not None:
+                        return Committed(used.before.commit_ts)
+                    return function(*owner, tx, *rest, **kwargs)
 
             @wraps(function)
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -294,24 +353,33 @@ class TransactionManager(Alone):
                     if not rest[0].runner.is_this_thread:
                         remedy = "begin one in this thread"
                         raise elsewhere(function, rest[0].start_ts, remedy)
-                    return function(*args, **kwargs)
+                    return join(rest[0], owner, rest[1:], kwargs)
                 ambient = self.session.ambient()
                 if ambient and ambient[-1].status is TransactionStatus.RUNNING:
                     if not ambient[-1].runner.is_current:
                         raise elsewhere(function, ambient[-1].start_ts, IN_A_CONTEXT_OF_ITS_OWN)
-                    return function(*owner, ambient[-1], *rest, **kwargs)
+                    return join(ambient[-1], owner, rest, kwargs)
                 result = None
-                for attempt in self._attempts(retry_budget_s, is_kept=True):
-                    result = None  # stays, if the function ends by Rollback
-                    with attempt as tx:
-                        result = function(*owner, tx, *rest, **kwargs)
+                key = None if key_of is None else key_of(*owner, *rest, **kwargs)
+                attempts = self._attempts(retry_budget_s, is_kept=True, key=key)
+                try:
+                    for attempt in attempts:
+                        result = None  # stays, if the function ends by Rollback
+                        with attempt as tx:
+                            result = function(*owner, tx, *rest, **kwargs)
+                except AlreadyCommitted as found:
+                    if found is not attempts.found:  # the function's own
+                        raise
+                    return Committed(found.commit_ts)
                 return result
 
             return call
 
         return decorate if function is None else decorate(function)
 
-    def attempts(self, *, budget_s: float = DEFAULT_RETRY_BUDGET_S) -> Attempts:
+    def attempts(
+        self, *, budget_s: float = DEFAULT_RETRY_BUDGET_S, idempotency_key: bytes | None = None
+    ) -> Attempts:
         """Iterate over tries of one transaction.
 
             for attempt in tm.attempts(budget_s=5):
@@ -324,13 +392,17 @@ class TransactionManager(Alone):
         A refusal is raised at once, too, where the loop does not certainly go on behind the block:
         if that is left by `return`, `break` or `yield`, or followed by one of them, or no block of
         a plain `for` loop.  Use after the loop what the block computed.
-        """
-        return self._attempts(budget_s, is_kept=False)
 
-    def _attempts(self, budget_s: float, *, is_kept: bool) -> Attempts:
+        With an `idempotency_key`, as in `begin`, an unknown outcome is tried again, too: the next
+        try finds the commit, if it has happened.  Where a transaction of another loop or process
+        has the key, the loop raises `AlreadyCommitted`.
+        """
+        return self._attempts(budget_s, is_kept=False, key=idempotency_key)
+
+    def _attempts(self, budget_s: float, *, is_kept: bool, key: bytes | None) -> Attempts:
         self._check_usable()
         return Attempts(
-            self.begin,
+            partial(self.begin, idempotency_key=key) if key is not None else self.begin,
             self.session.clock,
             budget_s,
             on_retry=self.session.tally.retried,
@@ -375,6 +447,100 @@ class TransactionManager(Alone):
         raise TypeError(
             f"outcome() takes a transaction, its error, its token or a start_ts, not {what!r}"
         )
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def changes(
+        self,
+        table: str,
+        since: int | datetime | timedelta | None = None,
+        until: int | datetime | timedelta | None = None,
+        *,
+        columns: Iterable[bytes] | None = None,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        old_values: bool = False,
+        snapshot: bool = False,
+    ) -> ChangeFeed:
+        """Iterate over every change that was committed above `since`, up to `until`, in order.
+
+        An offset is one number: it stands for everything that was committed at or below it.  The
+        iterator's `offset` says how far it has come, to go on from there; windows that meet have no
+        gap, and nothing twice.
+
+        Args:
+            table: The table.
+            since: An offset, an aware datetime, or how long ago.  None: the table as it is at
+                `until`, each cell as a change of kind `snapshot`, and no changes.
+            until: The same; None is now.  What runs, and commits later, is above it.
+            columns: `b"family:qualifier"` or `b"family"` each; None for all.
+            row_start: First row, inclusive.
+            row_stop: Last row, exclusive.
+            row_prefix: Rows that start with it; not together with the two above.
+            old_values: Also find what the columns had before.
+            snapshot: First the table as it was at `since`, then the changes.
+
+        Returns:
+            An iterator of `Change`.  The table is read when the first is asked for.
+
+        Raises:
+            SnapshotTooOld: from the iterator, before any change: some may have been collected.
+            ConfigError: the store cannot show what was in between (Thrift1).
+            UsageError: `since` is later than `until`, or one of them lies in the future.
+
+        Cost: 1 oracle round trip and up to 4 gets; a scan of what was written from a while before
+        `since` on, of which a cluster leaves out files that are older.  32 MiB of memory, and a
+        temporary file for what is more.  With `old_values` another get a page.
+        """
+        self._check_usable()
+        return open_feed(
+            self.session,
+            table,
+            since,
+            until,
+            columns=columns,
+            row_start=row_start,
+            row_stop=row_stop,
+            row_prefix=row_prefix,
+            old_values=old_values,
+            snapshot=snapshot,
+        )
+
+    def watch(
+        self,
+        table: str,
+        row: bytes,
+        *,
+        since: int | datetime | timedelta | None = None,
+        columns: Iterable[bytes] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Change]:
+        """Wait until a row has changed.
+
+        Args:
+            table: The table.
+            row: The row; it need not be there.
+            since: What was committed above this offset counts, as in `changes`; None is now.
+            columns: As in `changes`.
+            timeout_s: How long to wait; 0 looks once, None waits for ever.
+
+        Returns:
+            The changes in order, of one commit or several: go on with `since` as the last one's
+            `commit_ts`.  Empty once the time is over.
+
+        Raises:
+            SnapshotTooOld: some changes after `since` may have been collected.
+
+        Cost: 1 oracle round trip and 2 gets a look; the pauses in between double up to 1 s.
+        """
+        self._check_usable()
+        watch = open_watch(
+            self.session, table, row, since=since, columns=columns, timeout_s=timeout_s
+        )
+        while not (found := watch.look()) and (pause_s := watch.pause_s()) is not None:
+            time.sleep(pause_s)
+        return list(found)
 
     # -- tables --------------------------------------------------------------------------------
 

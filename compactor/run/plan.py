@@ -256,6 +256,7 @@ class Compaction(CompactionParts):
         else:
             self.thin(standings, claims)
             forget_parts(self.store, low_watermark)
+            self.forget_keys(standings, low_watermark)
             self.on_step("claims-thinned")
         self.journal.foreign_cells = sum(result.foreign_cells for result in results)
         for note in (

@@ -26,6 +26,7 @@ from compactor.horizon import (
 from compactor.options import Options
 from compactor.pacing import Pacer
 from compactor.pruning.collection import Collection
+from compactor.pruning.keys import forget_keys, keys_horizon
 from compactor.pruning.prune import PruneLimits, PruneTask, SlicesHere
 from compactor.pruning.slices import (
     Ends,
@@ -54,7 +55,7 @@ from compactor.run.notes import (
 from compactor.run.operation import Work
 from compactor.run.rehearsal import Rehearsed
 from compactor.tables.ownership import TableStanding, owned, survey, unknown_tables
-from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.tables import CONTROL_TABLE, KEYS_TABLE
 from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import (
     ADOPTED_CEILING_FACT,
@@ -480,6 +481,19 @@ class CompactionParts(Work):
         self.watermarks.forget_expired_holds(self.watermarks.ages(self.clock))
         # This run's passes are over; what is there was left by workers, or drivers, that died.
         forget_progress(self.control)
+
+    def forget_keys(self, standings: Iterable[TableStanding], low_watermark: Timestamp) -> None:
+        """Forget the idempotency keys that are old enough, where their table is ours to change."""
+        keep_s = self.options.keep_keys_s
+        if (
+            keep_s is None
+            or KEYS_TABLE not in owned(standings)
+            or not self.options.scans(KEYS_TABLE)
+        ):
+            return
+        horizon = keys_horizon(self.watermarks, low_watermark, keep_s=keep_s)
+        if count := forget_keys(self.store, horizon):
+            self.journal.note(f"{count} idempotency keys older than {keep_s:g} s were forgotten")
 
     def nap(self, until_s: float) -> None:
         """Sleep a little towards a moment of elapsed time."""

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy import manager
-from omidpy.aio.lanes import Opening, Threads, awaited, opening
+from omidpy.aio.changes import ChangeFeed, watched
+from omidpy.aio.lanes import Lane, Opening, Threads, awaited, opening
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.callers.runners import Runner
 from omidpy.base.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
-from omidpy.errors import CommitOutcomeUnknown
+from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
-from omidpy.model import Outcome, TransactionStatus
+from omidpy.model import Committed, Outcome, TransactionStatus
+from omidpy.reading.changes.change import Change
 from omidpy.storage.hbase.from_happybase import Connection, Pool
 from omidpy.tx import retry
+from omidpy.tx.feeds import open_watch
+from omidpy.tx.keys import keyed
+from omidpy.tx.transaction import UsedKey
 from omidpy.tx.transactional import (
     IN_A_CONTEXT_OF_ITS_OWN,
     AsyncDecorator,
+    AsyncKeyedDecorator,
     Transactional,
     TransactionalMethod,
     elsewhere,
@@ -83,7 +90,38 @@ class TransactionManager:
 
     _outcome = awaited(manager.TransactionManager.outcome)
 
-    def attempts(self, *, budget_s: float = manager.DEFAULT_RETRY_BUDGET_S) -> Attempts:
+    def changes(self, *args: Any, **kwargs: Any) -> ChangeFeed:
+        """Iterate over what was committed between two offsets; arguments as in the blocking one."""
+        opened = functools.partial(self.blocking.changes, *args, **kwargs)
+        return ChangeFeed(Lane(self.threads), opened)
+
+    async def watch(
+        self,
+        table: str,
+        row: bytes,
+        *,
+        since: int | datetime | timedelta | None = None,
+        columns: Iterable[bytes] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Change]:
+        """Wait until a row has changed; see the blocking `watch`.  It may be cancelled."""
+        opened = functools.partial(
+            open_watch,
+            self.blocking.session,
+            table,
+            row,
+            since=since,
+            columns=columns,
+            timeout_s=timeout_s,
+        )
+        return await watched(Lane(self.threads), opened)
+
+    def attempts(
+        self,
+        *,
+        budget_s: float = manager.DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: bytes | None = None,
+    ) -> Attempts:
         """Iterate over tries of one transaction.
 
             async for attempt in tm.attempts(budget_s=5):
@@ -92,12 +130,13 @@ class TransactionManager:
 
         It ends and raises as the blocking `attempts` does.
         """
-        return self._attempts(budget_s, is_kept=False)
+        return self._attempts(budget_s, is_kept=False, key=idempotency_key)
 
-    def _attempts(self, budget_s: float, *, is_kept: bool) -> Attempts:
+    def _attempts(self, budget_s: float, *, is_kept: bool, key: bytes | None) -> Attempts:
         session = self.blocking.session
         backoff = retry.Backoff(session.clock, budget_s, on_retry=session.tally.retried)
-        return Attempts(self.begin, backoff, is_kept=is_kept)
+        begin = self.begin if key is None else functools.partial(self.begin, idempotency_key=key)
+        return Attempts(begin, backoff, is_kept=is_kept)
 
     @overload
     def transactional(  # type: ignore[overload-overlap]  # where both fit, the first is meant
@@ -111,8 +150,23 @@ class TransactionManager:
 
     @overload
     def transactional(
-        self, function: None = None, /, *, retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S
+        self,
+        function: None = None,
+        /,
+        *,
+        retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: None = None,
     ) -> AsyncDecorator[Transaction]: ...
+
+    @overload
+    def transactional(
+        self,
+        function: None = None,
+        /,
+        *,
+        retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: bytes | Callable[..., bytes],
+    ) -> AsyncKeyedDecorator[Transaction]: ...
 
     def transactional(
         self,
@@ -120,17 +174,33 @@ class TransactionManager:
         /,
         *,
         retry_budget_s: float = manager.DEFAULT_RETRY_BUDGET_S,
+        idempotency_key: bytes | Callable[..., bytes] | None = None,
     ) -> Any:
         """Decorate an async function whose first argument is a transaction.
 
         What it joins and when it is run again is as in the blocking `transactional`, and so is what
         is refused: a task joins no transaction of the task that started it, but may be passed one.
+        The function that makes an `idempotency_key` is a plain one.
         """
+        key_of = keyed(idempotency_key)
 
         def decorate(
             function: Callable[..., Awaitable[Any]],
         ) -> Callable[..., Coroutine[Any, Any, Any]]:
             position = transaction_position(function, is_async=True)
+
+            async def join(tx: Transaction, owner: Any, rest: Any, kwargs: Any) -> Any:
+                if key_of is None:
+                    return await function(*owner, tx, *rest, **kwargs)
+                used = UsedKey(tx.blocking, key_of(*owner, *rest, **kwargs))
+                await tx.lane.run(used.__enter__)
+                if used.before is not None:
+                    return Committed(used.before.commit_ts)
+                try:
+                    return await function(*owner, tx, *rest, **kwargs)
+                except BaseException as error:
+                    await tx.lane.finish(used.__exit__, type(error), error, None)
+                    raise
 
             @functools.wraps(function)
             async def call(*args: Any, **kwargs: Any) -> Any:
@@ -139,19 +209,26 @@ class TransactionManager:
                     if not rest[0].runner.is_this_thread:
                         remedy = "begin one in this event loop"
                         raise elsewhere(function, rest[0].start_ts, remedy)
-                    return await function(*args, **kwargs)
+                    return await join(rest[0], owner, rest[1:], kwargs)
                 ambient = self._ambient.get()
                 if ambient and ambient[-1][0].status is TransactionStatus.RUNNING:
                     tx, runner = ambient[-1]
                     if not runner.is_current:
                         remedy = f"to share it, pass it on; {IN_A_CONTEXT_OF_ITS_OWN}"
                         raise elsewhere(function, tx.start_ts, remedy)
-                    return await function(*owner, tx, *rest, **kwargs)
+                    return await join(tx, owner, rest, kwargs)
                 result = None
-                async for attempt in self._attempts(retry_budget_s, is_kept=True):
-                    result = None  # stays, if the function ends by Rollback
-                    async with attempt as tx:
-                        result = await function(*owner, tx, *rest, **kwargs)
+                key = None if key_of is None else key_of(*owner, *rest, **kwargs)
+                attempts = self._attempts(retry_budget_s, is_kept=True, key=key)
+                try:
+                    async for attempt in attempts:
+                        result = None  # stays, if the function ends by Rollback
+                        async with attempt as tx:
+                            result = await function(*owner, tx, *rest, **kwargs)
+                except AlreadyCommitted as found:
+                    if found is not attempts.found:  # the function's own
+                        raise
+                    return Committed(found.commit_ts)
                 return result
 
             return call

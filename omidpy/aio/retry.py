@@ -10,7 +10,7 @@ from typing import Any
 
 from omidpy.aio.transaction import Transaction
 from omidpy.base.callers.loops import Exit, Loop
-from omidpy.errors import OmidError
+from omidpy.errors import AlreadyCommitted, OmidError
 from omidpy.tx import retry
 
 
@@ -48,6 +48,10 @@ class Attempt:
         # Not `async`: only here is the caller where it leaves its block.
         return self._end(Exit.of(sys._getframe(1)), exc)  # noqa: SLF001 - documented, if not for all
 
+    async def settle(self, found: AlreadyCommitted) -> bool:
+        """End this try if it is the one that committed; see the blocking one."""
+        return await self._tx.lane.finish(self.blocking.settle, found)
+
     async def _end(self, end: Exit, exc: BaseException | None) -> bool:
         self._tx.leave()
         return await self._tx.lane.finish(self.blocking.end, end, exc)
@@ -67,15 +71,24 @@ class Attempts:
         self._begin = begin
         self._backoff = backoff
         self._is_kept = is_kept
+        self.found: AlreadyCommitted | None = None
+        """As in the blocking one."""
 
     def __aiter__(self) -> AsyncIterator[Attempt]:
         loop = Loop.around(sys._getframe(1))  # noqa: SLF001 - documented, if not for all
         return loop.over(self._tries(None if self._is_kept else loop))
 
     async def _tries(self, loop: Loop | None) -> AsyncIterator[Attempt]:
+        attempt: Attempt | None = None
         while True:
             try:
                 tx = await self._begin()
+            except AlreadyCommitted as found:
+                if attempt is not None and await attempt.settle(found):
+                    return
+                self._backoff.note(found)
+                self.found = found
+                raise
             except OmidError as error:
                 await asyncio.sleep(self._backoff.pause_s(error))
                 continue

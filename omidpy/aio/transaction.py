@@ -218,6 +218,7 @@ class Transaction:
     commit = awaited(transaction.Transaction.commit)
     rollback = awaited(transaction.Transaction.rollback)
     flush = awaited(transaction.Transaction.flush)
+    use_key = awaited(transaction.Transaction.use_key)
     set_rollback_only = awaited(transaction.Transaction.set_rollback_only)
     token = awaited(transaction.Transaction.token)
     merge = awaited(transaction.Transaction.merge)

@@ -46,6 +46,8 @@ class Sample(msgspec.Struct, frozen=True):
     boot: str = ""
     """By which run of which machine's clock `boot_ms` counts; empty in samples of old."""
     boot_ms: int = 0
+    low_watermark: int = 0
+    """What it was at that moment: whatever is decided later began above it; 0 in samples of old."""
 
 
 class Stamp(msgspec.Struct, frozen=True):

@@ -59,16 +59,19 @@ EXPORT_TABLE_PREFIX: Final = "OMIDPY_EXPORT_"
 """Tables of export queues (`recipes/export_queue`)."""
 PUBLISHED_TABLE: Final = "OMIDPY_PUBLISHED"
 """What transactions have published to object stores (`committers/manifests.py`)."""
+KEYS_TABLE: Final = "OMIDPY_KEYS"
+"""Which keys of idempotency were used, in the transactions that used them (`tx/keys.py`)."""
 OMID_TABLES: Final = frozenset({"OMID_COMMIT_TABLE", "OMID_TIMESTAMP_TABLE"})
 
 
 def is_system_table(name: str) -> bool:
     """Say whether a table belongs to Omid, to omidpy or to HBase itself, and never to a user.
 
-    The tables of export queues and of what was published are none: they hold what transactions of
-    users committed, which must be healed before their entries in the commit table are forgotten.
+    The tables of export queues, of what was published and of keys are none: they hold what
+    transactions of users committed, which must be healed before their entries in the commit table
+    are forgotten.
     """
-    if name.startswith(EXPORT_TABLE_PREFIX) or name == PUBLISHED_TABLE:
+    if name.startswith(EXPORT_TABLE_PREFIX) or name in (PUBLISHED_TABLE, KEYS_TABLE):
         return False
     return name in OMID_TABLES or name.startswith((OWN_TABLE_PREFIX, "hbase:"))
 

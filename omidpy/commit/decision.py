@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import cast
+from typing import Final, cast
 
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import (
@@ -42,6 +42,9 @@ from omidpy.reading.resolution import TableCell
 
 log = logging.getLogger(__name__)
 
+_WITHOUT: Final = "ask tm.outcome(error) later, and do not run it again before"
+_WITH_A_KEY: Final = "run it again with the same idempotency key, which finds out"
+
 
 def decide(
     oracle: Oracle,
@@ -52,6 +55,7 @@ def decide(
     table_ids: Collection[TableId],
     witnesses: Sequence[TableCell],
     cells: TableCells | None = None,
+    has_key: bool = False,
 ) -> CommitVerdict:
     """Return what became of a transaction.
 
@@ -63,6 +67,7 @@ def decide(
         table_ids: What fences are checked against.
         witnesses: A cell that it wrote of each table.
         cells: All that it wrote, for an oracle that writes them; None: they are in the store.
+        has_key: It has an idempotency key, so that it may be run again whatever became of it.
 
     Raises:
         TransactionAborted: the oracle was certainly not asked.
@@ -88,10 +93,12 @@ def decide(
             return CommitRefused(AbortReason.INVALIDATED)
         raise CommitOutcomeUnknown(
             f"transaction {start_ts} may or may not have committed: the oracle gave no "
-            f"answer ({error}); ask tm.outcome(error) later, and do not run it again before",
+            f"answer ({error})",
             start_ts=start_ts,
             witness=next(iter(witnesses), None),
             others=tuple(witnesses[1:]),
+            retryable=has_key,
+            advice=_WITH_A_KEY if has_key else _WITHOUT,
         ) from error
 
 

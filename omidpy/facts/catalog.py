@@ -23,6 +23,7 @@ from omidpy.base.tables import (
     CONFLICT_LEVEL_ATTRIBUTE,
     CONTROL_TABLE,
     INCARNATION_ATTRIBUTE,
+    KEYS_TABLE,
     OMID_ENABLED,
     forgetfulness,
     incarnation,
@@ -97,7 +98,7 @@ class Catalog:
         self._store = store
         self._clock = clock
         self._conflict_level = conflict_level
-        self._table_prefix = table_prefix
+        self.table_prefix = table_prefix
         self._layouts: dict[str, _Known] = {}
         self._unindexed: dict[str, _Known] = {}
         self._makers = Makers(store)
@@ -125,7 +126,7 @@ class Catalog:
             ],
             {
                 COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE,
-                CONFLICT_LEVEL_ATTRIBUTE: self._conflict_level,
+                CONFLICT_LEVEL_ATTRIBUTE: self._level_of(name),
                 INCARNATION_ATTRIBUTE: new_incarnation(),
                 **setting_attributes(name, settings or {}),
             },
@@ -208,7 +209,7 @@ class Catalog:
 
     def names(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
-        prefix = self._table_prefix
+        prefix = self.table_prefix
         found = transactional_schemas(self._store)
         ghosts = self._makers.ghosts(found)
         return [
@@ -219,9 +220,17 @@ class Catalog:
 
     def full_name(self, name: str) -> str:
         """Return the name that a table has in the store."""
-        if not self._table_prefix:
+        if not self.table_prefix or name == KEYS_TABLE:
             return name
-        return self._table_prefix + check_table_name(name)
+        return self.table_prefix + check_table_name(name)
+
+    def _level_of(self, name: str) -> str:
+        """Return the level at which this client detects conflicts in a table.
+
+        The keys of a store are the same for all of its clients, whatever their level: two of them
+        that use one key must meet.
+        """
+        return DEFAULT_CONFLICT_LEVEL if name == KEYS_TABLE else self._conflict_level
 
     def layout(self, name: str) -> TableLayout:
         """Return what must be known of a table to read it, at most `LAYOUT_AGE_S` old.
@@ -312,17 +321,18 @@ class Catalog:
             raise NotTransactional(complaint)
         if (complaint := misadoption(schema)) is not None:
             raise ConfigError(complaint)
-        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._conflict_level)
+        expected = self._level_of(schema.name)
+        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, expected)
         if level == CHANGING:
             raise ConfigError(
                 f"the conflict level of table {schema.name!r} is being changed; if that was "
                 f"interrupted, run `omidpy table adopt {schema.name} --conflict-level cell|row "
                 "--apply` again"
             )
-        if level != self._conflict_level:
+        if level != expected:
             raise ConfigError(
                 f"table {schema.name!r} detects conflicts by {level}, this client by "
-                f"{self._conflict_level}; connect with conflict_level={level!r}"
+                f"{expected}; connect with conflict_level={level!r}"
             )
         settings = {family.name: family.attributes for family in schema.families}
         return TableLayout(

@@ -22,6 +22,7 @@ The rows, by the module that owns them:
     store-id  described/...                                     storage/hbase
     made/...                                                     makers.py
     export/...                                                   recipes/export_queue/entries/
+    keys/...                                                     tx/keys.py
     published/...                                                committers/transactional.py
 """
 
@@ -184,6 +185,19 @@ class ControlTable:
         """Yield (row, bytes) of every fact whose row starts with `prefix`, in row order."""
         for page in self._store.scan(
             CONTROL_TABLE, KeyRange.starting_with(prefix), columns=(VALUE,), max_versions=1
+        ):
+            for cells in page:
+                yield cells[0].row, cells[0].value
+
+    def scan_back(self, prefix: bytes, *, page_rows: int = 64) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what `scan` does, the last one first.  Cost: 1 RPC a page."""
+        for page in self._store.scan(
+            CONTROL_TABLE,
+            KeyRange.starting_with(prefix),
+            columns=(VALUE,),
+            max_versions=1,
+            reverse=True,
+            page_rows=page_rows,
         ):
             for cells in page:
                 yield cells[0].row, cells[0].value

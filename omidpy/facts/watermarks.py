@@ -130,6 +130,10 @@ HOLDS_EVERYTHING: Final = Hold(0, 2**62)
 """What a hold that cannot be read is taken for."""
 
 
+NO_LOW_WATERMARK: Final = Sample(-1, 0, MAX_VERSION)
+"""What a sample that cannot be read says of low watermarks."""
+
+
 class _Published(msgspec.Struct, frozen=True):
     horizon: int
     published_ms: int
@@ -384,6 +388,22 @@ class Watermarks:
         limit_ms = samples[-1].elapsed_ms - round(age_s * 1000)
         aged = (sample.last_issued_ts for sample in samples if sample.elapsed_ms <= limit_ms)
         return Timestamp(max(aged, default=0))
+
+    def low_watermark_by(self, since: int) -> Timestamp:
+        """Return a low watermark of before any commit above `since` was decided; 0 if unknown.
+
+        None of those began at or below it (I4).
+
+        Cost: 1 short scan from the newest sample back to the first that was taken before `since`.
+        """
+        for row, raw in self._control.scan_back(SAMPLE_PREFIX):
+            sample = self._decoded(row, raw, Sample, otherwise=NO_LOW_WATERMARK)
+            is_its_own = self._is_named(row, sample_row(sample.elapsed_ms))
+            # No low watermark is above what was issued: such a one is not to be believed.
+            is_true = 0 <= sample.low_watermark <= sample.last_issued_ts
+            if is_its_own and is_true and sample.last_issued_ts <= since:
+                return Timestamp(sample.low_watermark)
+        return Timestamp(0)
 
     # -- what cannot be decoded ----------------------------------------------------------------
 

@@ -219,7 +219,7 @@ class Snapshot:
         has_own_cells: bool,
     ) -> list[VisibleCell] | None:
         """Decide a row as ever earlier snapshots see it; None if it lost a cell meanwhile."""
-        facts = self._facts(table)
+        facts = self.facts(table)
         facts.learn(row.commits)
         found: list[VisibleCell] = []
         at, is_own = self.start_ts, has_own_cells and self._has_own_cells
@@ -374,7 +374,7 @@ class Snapshot:
         """
         results: dict[int, SeenRow] = {}
         open_rows: list[int] = []
-        facts = self._facts(table)
+        facts = self.facts(table)
         waiting: dict[int, SortedRow] = {}
         before = encode_long(self.start_ts)
         for index, cells in enumerate(found):
@@ -415,7 +415,8 @@ class Snapshot:
         facts.heal()
         return results, open_rows
 
-    def _facts(self, table: str) -> RowFacts:
+    def facts(self, table: str) -> RowFacts:
+        """Return what finds out about cells of a table for this snapshot."""
         return RowFacts(self._reader, table, self._may_invalidate)
 
     def _may_invalidate(self, start_ts: Timestamp) -> bool:

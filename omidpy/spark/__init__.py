@@ -17,10 +17,13 @@ __all__ = ["export_once", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know all formats: omidpy-parquet, omidpy-published and omidpy-export.
+    """Let a session know all formats.
+
+    These are omidpy-parquet, omidpy-published, omidpy-changes and omidpy-export.
 
     Raises:
-        ConfigError: this Spark is too old for omidpy-export; the others are registered.
+        ConfigError: this Spark is too old for omidpy-changes and omidpy-export; the others are
+            registered.
     """
     from omidpy.committers.spark.source import register as register_parquet  # noqa: PLC0415 - an extra
     from omidpy.spark.published import PublishedSource  # noqa: PLC0415 - see above
@@ -28,10 +31,13 @@ def register(spark: SparkSession) -> None:
     register_parquet(spark)
     spark.dataSource.register(PublishedSource)
     try:
+        from omidpy.spark.changes_stream import ChangesSource  # noqa: PLC0415 - an extra
+
+        spark.dataSource.register(ChangesSource)
         from omidpy.spark.export_stream import ExportSource  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
-            f"omidpy reads export queues in Spark 4.2 or newer ({error}): pip install "
+            f"omidpy reads changes and export queues in Spark 4.2 or newer ({error}): pip install "
             "'omidpy[spark]'"
         ) from error
     spark.dataSource.register(ExportSource)

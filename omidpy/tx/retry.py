@@ -22,8 +22,8 @@ from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.loops import Exit, Loop, goes_on
 from omidpy.base.clock import Clock
 from omidpy.base.pauses import Pauses
-from omidpy.errors import OmidError, UsageError
-from omidpy.model import TransactionStatus
+from omidpy.errors import AlreadyCommitted, OmidError, UsageError
+from omidpy.model import Committed, TransactionStatus
 
 if TYPE_CHECKING:
     from omidpy.tx.transaction import Transaction
@@ -166,6 +166,19 @@ class Attempt:
         self.succeeded = exc_type is None
         return False
 
+    def settle(self, found: AlreadyCommitted) -> bool:
+        """End this try, whose outcome was unknown, if it turns out to be the one that committed.
+
+        Returns:
+            False: it was another transaction that has used the key.
+        """
+        transaction = self._transaction
+        if found.commit_ts is None or found.start_ts != transaction.start_ts:
+            return False
+        transaction.learn(Committed(found.commit_ts))
+        self.error, self.succeeded = None, True
+        return True
+
     def _is_tried_again(self, end: Exit, error: OmidError) -> bool:
         """Say whether an error may be swallowed, because the next try follows or raises it."""
         if error.retryable and (
@@ -209,15 +222,25 @@ class Attempts:
         self._backoff = Backoff(clock, budget_s, rng=rng, on_retry=on_retry)
         self._pause = pause or time.sleep
         self._is_kept = is_kept
+        self.found: AlreadyCommitted | None = None
+        """Who has used the key, where that ended the loop with an error."""
 
     def __iter__(self) -> Iterator[Attempt]:
         loop = Loop.around(sys._getframe(1))  # noqa: SLF001 - documented, if not for all
         return loop.over(self._tries(None if self._is_kept else loop))
 
     def _tries(self, loop: Loop | None) -> Iterator[Attempt]:
+        attempt: Attempt | None = None
         while True:
             try:
                 transaction = self._begin()
+            except AlreadyCommitted as found:
+                # What the last block computed is what was committed, if it was that one.
+                if attempt is not None and attempt.settle(found):
+                    return
+                self._backoff.note(found)
+                self.found = found
+                raise
             except OmidError as error:
                 self._pause(self._backoff.pause_s(error))
                 continue

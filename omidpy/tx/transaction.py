@@ -24,11 +24,12 @@ from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
-from omidpy.base.tables import OWN_TABLE_PREFIX
+from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal
 from omidpy.errors import (
+    AlreadyCommitted,
     CommitOutcomeUnknown,
     OmidError,
     Rollback,
@@ -48,10 +49,13 @@ from omidpy.model import (
     TableCells,
     Timestamp,
     TransactionStatus,
+    base,
 )
 from omidpy.oracle.base import CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
+from omidpy.reading.visibility import cells_of
 from omidpy.tx.callbacks import Callbacks
+from omidpy.tx.keys import COLUMN, USED, check_key, key_row, open_keys, used_before
 from omidpy.tx.ordinals import Adding, Ordinals
 from omidpy.tx.parts.owner import Parts
 from omidpy.tx.parts.status import RegisteredPart
@@ -124,6 +128,8 @@ class Transaction(Alone):
         self._commit_since_s: float | None = None
         self._callbacks = Callbacks()
         self.ordinals = Ordinals()
+        self.has_key = False
+        """Whether it began with an idempotency key, and may be run again whatever became of it."""
         self._counted = (0, 0)
         """How many ids the oracle would check, and behind how many puts that was so."""
 
@@ -173,6 +179,40 @@ class Transaction(Alone):
         """
         self.check_open()
         return self._session.open_queue(queue_id).within(self)
+
+    def use_key(self, key: bytes) -> None:
+        """Make this the transaction that uses an idempotency key: at most one of them commits.
+
+        `tm.begin(idempotency_key=...)` does this first of all.
+
+        Args:
+            key: 1 to 1024 bytes that name what is to be done once.
+
+        Raises:
+            AlreadyCommitted: the key is used up.  Nothing was changed; this transaction is as it
+                was.
+            UsageError: the key is empty or too long.
+
+        Cost: 1 get; the commit writes 1 cell more.
+        """
+        self.check_writable()
+        open_keys(self._session)
+        row = self._key_row(key)
+        if self._buffer.row(KEYS_TABLE, row):
+            raise used_before(key, start_ts=self.start_ts, commit_ts=None)
+        for seen in cells_of(self._snapshot.read(KEYS_TABLE, (row,))[0]):
+            start_ts = base(seen.cell.version)
+            is_own = start_ts == self.start_ts
+            commit_ts = None if is_own else seen.commit_ts
+            raise used_before(key, start_ts=start_ts, commit_ts=commit_ts)
+        self.table(KEYS_TABLE).put(row, {COLUMN: USED})
+
+    def _free_key(self, key: bytes) -> None:
+        """Take back what `use_key` did: what was to be done with the key has failed."""
+        self.table(KEYS_TABLE).delete(self._key_row(key))
+
+    def _key_row(self, key: bytes) -> bytes:
+        return key_row(check_key(key), table_prefix=self._session.catalog.table_prefix)
 
     # -- files of object stores ----------------------------------------------------------------
 
@@ -609,6 +649,7 @@ class Transaction(Alone):
                 table_ids={table_id(name) for name in self._buffer.tables()},
                 witnesses=self._buffer.witnesses(),
                 cells=self._cells,
+                has_key=self.has_key,
             )
         except TransactionAborted:
             self._roll_back()
@@ -794,3 +835,32 @@ class Transaction(Alone):
             now_s - self._snapshot.asked_s,
             self._max_age_s,
         )
+
+
+class UsedKey:
+    """The block of a call that uses a key in a transaction: if it raises, the key is free again.
+
+    Attributes:
+        before: Who has used it before; then nothing is to be done.
+    """
+
+    def __init__(self, transaction: Transaction, key: bytes) -> None:
+        self._transaction = transaction
+        self._key = key
+        self.before: AlreadyCommitted | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._transaction.use_key(self._key)
+        except AlreadyCommitted as found:
+            self.before = found
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is not None and self.before is None and self._transaction.is_running:
+            self._transaction._free_key(self._key)  # noqa: SLF001 - this module's own class

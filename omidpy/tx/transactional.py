@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 from omidpy.errors import UsageError
+from omidpy.model import Committed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,6 +87,20 @@ class Decorator(Protocol[T]):
     ) -> TransactionalMethod[S, T, P, R]: ...
 
 
+class KeyedDecorator(Protocol[T]):
+    """What `tm.transactional(idempotency_key=...)` returns: a repetition returns `Committed`."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
+        self, function: Callable[Concatenate[T, P], R], /
+    ) -> Transactional[T, P, R | Committed]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, T, P], R], /
+    ) -> TransactionalMethod[S, T, P, R | Committed]: ...
+
+
 class AsyncDecorator(Protocol[T]):
     """The same of asyncio."""
 
@@ -98,6 +113,20 @@ class AsyncDecorator(Protocol[T]):
     def __call__(
         self, function: Callable[Concatenate[S, T, P], Awaitable[R]], /
     ) -> TransactionalMethod[S, T, P, Coroutine[Any, Any, R]]: ...
+
+
+class AsyncKeyedDecorator(Protocol[T]):
+    """The same of asyncio, with a key."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # where both fit, the first is meant
+        self, function: Callable[Concatenate[T, P], Awaitable[R]], /
+    ) -> Transactional[T, P, Coroutine[Any, Any, R | Committed]]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, T, P], Awaitable[R]], /
+    ) -> TransactionalMethod[S, T, P, Coroutine[Any, Any, R | Committed]]: ...
 
 
 def elsewhere(function: Callable[..., Any], start_ts: int, remedy: str) -> UsageError:

@@ -70,8 +70,8 @@ def a_commit_between_watermark_and_snapshot_is_not_lost() -> None:
         commit_and_raise()
         return found
 
-    def begin_and_act(*, read_only: bool = False, hold_s: float | None = None) -> Any:
-        found = begin(read_only=read_only, hold_s=hold_s)
+    def begin_and_act(*, read_only: bool = False, **options: Any) -> Any:
+        found = begin(read_only=read_only, **options)
         if read_only:
             commit_and_raise()
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from omidpy.base.ages import Sample
 from omidpy.base.clock import ManualClock
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.model import CellId, TableId, Timestamp
@@ -56,6 +57,7 @@ class Disk:
     low_watermark: int = 0
     prune_horizon: int = 0
     samples: list[int] = field(default_factory=list)
+    newest_sample: Sample | None = None
 
     def apply(self, batch: Batch[str]) -> FlushResult:
         """Make a batch durable, as a store with guarded batches does."""
@@ -75,6 +77,7 @@ class Disk:
             self.low_watermark = batch.low_watermark
         if batch.sample is not None:
             self.samples.append(batch.sample.elapsed_ms)
+            self.newest_sample = batch.sample
         asked = [*batch.lookups, *batch.invalidations]
         return FlushResult(
             frozenset(refused),

@@ -54,6 +54,7 @@ REPAIRS: Final = "fsck writes what is true whoever writes it: tests/contract/tes
 ZOOKEEPER: Final = "tests/integration/test_stalled_sessions.py"
 QUEUES: Final = "export queues alone: tests/unit/recipes/test_export_deposed.py"
 SHOWN: Final = "rows that only people look at: tests/unit/compactor/test_advances.py"
+KEYS: Final = "exact versions, whoever uses one meanwhile: tests/unit/compactor/test_keys.py"
 GHOSTS: Final = "one that was made too late goes with the next: tests/unit/facts/test_makers.py"
 RARE: Final = (
     "behind an error that no change of the world brings: tests/contract/test_compaction.py"
@@ -153,6 +154,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "compactor/ranges/advances.py Teller.tell write",
         "compactor/ranges/advances.py _forget forget",
     ),
+    KEYS: ("compactor/pruning/keys.py forget_keys write",),
     GHOSTS: ("omidpy/facts/makers.py Makers.remove_ghost drop_table",),
     RARE: (
         "omidpy/facts/questions.py Questions.record write",

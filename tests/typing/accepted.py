@@ -37,6 +37,19 @@ def functions(tm: omidpy.TransactionManager, tx: omidpy.Transaction) -> None:
     assert_type(count("a", "b", prefix=b"x"), dict[str, int])
     assert_type(count(tx, "a"), dict[str, int])
 
+    @tm.transactional(idempotency_key=lambda order, amount: order)
+    def deposit(tx: omidpy.Transaction, order: bytes, amount: int) -> int:
+        return amount + len(order) + tx.start_ts
+
+    assert_type(deposit(b"order-17", 10), int | omidpy.Committed)
+    assert_type(deposit(tx, b"order-17", 10), int | omidpy.Committed)
+
+    @tm.transactional(idempotency_key=b"once", retry_budget_s=5)
+    def migrate(tx: omidpy.Transaction) -> None:
+        tx.flush()
+
+    assert_type(migrate(), omidpy.Committed | None)
+
     def plain(tx: omidpy.Transaction) -> bytes:
         return tx.token()
 

@@ -28,6 +28,9 @@ def made(kind: type[errors.OmidError]) -> errors.OmidError:
     if issubclass(kind, errors.CommitOutcomeUnknown):
         witness = ("t", Cell(b"r", b"f", b"q", 100, b"v"))
         return kind("what happened", start_ts=Timestamp(100), witness=witness)
+    if issubclass(kind, errors.AlreadyCommitted):
+        moments = {"start_ts": Timestamp(100), "commit_ts": Timestamp(150)}
+        return kind("what happened", key=b"k", **moments)
     if issubclass(kind, errors.WriteConflict):
         return kind("what happened", cells=[CELL], retryable=False)
     return kind("what happened", retryable=True)

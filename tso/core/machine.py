@@ -667,6 +667,7 @@ class Machine(Generic[Ticket]):
             self._engine.last_issued,
             self._boot,
             round(self._now_s * 1000),
+            self._engine.low_watermark,
         )
         batch.forgotten_samples = self._samples.add(self._elapsed_ms)
 

@@ -12,6 +12,7 @@ GRACE_BESIDE_OMID: Final = "24h"
 """Default where Omid's oracle served the store before ours, so that Java clients may be about."""
 DEFAULT_INVALIDATION_GRACE: Final = "24h"
 DEFAULT_RETENTION: Final = "24h"
+DEFAULT_KEEP_KEYS: Final = "7d"
 AUTO: Final = "auto"
 NEVER: Final = "never"
 DEFAULT_COLLECT_EVERY: Final = 7
@@ -33,6 +34,12 @@ COMPACTION: Final = (
         DEFAULT_INVALIDATION_GRACE,
     ),
     Choice("retention", "How far back snapshots stay readable.", "TIME", DEFAULT_RETENTION),
+    Choice(
+        "keep-keys",
+        f"Age of a commit before its idempotency key is forgotten; `{NEVER}` keeps them.",
+        "TIME",
+        DEFAULT_KEEP_KEYS,
+    ),
     Choice("wait", "Sleep until this run's claims count."),
     Choice("collect", "Read every version, not only those behind the last claims."),
     Choice(

@@ -21,7 +21,7 @@ import omidpy.spark
 from omidpy.committers.spark import writing as spark_writing
 from omidpy.errors import ConfigError
 
-KNOWN = {"omidpy-parquet", "omidpy-published", "omidpy-export"}
+KNOWN = {"omidpy-parquet", "omidpy-published", "omidpy-changes", "omidpy-export"}
 
 
 class Sources:
@@ -78,6 +78,7 @@ def test_no_format_of_the_product_is_left_out(sources: Sources) -> None:
     [
         ("omidpy-parquet", {"reader", "writer", "streamWriter"}),
         ("omidpy-published", {"reader"}),
+        ("omidpy-changes", {"reader", "streamReader"}),
         ("omidpy-export", {"streamReader"}),
     ],
 )

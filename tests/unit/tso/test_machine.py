@@ -501,6 +501,26 @@ def test_a_transaction_older_than_the_limit_cannot_commit() -> None:
     assert driver.commit(young, [1]) == CommitResponse(young, Timestamp(150))
 
 
+def test_a_sample_says_what_began_too_early_for_any_later_commit() -> None:
+    """Who reads changes since a sample's last timestamp need not look at older versions."""
+    driver = Driver(small(max_transaction_age_ms=64_000))
+    started = []
+    for _ in range(300):
+        started.append(driver.begin())
+        driver.tick(seconds=1)
+        sample = driver.disk.newest_sample
+        if sample is not None:
+            assert sample.low_watermark <= sample.last_issued_ts
+    assert sample is not None
+    assert started[0] < sample.low_watermark
+    later = [driver.commit(start_ts, [start_ts]) for start_ts in started]
+    commits = {one.start_ts: one.commit_ts for one in later if isinstance(one, CommitResponse)}
+    decided = {
+        start for start, commit in commits.items() if commit and commit > sample.last_issued_ts
+    }
+    assert min(decided) > sample.low_watermark
+
+
 def test_a_hold_keeps_the_watermark_below_its_snapshot() -> None:
     """A long report reads on, until the time that it asked for is over."""
     driver = Driver(small(max_transaction_age_ms=64_000))

@@ -1,0 +1,73 @@
+"""The twins of the change feed and of waiting for a row."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from itertools import islice
+from typing import Self
+
+from omidpy.aio.lanes import Lane
+from omidpy.model import Timestamp
+from omidpy.reading.changes import feed
+from omidpy.reading.changes.change import Change
+
+MOST_AT_ONCE = 1000
+
+
+class ChangeFeed(AsyncIterator[Change]):
+    """Twin of `omidpy.ChangeFeed`; its `until` is known once the first change was asked for."""
+
+    def __init__(self, lane: Lane, opened: Callable[[], feed.ChangeFeed]) -> None:
+        """Open it in a thread, when the first change is asked for."""
+        self._lane = lane
+        self._open = opened
+        self._blocking: feed.ChangeFeed | None = None
+        self._page: list[tuple[Change, Timestamp | None]] = []
+        self._at = 0
+        self._size = 1
+        self.offset: Timestamp | None = None
+        """As in the blocking one; None also before the first change was asked for."""
+
+    @property
+    def until(self) -> Timestamp | None:
+        """Where it ends."""
+        return None if self._blocking is None else self._blocking.until
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change:
+        if self._at == len(self._page):
+            await self._lane.run(self._turn)
+        if self._at == len(self._page):
+            assert self._blocking is not None, "opened for the first page"
+            self.offset = self._blocking.offset
+            raise StopAsyncIteration
+        change, self.offset = self._page[self._at]
+        self._at += 1
+        return change
+
+    async def aclose(self) -> None:
+        """Free what the feed holds; one that is iterated to its end holds nothing."""
+        if self._blocking is not None:
+            await self._lane.finish(self._blocking.close)
+
+    def _turn(self) -> None:
+        """Fetch more, 1, 2, 4 and so on at a time: the first comes soon, and many in one call."""
+        if self._blocking is None:
+            self._blocking = self._open()
+        blocking = self._blocking
+        self._page = [(one, blocking.offset) for one in islice(blocking, self._size)]
+        self._at = 0
+        self._size = min(self._size * 2, MOST_AT_ONCE)
+
+
+async def watched(lane: Lane, opened: Callable[[], feed.RowWatch]) -> list[Change]:
+    """Wait until a row has changed, or the time is over; between two looks no thread waits."""
+    watch = await lane.run(opened)
+    while True:
+        found = await lane.run(watch.look)
+        if found or (pause_s := watch.pause_s()) is None:
+            return list(found)
+        await asyncio.sleep(pause_s)

@@ -1,0 +1,1 @@
+"""What has changed between two moments, in the order of commits."""

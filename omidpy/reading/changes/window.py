@@ -1,0 +1,221 @@
+"""Reads what was committed between two offsets, in the order of rows.
+
+An offset T stands for everything that was committed at or below T.  No start timestamp is a commit
+timestamp, so where T is one, that is what a snapshot at T sees.
+
+    C1 (upper)     a window ends at or below F, a start timestamp that was drawn before it is read.
+                   Commits below F were durable before F was handed out (I2), and their cells were
+                   in the store before their commit was asked for: each is found, whether or not it
+                   has its shadow cell.  Whoever commits later does so above F.
+    C2 (lower)     cells are read from version L + 1 on, where L is the low watermark of the oracle
+                   at a moment when `since` had not been exceeded yet: whoever committed above
+                   `since` was decided later, and did not begin at or below L (I4).  So a
+                   transaction that began long before `since` is in, and files of HBase that are
+                   older than L are not read.
+    C3 (horizon)   once everything is read, the collection horizon is at or below `since` + 1: a
+                   compaction drops no cell that was committed at or above it.  Else nothing is
+                   told at all.
+
+Without a recorded L (a store of Omid's oracle, samples that do not reach back so far) every version
+is read, which takes longer and comes to the same.
+
+Old values need the whole of a row, so that those that have changed are read again, as they are now:
+what was committed up to the window's end does not change any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from omidpy.base.cells import encode_long
+from omidpy.errors import ConfigError, NoSuchTable, SnapshotTooOld
+from omidpy.model import ColumnSpec, KeyRange, Timestamp, base
+from omidpy.reading.changes.change import Change, ChangeKind, Committed, changes_of, simple_changes
+from omidpy.reading.row_facts import RowFacts
+from omidpy.reading.snapshot import Snapshot, SnapshotReader, physical_columns
+from omidpy.reading.visibility import (
+    SortedRow,
+    Unresolved,
+    VisibleCell,
+    VisibleRow,
+    sort_row,
+    visible_row,
+)
+from omidpy.storage.base import WHOLE_TABLE, Row
+
+PAGE_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What to read."""
+
+    table: str
+    """Its name in the store."""
+    since: int
+    until: int
+    low_watermark: int
+    """L of C2; 0 where none is known."""
+    key_range: KeyRange = WHOLE_TABLE
+    columns: tuple[ColumnSpec, ...] | None = None
+    """None: all."""
+    with_old: bool = False
+
+
+class WindowReader:
+    """Reads windows at the snapshot that was drawn for them."""
+
+    def __init__(self, reader: SnapshotReader, snapshot: Snapshot) -> None:
+        """Read at a snapshot; no window ends above it.
+
+        Raises:
+            ConfigError: the store shows one version of a cell alone.
+        """
+        if not reader.store.capabilities.multi_version_scan:
+            raise ConfigError(
+                f"{reader.store.url} shows the newest version of a cell alone, so that changes in "
+                "between would be missed; open the store through hbase:// or hbase+thrift2://"
+            )
+        self._reader = reader
+        self._snapshot = snapshot
+
+    def scan(self, window: Window) -> Iterator[Change]:
+        """Yield the changes of a window, in no order.
+
+        Raises:
+            SnapshotTooOld: some may have been collected.
+
+        Cost: 1 RPC a page of rows that have cells of the window; see `RowFacts.find` for those that
+        are not healed.  With old values 1 more a page.
+        """
+        self.check_horizon(window)
+        for page in self._reader.store.scan(
+            window.table,
+            window.key_range,
+            columns=physical_columns(window.columns),
+            min_version=window.low_watermark + 1,
+            max_version=window.until + 1,
+            page_rows=PAGE_ROWS,
+        ):
+            yield from self._changes(page, window)
+        self.check_horizon(window)
+
+    def row(self, row: bytes, window: Window) -> list[Change]:
+        """Return the changes of one row, in no order.
+
+        Raises:
+            SnapshotTooOld: some may have been collected.
+
+        Cost: 1 get, and what `scan` says.
+        """
+        found = self._reader.store.get(
+            window.table,
+            (row,),
+            columns=physical_columns(window.columns),
+            min_version=window.low_watermark + 1,
+            max_version=window.until + 1,
+        )
+        changes = list(self._changes([cells for cells in found if cells], window))
+        self.check_horizon(window)
+        return changes
+
+    def check_horizon(self, window: Window) -> None:
+        """Raise `SnapshotTooOld` if changes of a window may be gone (C3).  Cost: 1 get."""
+        try:
+            horizon, _ = self._reader.watermarks.read_horizons()
+        except NoSuchTable:
+            return  # A store that only Java ever initialised has never been collected by us.
+        if window.since + 1 < horizon:
+            raise SnapshotTooOld(
+                f"changes of table {window.table!r} after {window.since} may be gone: compactions "
+                f"have collected old versions up to {horizon}; read the table anew, with "
+                "tm.changes(TABLE), and go on from the offset of that.  A longer --retention, or "
+                "tm.hold(OFFSET, for_s=...), keeps them for who comes rarely",
+                retryable=False,
+            )
+
+    # -- one page ------------------------------------------------------------------------------
+
+    def _changes(self, page: Sequence[Row], window: Window) -> Iterator[Change]:
+        found: list[Change] = []
+        rows: list[SortedRow] = []
+        after, upto = encode_long(window.since), encode_long(window.until)
+        for cells in page:
+            simple = simple_changes(cells, after=after, upto=upto, columns=window.columns)
+            if simple is None:
+                rows.append(sort_row(cells))
+            else:
+                found += simple
+        facts = self._snapshot.facts(window.table)
+        self._resolve(rows, facts)
+        for row in rows:
+            committed = list(_committed(row, facts))
+            found += changes_of(
+                committed, since=window.since, until=window.until, columns=window.columns
+            )
+            bare = [one for one in committed if one[0][1:4] not in row.shadows]
+            if bare:
+                facts.seen(VisibleRow((), [VisibleCell(*one) for one in bare]))
+        facts.heal()
+        yield from self._with_old(found, window) if window.with_old and found else found
+
+    def _resolve(self, rows: Sequence[SortedRow], facts: RowFacts) -> None:
+        """Find out what became of the cells whose transactions no shadow cell of theirs tells."""
+        for row in rows:
+            facts.learn(row.commits)
+        missing = [
+            cell
+            for row in rows
+            for cell in row.data
+            if cell[1:4] not in row.shadows and base(cell.version) not in facts.commits
+        ]
+        if missing:
+            # What is gone since was rolled back; or it was collected, and then C3 finds out.
+            facts.find(missing)
+
+    # -- old values ----------------------------------------------------------------------------
+
+    def _with_old(self, changes: Sequence[Change], window: Window) -> Iterator[Change]:
+        keys = list(dict.fromkeys(change.row for change in changes))
+        found = self._reader.store.get(
+            window.table,
+            keys,
+            columns=physical_columns(window.columns),
+            max_version=window.until + 1,
+        )
+        rows = {key: sort_row(cells) for key, cells in zip(keys, found, strict=True)}
+        facts = self._snapshot.facts(window.table)
+        self._resolve(list(rows.values()), facts)
+        seen: dict[tuple[bytes, Timestamp], dict[bytes, bytes]] = {}
+        for change in changes:
+            moment = change.row, change.commit_ts
+            if moment not in seen:
+                seen[moment] = _seen(rows[change.row], change.commit_ts, facts)
+            is_family = change.kind is ChangeKind.DELETE_FAMILY
+            yield change if is_family else change._replace(old=seen[moment].get(change.column))
+
+
+def _committed(row: SortedRow, facts: RowFacts) -> Iterator[Committed]:
+    for cell in row.data:
+        commit_ts = row.shadows.get(cell[1:4])
+        if commit_ts is None:
+            commit_ts = facts.commits.get(base(cell.version))
+        if commit_ts is None:
+            commit_ts = facts.cells.get(cell)
+        if commit_ts is not None:
+            yield cell, commit_ts
+
+
+def _seen(row: SortedRow, commit_ts: Timestamp, facts: RowFacts) -> dict[bytes, bytes]:
+    """Return what a snapshot sees of a row right before a commit."""
+    fates = {cell: facts.cells.get(cell) for cell in row.data}
+    decision = visible_row(
+        row, commit_ts, fates, facts.commits, versions_read=None, has_own_cells=False
+    )
+    assert not isinstance(decision, Unresolved), "all fates are given"
+    assert isinstance(decision, VisibleRow), "every version was read"
+    return {
+        seen.cell.family + b":" + seen.cell.qualifier: seen.cell.value for seen in decision.cells
+    }

@@ -1,0 +1,332 @@
+"""Changes of a table as a frame, and as a stream, of Spark: `format("omidpy-changes")`.
+
+| column | type | holds |
+|---|---|---|
+| `row`, `column` | binary | the cell, `family:qualifier` |
+| `value` | binary | what was written; null: it was deleted |
+| `kind` | string | `put`, `delete`, `delete_family` or `snapshot` |
+| `start_ts`, `commit_ts` | bigint | timestamps of the transaction |
+| `old` | binary | with `oldValues`, what was there before |
+
+It is `tm.changes`, a task for each region: in each, changes come in the order of commits.  A batch
+of a stream lies between two offsets, which say what is in it however often it is run.  An offset is
+one number, the newest commit timestamp that it has; 0 is nothing at all, so that the first batch
+of a query that begins there is the state of the table, in changes of kind `snapshot`.
+
+A query over a table in which nothing happens has a batch without rows now and then, lest its offset
+grow older than what compactions keep.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+
+from omidpy.base.words.moments import moment
+from omidpy.connect import connect
+from omidpy.errors import UsageError
+from omidpy.manager import TransactionManager
+from omidpy.model import KeyRange
+from omidpy.reading.changes.feed import ChangeFeed
+from omidpy.storage.base import WHOLE_TABLE
+
+FORMAT: Final = "omidpy-changes"
+SCHEMA: Final = (
+    "row binary, column binary, value binary, kind string, start_ts bigint, commit_ts bigint, "
+    "old binary"
+)
+OFFSET: Final = "commit_ts"
+NOTHING_READ: Final = 0
+LATEST: Final = "latest"
+IDLE_S: Final = 600.0
+"""How long the offset of a table in which nothing happens stays as it is."""
+
+_OPTIONS: Final = {
+    name.lower(): name
+    for name in ("store", "tso", "table", "columns", "since", "until", "oldValues", "snapshot")
+}
+
+
+class Options:
+    """What a query says of its table."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Read them.
+
+        Raises:
+            UsageError: one is missing, wrong or unknown.
+        """
+        given = {name.lower(): text for name, text in options.items()}
+        for name in given:
+            if name not in _OPTIONS:
+                raise UsageError(
+                    f"format({FORMAT!r}) has no option({name!r}, ...); it has "
+                    f"{', '.join(_OPTIONS.values())}"
+                )
+        try:
+            self.store, self.tso, self.table = given["store"], given["tso"], given["table"]
+        except KeyError as error:
+            raise UsageError(
+                f"format({FORMAT!r}) needs option({error.args[0]!r}, ...): it needs store, the "
+                "address of the store; tso, that of its tso-server; and table"
+            ) from None
+        names = given.get("columns")
+        self.columns = None if names is None else [one.strip().encode() for one in names.split(",")]
+        self.since, self.until = given.get("since"), given.get("until")
+        for name in ("since", "until"):
+            text = given.get(name)
+            if text is not None and (name, text) != ("since", LATEST):
+                moment(name, text)
+        self.old_values = _flag(given, "oldValues")
+        self.snapshot = _flag(given, "snapshot")
+
+    def connect(self) -> TransactionManager:
+        """Open the store."""
+        return connect(self.store, tso=self.tso)
+
+    def feed(
+        self,
+        tm: TransactionManager,
+        since: Any,
+        until: Any,
+        key_range: KeyRange = WHOLE_TABLE,
+        *,
+        snapshot: bool = False,
+    ) -> ChangeFeed:
+        """Return the changes between two moments in a key range; None is as in `tm.changes`."""
+        return tm.changes(
+            self.table,
+            since,
+            until,
+            columns=self.columns,
+            row_start=key_range.start or None,
+            row_stop=key_range.end or None,
+            old_values=self.old_values,
+            snapshot=snapshot,
+        )
+
+
+class Changes(InputPartition):
+    """What one task reads: one region between two offsets."""
+
+    def __init__(
+        self, since: int | None, until: int, key_range: KeyRange, *, snapshot: bool
+    ) -> None:
+        """Read above `since`, or the state where that is None."""
+        super().__init__(None)
+        self.since = since
+        self.until = until
+        self.key_range = key_range
+        self.snapshot = snapshot
+
+
+class ChangesSource(DataSource):
+    """The format."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is called with."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns."""
+        return SCHEMA
+
+    def reader(self, schema: object) -> ChangesReader:
+        """Return what reads a window once; it travels to executors."""
+        del schema
+        return ChangesReader(Options(self.options))
+
+    def streamReader(self, schema: object) -> ChangesStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads one window after the other."""
+        del schema
+        return ChangesStreamReader(Options(self.options))
+
+
+class ChangesReader(DataSourceReader):
+    """One window."""
+
+    def __init__(self, options: Options) -> None:
+        """Plan it when Spark asks.
+
+        Raises:
+            UsageError: an option is for streams.
+        """
+        if options.since == LATEST:
+            raise UsageError("option('since', 'latest') is for streams; a batch ends now")
+        self._options = options
+
+    def partitions(self) -> Sequence[Changes]:
+        """Return the tasks."""
+        options = self._options
+        since, until = (
+            None if text is None else moment(name, text)
+            for name, text in (("since", options.since), ("until", options.until))
+        )
+        with options.connect() as tm:
+            feed = options.feed(tm, since, until, snapshot=options.snapshot)
+            start = None if since is None else feed.since
+            return _tasks(options, tm, start, feed.until)
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a region."""
+        return _rows(self._options, partition)
+
+
+class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's view of a table: planned by the driver, read by tasks."""
+
+    def __init__(self, options: Options) -> None:
+        """Begin when Spark asks.
+
+        Raises:
+            UsageError: an option is for batches.
+        """
+        for name, given in (("until", options.until), ("snapshot", options.snapshot)):
+            if given:
+                raise UsageError(
+                    f"option({name!r}, ...) is for batches; a stream without option('since', ...) "
+                    "begins with the table as it is"
+                )
+        self._options = options
+        self._tm: TransactionManager | None = None
+        self._until_ts: int | None = None
+        self._empty = (NOTHING_READ, NOTHING_READ)
+        """Between these two offsets nothing has changed."""
+        self._advanced_s: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without what the driver holds."""
+        return {"_options": self._options, "_tm": None}
+
+    # -- the driver ----------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return the start of a query that has no checkpoint."""
+        since = self._options.since
+        if since is None:
+            return {OFFSET: NOTHING_READ}
+        if since == LATEST:
+            return {OFFSET: self._now()}
+        return {OFFSET: int(self._options.feed(self._driver(), moment("since", since), None).since)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return how much a batch holds: all that there is."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note where this query is to end."""
+        self._until_ts = self._now()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Return the end of the next batch; `start` where there is nothing to do."""
+        del limit
+        start_ts = start[OFFSET]
+        until_ts = self._now() if self._until_ts is None else self._until_ts
+        if until_ts <= start_ts:
+            return start
+        if start_ts != NOTHING_READ and self._is_empty(start_ts, until_ts) and self._is_young():
+            return start
+        self._advanced_s = time.monotonic()
+        return {OFFSET: until_ts}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return where the table is now, for who looks at the query."""
+        return {OFFSET: self._now()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Changes]:
+        """Return the tasks of a batch."""
+        if start[OFFSET] == end[OFFSET]:
+            return []
+        since = None if start[OFFSET] == NOTHING_READ else start[OFFSET]
+        return _tasks(self._options, self._driver(), since, end[OFFSET])
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Do nothing: the table is as it was."""
+
+    def stop(self) -> None:
+        """Leave the store."""
+        tm, self._tm = self._tm, None
+        if tm is not None:
+            tm.close()
+
+    def _is_empty(self, start_ts: int, until_ts: int) -> bool:
+        """Say whether nothing has changed, without reading again where nothing had."""
+        since, known = self._empty
+        begin = known if since == start_ts else start_ts
+        if not self._options.feed(self._driver(), begin, until_ts).is_empty():
+            return False
+        self._empty = start_ts, until_ts
+        return True
+
+    def _is_young(self) -> bool:
+        return self._advanced_s is not None and time.monotonic() - self._advanced_s < IDLE_S
+
+    def _now(self) -> int:
+        return int(self._driver().begin(read_only=True).start_ts)
+
+    def _driver(self) -> TransactionManager:
+        if self._tm is None:
+            self._tm = self._options.connect()
+        return self._tm
+
+    # -- a task --------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a region."""
+        return _rows(self._options, partition)
+
+
+def _tasks(
+    options: Options, tm: TransactionManager, since: int | None, until: int
+) -> Sequence[Changes]:
+    """Return a task for each region; what may have been collected is refused here and now."""
+    options.feed(tm, since, until, snapshot=options.snapshot).check_horizon()
+    name = tm.session.catalog.full_name(options.table)
+    return [
+        Changes(since, until, key_range, snapshot=options.snapshot)
+        for key_range in tm.store.regions(name)
+    ]
+
+
+def _rows(options: Options, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    assert isinstance(partition, Changes), "made by `partitions`"
+    with options.connect() as tm:
+        yield from (
+            (
+                one.row,
+                one.column,
+                one.value,
+                str(one.kind),
+                int(one.start_ts),
+                int(one.commit_ts),
+                one.old,
+            )
+            for one in options.feed(
+                tm,
+                partition.since,
+                partition.until,
+                partition.key_range,
+                snapshot=partition.snapshot,
+            )
+        )
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name.lower(), "false").lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"option({name!r}, {text!r}) must be true or false")
+    return text == "true"

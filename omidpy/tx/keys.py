@@ -1,0 +1,134 @@
+"""Which idempotency keys were used?  One row a key, written by the transaction that used it.
+
+The row is a cell of that transaction like any other, in a table of its own:
+
+    OMIDPY_KEYS    <a byte of the key's hash> <table prefix> 00 <key>    k:t = 1
+
+so everything that is true of commits is true of keys, and nothing else needs to be:
+
+    a user begins     the commit timestamp of the row, if its snapshot sees one, is the answer: it
+                      has every commit that was acknowledged, and of one that got no answer it sees
+                      the commit entry, which is durable before any later start timestamp is given
+    two use one key   both write the row, and the oracle lets one of them commit
+    rolled back       nobody sees the row, so that the key is free
+
+What the store remembers of a key is when its transaction committed: no result, and nothing of what
+it was about.  The conflict level of the table is the same for every client (`Catalog`).  The byte
+in front spreads keys that count upwards over the regions of the table.
+
+Keys are forgotten by compactions (`compactor/pruning/keys.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import mmh3
+
+from omidpy.base.cells import table_id
+from omidpy.base.tables import KEYS_TABLE
+from omidpy.base.words.arguments import check_bytes
+from omidpy.errors import AlreadyCommitted, ConfigError, NoSuchTable, TableExists, UsageError
+from omidpy.model import Timestamp
+from omidpy.tx.session import Session
+
+FAMILY: Final = b"k"
+COLUMN: Final = b"k:t"
+USED: Final = b"1"
+
+MAX_KEY_BYTES: Final = 1024
+
+KEYS_PREFIX: Final = b"keys/"
+CREATED_ROW: Final = KEYS_PREFIX + b"created"
+"""In the control table, once anybody has begun to make the table of keys."""
+
+
+def check_key(key: object) -> bytes:
+    """Return `key` if it can be an idempotency key.
+
+    Raises:
+        TypeError: it is not bytes.
+        UsageError: it is empty, or longer than `MAX_KEY_BYTES`.
+    """
+    checked = check_bytes("an idempotency key", key)
+    if not 0 < len(checked) <= MAX_KEY_BYTES:
+        raise UsageError(
+            f"the idempotency key {checked[:40]!r} has {len(checked)} bytes; a key has 1 to "
+            f"{MAX_KEY_BYTES}: use a hash of what is longer"
+        )
+    return checked
+
+
+def keyed(key: object) -> Callable[..., bytes] | None:
+    """Return what makes the key of a call from its arguments; None if calls have none.
+
+    Raises:
+        TypeError: `key` is neither bytes nor callable.
+        UsageError: it is empty, or too long.
+    """
+    if key is None or callable(key):
+        return key
+    if not isinstance(key, bytes):
+        raise TypeError(
+            f"idempotency_key must be bytes, or a function of the call's arguments, not {key!r:.80}"
+        )
+    fixed = check_key(key)
+    return lambda *_, **__: fixed
+
+
+def key_row(key: bytes, *, table_prefix: str) -> bytes:
+    """Return the row of a key; managers with different prefixes have different keys."""
+    scoped = table_prefix.encode() + b"\x00" + key
+    return bytes((mmh3.hash(scoped, 0, signed=False) & 0xFF,)) + scoped
+
+
+def open_keys(session: Session) -> None:
+    """Make the table of keys, unless it is there.
+
+    Where there was one before, a transaction that has begun before aborts, if it uses a key.
+
+    Raises:
+        ConfigError: it is not there, and this gateway cannot make it (Thrift1).
+
+    Cost: nothing, but 1 look at the schema once in 5 s.
+    """
+    catalog = session.catalog
+    try:
+        catalog.layout(KEYS_TABLE)
+    except NoSuchTable:
+        if not session.store.capabilities.checked_changes:
+            raise ConfigError(
+                f"no key was ever used in {session.store.url}, and this gateway cannot make the "
+                f"table {KEYS_TABLE}; use the first one through hbase:// or hbase+thrift2://"
+            ) from None
+        table = catalog.plan(KEYS_TABLE, [FAMILY], ())
+        if not session.control.replace(CREATED_ROW, None, b"{}"):
+            # As for every table: while there is none, whoever wrote an earlier one is fenced off.
+            session.oracle.fence(table_id(KEYS_TABLE))
+        try:
+            catalog.create(table)
+        except TableExists:
+            catalog.forget(KEYS_TABLE)
+
+
+def used_before(
+    key: bytes, *, start_ts: Timestamp, commit_ts: Timestamp | None
+) -> AlreadyCommitted:
+    """Return the error for a key that a transaction has used.
+
+    Args:
+        key: The key.
+        start_ts: The transaction.
+        commit_ts: When it committed; None: it is the one that asks, and has not yet.
+    """
+    if commit_ts is None:
+        what = f"was used before in this transaction, {start_ts}"
+    else:
+        what = f"was used by transaction {start_ts}, which committed at {commit_ts}"
+    return AlreadyCommitted(
+        f"the idempotency key {key[:40]!r} {what}; nothing was written",
+        key=key,
+        start_ts=start_ts,
+        commit_ts=commit_ts,
+    )

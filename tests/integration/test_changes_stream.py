@@ -1,0 +1,96 @@
+"""Changes of a table as a stream of a real Spark, whose driver is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from omidpy.connect import connect
+from tests.machines.changes_stream import TABLE
+from tests.machines.processes import ROOT, tso_server
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+LONGEST_S: Final = 280
+
+
+def run(folder: Path, *words: object) -> tuple[int, str, str]:
+    """Run the query in a process of its own; return its code and what it printed.
+
+    It prints into files: what a killed driver leaves behind would hold a pipe open.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.machines.changes_stream", str(folder), *map(str, words)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        try:
+            code = process.wait(LONGEST_S)
+        finally:
+            process.kill()
+            process.wait()
+    return code, (folder / "out").read_text(), (folder / "err").read_text()
+
+
+def batches(folder: Path) -> list[list[list[Any]]]:
+    """Return [row, kind, value, commit_ts] of the rows of each batch."""
+    files = sorted((folder / "batches").glob("*.json"))
+    return [json.loads(file.read_text("ascii")) for file in files]
+
+
+def test_each_change_is_in_one_batch_though_the_driver_is_killed(tmp_path: Path) -> None:
+    """The table first, then its changes; a batch that is run again has the same rows."""
+    url = f"sqlite:///{tmp_path / 'stock.db'}"
+    with tso_server(url) as server, connect(url, server.address) as tm:
+        tm.create_table(TABLE, ["cf"], splits=[b"m"])
+        written: list[list[Any]] = []
+
+        def put(row: bytes, value: bytes | None) -> None:
+            with tm.begin() as tx:
+                if value is None:
+                    tx.table(TABLE).delete(row)
+                else:
+                    tx.table(TABLE).put(row, {b"cf:q": value})
+            kind = "delete" if value is None else "put"
+            written.append([row.decode(), kind, (value or b"").decode(), tx.commit_ts])
+
+        put(b"a", b"1")
+        put(b"z", b"2")
+        died = run(tmp_path, url, server.address, 0, "behind")
+        assert died[0] == -signal.SIGKILL, died[2]
+        (state,) = batches(tmp_path)
+        put(b"a", b"3")
+        put(b"z", None)
+        died = run(tmp_path, url, server.address, 1, "within")
+        assert died[0] == -signal.SIGKILL, died[2]
+        assert batches(tmp_path) == [state], "the batch that was run again has the same rows"
+        put(b"b", b"4")
+        code, out, err = run(tmp_path, url, server.address, -1)
+        assert code == 0, err
+        put(b"c", b"5")
+        code, out, err = run(tmp_path, url, server.address, -1)
+        assert code == 0, err
+        assert json.loads(out) == {"snapshot": 3}
+    found = batches(tmp_path)
+    assert sorted(state) == [
+        ["a", "snapshot", "1", state[0][3]],
+        ["z", "snapshot", "2", state[1][3]],
+    ]
+    changes = [row for batch in found[1:] for row in batch]
+    assert sorted(changes, key=lambda row: row[3]) == written[2:]
+    newest = [max((row[3] for row in batch), default=0) for batch in found if batch]
+    assert newest == sorted(newest), "windows follow one another"

@@ -1,0 +1,76 @@
+"""A Spark query over the changes of a table, in a process of its own that dies as it is told.
+
+    python -m tests.machines.changes_stream FOLDER URL TSO DIES_AT [HOW]
+
+Each batch is written to FOLDER/batches/<number>.json, as a sink does that knows batches by their
+number.  DIES_AT is the number of a batch, and HOW says where it ends itself and Spark: `within`,
+when it has read the rows, or `behind`, when they are in the file and the checkpoint does not know.
+At its end it prints what a frame over the whole window has, by its kinds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import omidpy.spark
+
+TABLE: Final = "stock"
+
+
+def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
+    """Run the query until all is read, or until the death."""
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    java: Any = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # it is there
+
+    def die(number: int, where: str) -> None:
+        if (number, where) == (dies_at, how):
+            os.kill(java, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(rows: Any, number: int) -> None:
+        found = [
+            [bytes(row.row).decode(), row.kind, bytes(row.value or b"").decode(), row.commit_ts]
+            for row in rows.collect()
+        ]
+        die(number, "within")
+        file = folder / "batches" / f"{number:05}.json"
+        hidden = file.with_suffix(".part")
+        hidden.write_text(json.dumps(found), "ascii")
+        hidden.replace(file)
+        die(number, "behind")
+
+    omidpy.spark.register(spark)
+    (folder / "batches").mkdir(exist_ok=True)
+    options = {"store": url, "tso": tso, "table": TABLE}
+    started = (
+        spark.readStream.format("omidpy-changes")
+        .options(**options)
+        .load()
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
+    started.trigger(availableNow=True).start().awaitTermination()
+    frame = spark.read.format("omidpy-changes").options(**options).load()
+    print(json.dumps(Counter(row.kind for row in frame.collect())))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    how = sys.argv[5] if len(sys.argv) > 5 else ""
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), how)

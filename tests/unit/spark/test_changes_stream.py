@@ -1,0 +1,224 @@
+"""What Spark asks of `omidpy-changes`: offsets, tasks, rows.  A real one reads in `integration`.
+
+A manager over memory stands in for those that the driver and its tasks would open.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
+
+from omidpy.errors import SnapshotTooOld, UsageError
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import COLLECTION_HORIZON
+from omidpy.manager import TransactionManager
+from omidpy.spark import changes_stream
+from omidpy.spark.changes_stream import (
+    ChangesReader,
+    ChangesSource,
+    ChangesStreamReader,
+    Options,
+)
+from tests.machines.clients import TABLE, Client
+
+NEEDED = {"store": "s", "tso": "t", "table": TABLE}
+
+
+class Lent:
+    """A manager that is closed by whoever has it, and stays open."""
+
+    def __init__(self, tm: TransactionManager) -> None:
+        self.tm = tm
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tm, name)
+
+    def __enter__(self) -> TransactionManager:
+        return self.tm
+
+    def __exit__(self, *_: object) -> None:
+        """Leave it open."""
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """Return a client of the store that sources open."""
+    client = Client(table=None)
+    client.tm.create_table(TABLE, ["cf", "other"], splits=[b"m"])
+    monkeypatch.setattr(changes_stream, "connect", lambda *_, **__: Lent(client.tm))
+    return client
+
+
+@contextmanager
+def stream(**options: str) -> Iterator[ChangesStreamReader]:
+    """Yield a reader, as Spark has it in the driver."""
+    reader = ChangesSource({**NEEDED, **options}).streamReader(None)
+    yield reader
+    reader.stop()
+
+
+def rows(reader: Any, tasks: Any) -> list[tuple[Any, ...]]:
+    """Read tasks as executors do, which are sent both."""
+    sent = pickle.loads(pickle.dumps((reader, list(tasks))))
+    return [row for task in sent[1] for row in sent[0].read(task)]
+
+
+def batch(reader: ChangesStreamReader, start: dict[str, int], end: dict[str, int]) -> list[Any]:
+    """Return (row, kind, value) of a batch."""
+    found = rows(reader, reader.partitions(start, end))
+    return [(row, kind, value) for row, _, value, kind, *_ in found]
+
+
+ALL: Any = None
+
+
+def test_a_stream_begins_with_the_table_and_goes_on_with_its_changes(client: Client) -> None:
+    """Each offset is one number; a batch that is run again has the same rows."""
+    client.write(b"a")
+    client.write(b"z")
+    with stream() as reader:
+        start = reader.initialOffset()
+        assert start == {"commit_ts": 0}
+        first = reader.latestOffset(start, ALL)
+        client.write(b"a", b"later")
+        for _ in range(2):
+            assert batch(reader, start, first) == [
+                (b"a", "snapshot", b"v"),
+                (b"z", "snapshot", b"v"),
+            ]
+        second = reader.latestOffset(first, ALL)
+        client.write(b"b")
+        assert batch(reader, first, second) == [(b"a", "put", b"later")]
+        third = reader.latestOffset(second, ALL)
+        assert batch(reader, second, third) == [(b"b", "put", b"v")]
+        assert batch(reader, first, third) == [(b"a", "put", b"later"), (b"b", "put", b"v")]
+        assert reader.reportLatestOffset()["commit_ts"] > third["commit_ts"]
+
+
+def test_each_region_is_a_task(client: Client) -> None:
+    """Together they have every row once, each in the order of commits."""
+    since = client.tm.begin().start_ts
+    for row in (b"z", b"a", b"y", b"b"):
+        client.write(row)
+    with stream(since=str(since)) as reader:
+        start = reader.initialOffset()
+        assert start == {"commit_ts": since}
+        tasks = reader.partitions(start, reader.latestOffset(start, ALL))
+        assert [[row for row, *_ in rows(reader, [task])] for task in tasks] == [
+            [b"a", b"b"],
+            [b"z", b"y"],
+        ]
+
+
+def test_latest_begins_now(client: Client) -> None:
+    """What was there before does not come."""
+    client.write(b"before")
+    with stream(since="latest") as reader:
+        start = reader.initialOffset()
+        client.write(b"after")
+        assert batch(reader, start, reader.latestOffset(start, ALL)) == [(b"after", "put", b"v")]
+
+
+def test_a_table_in_which_nothing_happens_has_a_batch_now_and_then(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its offset would become older than what compactions keep, or each look be a batch."""
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    client.write(b"a")
+    with stream() as reader:
+        offset = reader.latestOffset(reader.initialOffset(), ALL)
+        for _ in range(3):
+            assert reader.latestOffset(offset, ALL) == offset
+        now += changes_stream.IDLE_S
+        later = reader.latestOffset(offset, ALL)
+        assert later["commit_ts"] > offset["commit_ts"]
+        assert batch(reader, offset, later) == []
+        assert reader.latestOffset(later, ALL) == later
+        client.write(b"b")
+        assert reader.latestOffset(later, ALL) != later
+        assert reader.partitions(later, later) == []
+
+
+def test_available_now_ends_where_the_table_was(client: Client) -> None:
+    """However much is written meanwhile."""
+    client.write(b"a")
+    with stream() as reader:
+        start = reader.initialOffset()
+        reader.prepareForTriggerAvailableNow()
+        client.write(b"b")
+        end = reader.latestOffset(start, ALL)
+        assert batch(reader, start, end) == [(b"a", "snapshot", b"v")]
+        assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_batch_of_a_frame_is_a_window(client: Client) -> None:
+    """With columns, old values, moments, and the state first."""
+    client.write(value=b"0")
+    since = client.tm.begin().start_ts
+    client.write(value=b"1")
+    client.write(value=b"x", column=b"other:q")
+    until = client.tm.begin().start_ts
+    client.write(value=b"2")
+
+    def read(**options: str) -> list[tuple[Any, ...]]:
+        reader = ChangesSource({**NEEDED, **options}).reader(None)
+        return rows(reader, reader.partitions())
+
+    at = {"since": str(since), "until": str(until)}
+    (found,) = read(**at, columns="cf:q, cf:r", oldValues="true")
+    assert (found[:4], found[-1]) == ((b"r", b"cf:q", b"1", "put"), b"0")
+    assert found[4] < found[5]
+    assert [row[2:4] for row in read(**at, snapshot="TRUE")] == [
+        (b"0", "snapshot"),
+        (b"1", "put"),
+        (b"x", "put"),
+    ]
+    assert [row[2:4] for row in read()] == [(b"2", "snapshot"), (b"x", "snapshot")]
+
+
+def test_what_may_have_been_collected_is_refused_by_the_driver(client: Client) -> None:
+    """Before a task begins."""
+    since = client.tm.begin().start_ts
+    client.write()
+    ControlTable(client.store).raise_number(COLLECTION_HORIZON, since + 100)
+    reader = ChangesSource({**NEEDED, "since": str(since)}).reader(None)
+    with pytest.raises(SnapshotTooOld):
+        reader.partitions()
+    with stream(since=str(since)) as running, pytest.raises(SnapshotTooOld):
+        running.partitions({"commit_ts": since}, {"commit_ts": since + 50})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"store": "s", "tso": "t"}, r"needs option\('table'"),
+        ({"store": "s", "table": "t"}, r"needs option\('tso'"),
+        ({**NEEDED, "sinse": "1"}, r"no option\('sinse'"),
+        ({**NEEDED, "since": "yesterday"}, "no moment"),
+        ({**NEEDED, "until": "latest"}, "no moment"),
+        ({**NEEDED, "oldvalues": "yes"}, "must be true or false"),
+    ],
+)
+def test_what_a_query_lacks_is_named(options: dict[str, str], message: str) -> None:
+    """Before Spark is asked for anything; option names have no case there."""
+    with pytest.raises(UsageError, match=message):
+        Options(options)
+
+
+def test_options_of_one_kind_are_refused_by_the_other() -> None:
+    """They would be passed over."""
+    with pytest.raises(UsageError, match="for streams"):
+        ChangesReader(Options({**NEEDED, "since": "latest"}))
+    for name, text in (("until", "1"), ("snapshot", "true")):
+        with pytest.raises(UsageError, match="for batches"):
+            ChangesStreamReader(Options({**NEEDED, name: text}))
