@@ -144,6 +144,11 @@ class TableFateStore(FateStore):
         """The store's address and the table."""
         return f"table {self._table} of {self._store.url}"
 
+    @property
+    def cells(self) -> Store:
+        """The store that has the table."""
+        return self._store
+
     # -- operations ----------------------------------------------------------------------------
 
     def insert(self, operation: Operation) -> bool:
