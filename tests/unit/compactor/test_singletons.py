@@ -51,6 +51,7 @@ from omidpy.model import TIMESTAMP_STEP, KeyRange
 from omidpy.storage.base import Capabilities, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
+from omidpy.testing.faults import FaultyStore, Point
 from tests.machines.cells import World
 
 LOOK: Final = CheckOptions(settle_s=0.0)
@@ -490,8 +491,31 @@ def test_an_empty_claim_is_written_over(store: SqliteStore) -> None:
     assert claim in Watermarks(ControlTable(store)).claims()
 
 
-def test_an_empty_fact_is_named_by_who_would_replace_it(store: SqliteStore) -> None:
-    """With the verb that mends it."""
+def test_an_empty_fact_is_set_by_one_of_those_who_find_it(store: SqliteStore) -> None:
+    """No store compares an empty value; who is slower is told so, and writes over nothing."""
+    control = ControlTable(store)
+    control.write(LEASE.row, b"")
+    assert control.replace(LEASE.row, b"", b"x")
+    assert control.read(LEASE.row) == b"x"
+    assert not control.replace(LEASE.row, b"", b"y")
+    assert control.read(LEASE.row) == b"x"
+
+
+@pytest.mark.parametrize("call", ["write", "get", "check_and_mutate"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_of_two_who_find_a_fact_empty_one_sets_it(call: str, when: str) -> None:
+    """Wherever the second one comes between."""
+    store = MemoryStore()
+    ControlTable(store).create()
     ControlTable(store).write(LEASE.row, b"")
-    with pytest.raises(CorruptCell, match=r"row b'lease' is empty.*omidpy fsck --repair"):
-        ControlTable(store).replace(LEASE.row, b"", b"x")
+    set_by: list[bytes] = []
+
+    def another(point: Point) -> None:
+        if point.name == f"{call}.{when}" and not set_by:
+            set_by.append(b"?")
+            set_by[:] = [b"y"] if ControlTable(store).replace(LEASE.row, b"", b"y") else [b""]
+
+    if ControlTable(FaultyStore(store, another)).replace(LEASE.row, b"", b"x"):
+        set_by.append(b"x")
+    (winner,) = [one for one in set_by if one]
+    assert ControlTable(store).read(LEASE.row) == winner

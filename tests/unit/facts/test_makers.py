@@ -25,9 +25,9 @@ from omidpy.admin.table_steps import (
 )
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, maker
 from omidpy.cli.store.doctor import _check_ghosts
-from omidpy.errors import FateError, NoSuchTable, StorageUnavailable, TableExists
+from omidpy.errors import CorruptCell, FateError, NoSuchTable, StorageUnavailable, TableExists
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.makers import Makers
+from omidpy.facts.makers import MADE_PREFIX, Makers
 from omidpy.fate.admin import Admin, Outcome
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation, Status
@@ -402,6 +402,24 @@ def at_make(world: World) -> Operation:
     """Return the world's operation, at the step that makes its table."""
     stack = (encode_step(Make(TABLE, world.renewal)),)
     return an_operation(status=Status.IN_PROGRESS, stack=stack)
+
+
+@pytest.mark.parametrize("garbled", [b"", b"x", b"-" * 32, bytes(32)])
+def test_a_table_whose_maker_cannot_be_read_is_no_ghost(garbled: bytes) -> None:
+    """It went from the lists, and the next creation of its name removed it where it was empty."""
+    world = World()
+    world.make()
+    world.put(b"r")
+    row = MADE_PREFIX + incarnation(world.schema).encode()
+    world.tm.session.control.write(row, garbled)
+    tm = TransactionManager(world.store, world.client.oracle, clock=world.client.clock)
+    with pytest.raises(CorruptCell, match=r"made/.*table adopt accounts --apply"):
+        world.rows(tm)
+    assert tm.tables() == [TABLE]
+    with pytest.raises(TableExists):
+        tm.create_table(TABLE, ["cf"])
+    adopt(world.store, plan_adoption(world.store, TABLE, COMMIT_TABLE), COMMIT_TABLE)
+    assert world.rows(tm) == [b"r"]
 
 
 class LikeThrift1(LikeThrift2):
