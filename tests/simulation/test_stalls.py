@@ -55,6 +55,10 @@ ZOOKEEPER: Final = "tests/integration/test_stalled_sessions.py"
 QUEUES: Final = "export queues alone: tests/unit/recipes/test_export_deposed.py"
 SHOWN: Final = "rows that only people look at: tests/unit/compactor/test_advances.py"
 GHOSTS: Final = "one that was made too late goes with the next: tests/unit/facts/test_makers.py"
+GARBLED: Final = (
+    "behind bytes that nobody writes: tests/unit/compactor/test_singletons.py, "
+    "tests/unit/fate/test_table_store.py"
+)
 RARE: Final = (
     "behind an error that no change of the world brings: tests/contract/test_compaction.py"
 )
@@ -153,10 +157,15 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "compactor/ranges/advances.py _forget forget",
     ),
     GHOSTS: ("omidpy/facts/makers.py Makers.remove_ghost drop_table",),
+    GARBLED: (
+        "omidpy/facts/control.py ControlTable._replace_empty check_and_mutate",
+        "omidpy/facts/control.py ControlTable._replace_empty write",
+        "omidpy/fate/table/store.py TableFateStore._take_key write",
+    ),
     RARE: (
         "omidpy/facts/questions.py Questions.record write",
         "omidpy/facts/watermarks.py Watermarks.forget_expired_holds forget",
-        "omidpy/facts/watermarks.py Watermarks._replace write",
+        "omidpy/facts/watermarks.py Watermarks.record_claim replace",
         "compactor/run/driver.py Driver._clear_away delete",
         "compactor/run/driver.py Driver._drop_if_unnamed delete",
         "compactor/run/driver.py Driver._thin delete",
