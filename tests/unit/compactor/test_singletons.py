@@ -420,7 +420,7 @@ def test_no_ceiling_is_set_below_a_trace(store: SqliteStore, where: str) -> None
 class Numbers:
     """A store of which a test says each number, and a clock that stands still."""
 
-    def __init__(self, make_store: type[MemoryStore] = MemoryStore, **numbers: int) -> None:
+    def __init__(self, make_store: type[MemoryStore] = MemoryStore, /, **numbers: int) -> None:
         """Set them, by their names with `_` for `-`."""
         self.store = make_store()
         self.world = World(self.store, low_watermark=1)
