@@ -64,7 +64,7 @@ class Sweeper:
         self._keep = keep
         self._due_s = clock.monotonic_s()
         self._outcomes_due_s = self._due_s
-        self._locks_due_s = self._due_s
+        self._locks_due_s = self._due_s + SWEEP_EVERY_S
 
     def sweep_if_due(self) -> None:
         """Sweep once a minute; outcomes only when some of them may go, since they are many."""
