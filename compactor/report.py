@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from omidpy.base.documents import Moment, Natural
 from omidpy.errors import CorruptCell
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.questions import Question
@@ -160,19 +161,19 @@ class RunRecord(msgspec.Struct, frozen=True):
     """One run as the store remembers it."""
 
     run_id: str
-    started_ms: int
+    started_ms: Moment
     host: str
-    pid: int
-    ended_ms: int | None = None
+    pid: Natural
+    ended_ms: Moment | None = None
     """None while it runs, and for ever if it was killed."""
     error: str | None = None
     report: Report | None = None
-    foreign_cells: int = 0
+    foreign_cells: Natural = 0
     """Cells older than the oracle's first timestamp: left alone."""
     notes: Sequence[str] = ()
     operation: str = ""
     """What it was carried out as; `omidpy fate list` shows it."""
-    resumed_count: int = 0
+    resumed_count: Natural = 0
     """How often another process went on with it."""
     superseded_by: str = ""
     """The run that took its place when it had been killed."""

@@ -127,7 +127,7 @@ def _encode_json(value: Any) -> bytes:
 def _decode_json(data: bytes) -> Any:
     try:
         return json.loads(data.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _corrupt("JSON", data, error) from error
 
 

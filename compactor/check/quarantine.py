@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from omidpy.base.cells import encode_long
+from omidpy.base.documents import Moment
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import StorageError
 from omidpy.facts.control import ControlTable, encode_document
@@ -42,7 +43,7 @@ class KeptCell(msgspec.Struct, frozen=True):
     version: int
     value_bytes: int
     """How long its value is."""
-    when_ms: int
+    when_ms: Moment
     """Wall time of the first copy, for people."""
     why: str
     """What was wrong with it."""

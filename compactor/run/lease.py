@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 
 from omidpy.base.clock import Clock
+from omidpy.base.documents import Moment, Natural
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import CorruptCell, ReservationLost, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
@@ -43,7 +44,7 @@ DEFAULT_LEASE_S: Final = 15.0
 class LeaseRecord(msgspec.Struct, frozen=True):
     """Which run may prune, or was the last that could."""
 
-    token: int = 0
+    token: Natural = 0
     """Grows with each run that takes the lease."""
     worker: str = ""
     """Whose signs of life count; empty once it was given up."""
@@ -51,8 +52,8 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     operation: str = ""
     """What it carries out, and what is to be finished if it dies."""
     host: str = ""
-    pid: int = 0
-    since_ms: int = 0
+    pid: Natural = 0
+    since_ms: Moment = 0
     """Wall time, for people."""
 
     @property

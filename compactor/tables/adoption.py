@@ -322,7 +322,8 @@ def adopt(
         # A mark on another table, should it come in between, makes that one no table of ours.
         check()
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
-    is_ghost = Makers(store).is_ghost(before)
+    makers = Makers(store)
+    is_ghost = makers.is_ghost(before) or makers.is_unclear(before)
     # What was claimed of an earlier table of this name says nothing of one that becomes ours.
     becomes = new_incarnation() if is_ghost or not plan.owned else which
     attributes: dict[str, str | None] = {

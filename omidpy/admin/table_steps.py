@@ -24,7 +24,8 @@ Whoever was stopped within a step looks, right before it does anything, whether 
 still its own.  Stopped between that look and the call it can do harm no more: it removes one
 incarnation or nothing; a late fence aborts some who could have gone on; and an incarnation is made
 once (`facts/makers.py`).  Who comes too late makes none, or on HBase one that is there for nobody;
-and an operation that ends without a table sees to it first that nobody makes it any more.
+and an operation that ends without a table, or is deleted, sees to it first that nobody makes it any
+more (`give_up_making`).
 
 Each step takes the table's write lock, so that changes of one table follow one another.
 """
@@ -43,14 +44,32 @@ from omidpy.base.tables import (
     new_incarnation,
     undated_incarnation,
 )
-from omidpy.errors import FateError, NoSuchTable, OracleError, StorageUnavailable, TableExists
+from omidpy.errors import (
+    CorruptCell,
+    FateError,
+    NoSuchTable,
+    OracleError,
+    StorageUnavailable,
+    TableExists,
+)
 from omidpy.facts.catalog import check_ours
 from omidpy.facts.control import ControlTable
 from omidpy.facts.makers import Makers, ghost_text
 from omidpy.facts.sightings import sight_first
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate.locks import Locks
-from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
+from omidpy.fate.operation import Operation
+from omidpy.fate.step import (
+    Answer,
+    Defer,
+    Done,
+    Retry,
+    Step,
+    StepContext,
+    UnknownStep,
+    decode_step,
+    step,
+)
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
@@ -129,7 +148,7 @@ class PlanCreation(TableStep):
 
     def do(self, tools: TableTools) -> Answer:
         """Look."""
-        found = _schema(tools, self.table)
+        found = _schema(tools.store, self.table)
         if not (found is None or _is(found, self.renewal) or Makers(tools.store).is_ghost(found)):
             raise _taken(tools, self.table)
         return Fence(self.table, self.renewal)
@@ -254,7 +273,7 @@ class ForgetClaims(TableStep):
     def do(self, tools: TableTools) -> Answer:
         """Forget all but what speaks of the table that is there, if there is one."""
         watermarks = Watermarks(ControlTable(tools.store))
-        schema = _schema(tools, self.table)
+        schema = _schema(tools.store, self.table)
         which = None if schema is None else incarnation(schema)
         watermarks.forget_claims(
             claim
@@ -282,7 +301,7 @@ class Make(TableStep):
                 return self._made(tools)
         except TableExists as error:
             taken = error
-        found = _schema(tools, self.table)
+        found = _schema(tools.store, self.table)
         if found is None and taken is not None:
             return self.again()  # gone since
         if found is not None and incarnation(found) == which and makers.settle(found):
@@ -316,9 +335,32 @@ class Make(TableStep):
         Makers(tools.store).give_up(incarnation(self.renewal.schema))
 
 
-def _schema(tools: TableTools, table: str) -> TableSchema | None:
+def give_up_making(store: Store, operation: Operation) -> None:
+    """Let nobody make the table of an operation that is about to be deleted.
+
+    An executor may be stopped right before the call, and would make it whenever it goes on, for an
+    operation of which nobody knows any more.  What was made stays.
+
+    Args:
+        store: Where the tables are.
+        operation: Reserved by whoever deletes it, so that no step of it begins.
+
+    Cost: nothing, unless it was at the step that makes a table; then 2 gets and 1 checked change.
+    """
+    for raw in operation.stack:
+        try:
+            found = decode_step(raw)
+        except (UnknownStep, CorruptCell):
+            continue  # none of these steps, or of another version
+        if isinstance(found, Make):
+            schema = _schema(store, found.table)
+            if schema is None or not _is(schema, found.renewal):
+                Makers(store).give_up(incarnation(found.renewal.schema))
+
+
+def _schema(store: Store, table: str) -> TableSchema | None:
     try:
-        return tools.store.schema(table)
+        return store.schema(table)
     except NoSuchTable:
         return None
 

@@ -30,6 +30,7 @@ from typing import Final
 import msgspec
 
 from omidpy.base.clock import Clock
+from omidpy.base.documents import Natural
 
 MOST_STAMPS: Final = 4
 """Stamps of one moment that are kept: the first, and the newest of the others."""
@@ -40,13 +41,13 @@ NO_SAMPLE: Final = -1
 class Sample(msgspec.Struct, frozen=True):
     """The oracle's word on its newest timestamp at `elapsed_ms` of its own time."""
 
-    elapsed_ms: int
-    wall_ms: int
-    last_issued_ts: int
+    elapsed_ms: Natural
+    wall_ms: Natural
+    last_issued_ts: Natural
     boot: str = ""
     """By which run of which machine's clock `boot_ms` counts; empty in samples of old."""
-    boot_ms: int = 0
-    low_watermark: int = 0
+    boot_ms: Natural = 0
+    low_watermark: Natural = 0
     """What it was at that moment: whatever is decided later began above it; 0 in samples of old."""
 
 
@@ -54,7 +55,7 @@ class Stamp(msgspec.Struct, frozen=True):
     """A moment that had come when this was written."""
 
     boot: str
-    boot_ms: int
+    boot_ms: Natural
     sample_ms: int = NO_SAMPLE
     """`elapsed_ms` of the newest of the oracle's samples that could be read by then."""
 

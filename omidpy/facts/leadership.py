@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from omidpy.base.documents import Natural
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ConfigError, CorruptCell, NoSuchTable, OracleUnavailable
 from omidpy.facts.control import ControlTable, decode_document
 from omidpy.storage.address import server_command
@@ -21,6 +23,11 @@ LOCK_NAME: Final = "oracle"
 """The lock that an oracle holds for as long as it lives, where a store has such."""
 
 
+_LOST: Final = (
+    "whose lease that was has lost it, and the next `tso-server` takes it over: start one"
+)
+
+
 class LeaseRecord(msgspec.Struct, frozen=True):
     """Who may answer as the oracle of a store."""
 
@@ -28,13 +35,13 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     """A random id of the instance; empty once it gave the lease up."""
     address: str
     """HOST:PORT that clients connect to; empty if the oracle lives inside a client's process."""
-    epoch: int | None
+    epoch: Natural | None
     """Its epoch; None until it is ready to answer."""
-    pid: int
+    pid: Natural
     host: str
-    period_ms: int
+    period_ms: Natural
     """A record that stays unchanged for so long may be taken over, where no lock decides."""
-    sequence: int
+    sequence: Natural
     """Counts the renewals."""
 
     @property
@@ -50,12 +57,12 @@ def decode_lease(raw: bytes) -> LeaseRecord:
         CorruptCell: naming it, and who takes it over.
     """
     try:
-        return decode_document(raw, LeaseRecord, row=LEASE_FACT)
+        record = decode_document(raw, LeaseRecord, row=LEASE_FACT)
     except CorruptCell as error:
-        raise CorruptCell(
-            f"{error}; whose lease that was has lost it, and the next `tso-server` takes it over: "
-            "start one"
-        ) from error
+        raise CorruptCell(f"{error}; {_LOST}") from error
+    if record.is_held and not record.period_ms:
+        raise CorruptCell(f"{CONTROL_TABLE} row {LEASE_FACT!r} is held for no time at all; {_LOST}")
+    return record
 
 
 def read_lease(store: Store) -> LeaseRecord | None:

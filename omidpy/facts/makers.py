@@ -27,6 +27,7 @@ A row stays for as long as its maker may be stopped, which is for ever: it has s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -40,13 +41,15 @@ from omidpy.base.tables import (
     maker,
     new_incarnation,
 )
-from omidpy.errors import NoSuchTable, TableExists
+from omidpy.errors import CorruptCell, NoSuchTable, TableExists
 from omidpy.facts.control import ControlTable, put_value
 from omidpy.model import TableSchema
 from omidpy.storage.base import Condition, GuardedMutation, Store
 
 MADE_PREFIX: Final = b"made/"
 NOBODY: Final = b"-"
+_MAKER: Final = re.compile(rb"[0-9a-f]{32}")
+"""As `new_incarnation` draws it."""
 
 
 class Makers:
@@ -92,6 +95,7 @@ class Makers:
 
         Raises:
             NoSuchTable: it was made just now, and this gateway cannot say so.
+            CorruptCell: whose table it is cannot be read.
 
         Cost: 1 get the first time where it was made for an operation on HBase, 1 conditional write
         more if nobody has come by; else nothing.
@@ -99,14 +103,14 @@ class Makers:
         which, own = incarnation(schema), maker(schema)
         if self._is_atomic or not own or (which, own) in self._seen:
             return True
-        named = self._control.read(_row(which))
+        named = _checked(self._control.read(_row(which)), which, schema.name)
         if named is None:
             if not self._store.capabilities.checked_changes:
                 raise NoSuchTable(
                     f"table {schema.name!r} is being made; ask again, or look with `omidpy fate "
                     "list` through hbase+thrift2:// what the operation that makes it waits for"
                 )
-            named = self._name(which, own.encode())
+            named = _checked(self._name(which, own.encode()), which, schema.name)
         if named != own.encode():
             return False
         self._seen.add((which, own))
@@ -118,10 +122,14 @@ class Makers:
         Returns:
             False: it was made.
         """
-        return self._name(which, NOBODY) == NOBODY
+        found = self._name(which, NOBODY)
+        # Of what cannot be read nobody knows; but nobody makes it while that stands there.
+        return found == NOBODY or bool(_complaint(found))
 
     def ghosts(self, schemas: Iterable[TableSchema]) -> frozenset[str]:
         """Return the names of those tables that are there for nobody.
+
+        One of which that cannot be read is none: who opens it is told.
 
         Cost: 1 get where some were made for operations on HBase; else nothing.
         """
@@ -134,12 +142,19 @@ class Makers:
         return frozenset(
             name
             for (name, _, own), found in zip(asked, named, strict=True)
-            if found not in (None, own.encode())
+            if found not in (None, own.encode()) and not _complaint(found)
         )
 
     def is_ghost(self, schema: TableSchema) -> bool:
         """Say whether a table is there for nobody.  Cost: as `ghosts`."""
         return schema.name in self.ghosts([schema])
+
+    def is_unclear(self, schema: TableSchema) -> bool:
+        """Say whether what names the maker of a table cannot be read.  Cost: as `ghosts`."""
+        if self._is_atomic or not maker(schema):
+            return False
+        found = self._control.read(_row(incarnation(schema)))
+        return found is not None and bool(_complaint(found))
 
     def remove_ghost(self, schema: TableSchema) -> None:
         """Remove a table that is there for nobody, so that its name is free.
@@ -177,6 +192,22 @@ def ghost_text(table: str, *, is_written: bool) -> str:
             f"`omidpy table adopt {table} --apply`, or drop it in HBase's shell"
         )
     return f"{text}; the next table of its name takes its place"
+
+
+def _complaint(found: bytes) -> str:
+    """Say why a row names no maker; empty if it does."""
+    if found == NOBODY or _MAKER.fullmatch(found):
+        return ""
+    return f"holds {found[:80]!r}, which is the maker of no table"
+
+
+def _checked(found: bytes | None, which: str, table: str) -> bytes | None:
+    if found is not None and (complaint := _complaint(found)):
+        raise CorruptCell(
+            f"{CONTROL_TABLE} row {_row(which)!r} {complaint}, so that nobody knows whether table "
+            f"{table!r} is there for anybody: `omidpy table adopt {table} --apply` says that it is"
+        )
+    return found
 
 
 def _row(which: str) -> bytes:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from omidpy.base.documents import Moment
 from omidpy.facts.control import ControlTable, encode_document
 
 ASKED_PREFIX: Final = b"asked/"
@@ -31,7 +32,7 @@ class Question(msgspec.Struct, frozen=True):
     """How many came back: 0, or 1, which is enough."""
     answer: str = ""
     """What was found, or why nobody answered; empty: nothing lies there."""
-    asked_ms: int = 0
+    asked_ms: Moment = 0
     """Wall time, for people."""
     run: str = ""
     """Whose it is; empty for somebody who only looks."""

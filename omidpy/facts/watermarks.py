@@ -20,6 +20,7 @@ sake of whoever holds a snapshot at that moment (`compactor/pruning/collection.p
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -28,6 +29,7 @@ import msgspec
 from omidpy.base.ages import NO_SAMPLE, Ages, Sample, Stamp, stamped
 from omidpy.base.cells import encode_long
 from omidpy.base.clock import Clock
+from omidpy.base.documents import Moment, Natural
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import LOW_WATERMARK_FACT
@@ -72,8 +74,8 @@ class Claim(msgspec.Struct, frozen=True):
     table: str
     start: bytes
     end: bytes
-    watermark: int
-    recorded_ms: int
+    watermark: Natural
+    recorded_ms: Moment
     """Wall time of the machine that recorded it, for people: its age is judged by its run."""
     families: tuple[bytes, ...] = ()
     """Those that the pass went over, sorted.  Claims of early versions name none, and prove nothing
@@ -82,11 +84,11 @@ class Claim(msgspec.Struct, frozen=True):
     """The run whose stamps say how old it is; of an early version's nobody can say."""
     incarnation: str = ""
     """Which table of this name the pass was told to go over; empty where the table did not say."""
-    settled: int = 0
+    settled: Natural = 0
     """A row without a version from here on has nothing to drop, at any collection horizon."""
-    collected: int = 0
+    collected: Natural = 0
     """No row has anything to drop at a collection horizon up to this one."""
-    passes: int = 0
+    passes: Natural = 0
     """How many passes in a row, up to this claim, did not read the range whole."""
     is_small: bool = False
     """The range was read whole, and held little."""
@@ -110,10 +112,10 @@ class Claim(msgspec.Struct, frozen=True):
 class Hold(msgspec.Struct, frozen=True):
     """A snapshot whose versions must not be dropped for a while."""
 
-    start_ts: int
-    expires_ms: int
+    start_ts: Natural
+    expires_ms: Natural
     """Wall time of the holder's machine: it counts where nothing better tells the time."""
-    for_ms: int = 0
+    for_ms: Natural = 0
     """How long it holds, from `stamp` on."""
     stamp: Stamp | None = None
     owner: str = ""
@@ -135,8 +137,8 @@ NO_LOW_WATERMARK: Final = Sample(-1, 0, MAX_VERSION)
 
 
 class _Published(msgspec.Struct, frozen=True):
-    horizon: int
-    published_ms: int
+    horizon: Natural
+    published_ms: Moment
     """For people."""
     stamps: tuple[Stamp, ...] = ()
 
@@ -185,7 +187,7 @@ class Watermarks:
         encoded = encode_document(claim)
         if encoded != raw:
             # Another run may be faster; then what it says is true as well.
-            self._replace(row, raw, encoded)
+            self._control.replace(row, raw, encoded)
 
     def claims(self) -> list[Claim]:
         """Return every recorded claim."""
@@ -242,7 +244,7 @@ class Watermarks:
             raw = self._control.read(row)
             stamps = self._decoded(row, raw, _Stamps, otherwise=_Stamps(())).stamps
             more = stamped(stamps, stamp)
-            if more == stamps or self._replace(row, raw, encode_document(_Stamps(more))):
+            if more == stamps or self._control.replace(row, raw, encode_document(_Stamps(more))):
                 return more
 
     def forget_stamps(self, runs: Iterable[str]) -> None:
@@ -323,7 +325,7 @@ class Watermarks:
                 for entry in _thin(log, _COLLECTION_LOG_LENGTH)
             ]
             encoded = encode_document(noted)
-            if encoded == raw or self._replace(COLLECTION_LOG, raw, encoded):
+            if encoded == raw or self._control.replace(COLLECTION_LOG, raw, encoded):
                 return
 
     def aged_collection_horizon(self, ages: Ages, *, grace_s: float) -> Timestamp:
@@ -331,14 +333,22 @@ class Watermarks:
         least_ms = round(max(grace_s, MIN_COLLECTION_GRACE_S) * 1000)
         raw = self._control.read(COLLECTION_LOG)
         log = self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
-        aged = (entry.horizon for entry in log if ages.age_ms(entry.stamps) >= least_ms)
-        return Timestamp(max(aged, default=0))
+        aged = [entry.horizon for entry in log if ages.age_ms(entry.stamps) >= least_ms]
+        # It was raised before it was noted: what is above it nobody has published.
+        published = self.collection_horizon() if aged else 0
+        return Timestamp(max((one for one in aged if one <= published), default=0))
 
     def log_complaint(self) -> str:
         """Say why the log of horizons cannot be read; empty if it can, or there is none."""
         raw = self._control.read(COLLECTION_LOG)
-        self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
-        return self.malformed.get(COLLECTION_LOG, "")
+        log = self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
+        if complaint := self.malformed.get(COLLECTION_LOG, ""):
+            return complaint
+        newest = max((entry.horizon for entry in log), default=0)
+        with contextlib.suppress(CorruptCell):  # which is a finding of its own
+            if newest > self.collection_horizon():
+                return f"{COLLECTION_LOG!r} has the horizon {newest}, which nobody has published"
+        return ""
 
     # -- holds and retention -------------------------------------------------------------------
 
@@ -418,17 +428,6 @@ class Watermarks:
         except CorruptCell as error:
             self.malformed[row] = str(error)
             return otherwise
-
-    def _replace(self, row: bytes, raw: bytes | None, value: bytes) -> bool:
-        """Set a document if it still is what was read.
-
-        An empty one, which no store can compare, is written over: it said nothing, and of what
-        others make of it at the same moment each is true, or counts from later on.
-        """
-        if raw == b"":
-            self._control.write(row, value)
-            return True
-        return self._control.replace(row, raw, value)
 
     def _is_named(self, row: bytes, expected: bytes) -> bool:
         """Say whether a fact stands where its content belongs; one of its bytes may have turned."""

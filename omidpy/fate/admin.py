@@ -74,6 +74,7 @@ class Admin:
         wait_s: float = DEFAULT_WAIT_S,
         clock: Clock | None = None,
         sleep: Callable[[float], object] = time.sleep,
+        before_delete: Callable[[Operation], object] | None = None,
     ) -> None:
         """Change the operations of a store.
 
@@ -82,11 +83,14 @@ class Admin:
             wait_s: How long to wait for each that is reserved.
             clock: Measures that, and the leases of workers.
             sleep: Waits.
+            before_delete: Takes from an operation, which is reserved and will be deleted, what a
+                call that was stopped could still do.  If it raises, the operation stays.
         """
         self._store = store
         self._wait_s = wait_s
         self._clock = clock or SystemClock()
         self._sleep = sleep
+        self._before_delete = before_delete
         self._judge = store.new_judge(self._clock)
 
     def cancel(self, operation_id: FateId) -> Told:
@@ -148,6 +152,8 @@ class Admin:
             return None
 
         def act(held: Operation) -> bool:
+            if self._before_delete is not None:
+                self._before_delete(held)
             if not self._store.delete(held):
                 return False
             locks.release(operation_id)

@@ -36,6 +36,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from omidpy.base.documents import UNREADABLE, Natural
 from omidpy.errors import CorruptCell, FateError, StorageUnavailable, UsageError
 from omidpy.fate.operation import FateId, Unreadable
 from omidpy.fate.step import Defer
@@ -89,7 +90,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Queue(msgspec.Struct, frozen=True):
     """Who holds and wants locks on one table, first come first."""
 
-    changes: int = 0
+    changes: Natural = 0
     """How often it has changed: no content comes twice."""
     entries: tuple[Entry, ...] = ()
 
@@ -279,7 +280,7 @@ def salvaged(raw: bytes) -> tuple[Entry, ...]:
     """Return the entries that can be read of a queue that cannot."""
     try:
         found = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ()
     entries = found.get("entries") if isinstance(found, dict) else None
     kept = []
@@ -299,7 +300,7 @@ def decode_queue(raw: bytes | None, table: str) -> Queue:
         return Queue()
     try:
         return msgspec.json.decode(raw, type=Queue)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptCell(
             f"the queue for locks on table {table!r} holds {raw[:80]!r}: {error}"
         ) from error

@@ -29,6 +29,7 @@ from typing import Any, Final, NewType
 import msgspec
 from msgspec.structs import replace
 
+from omidpy.base.documents import Natural
 from omidpy.errors import FateError, UsageError
 
 FateId = NewType("FateId", str)
@@ -96,10 +97,10 @@ class Reservation(msgspec.Struct, frozen=True):
 class Rest(msgspec.Struct, frozen=True):
     """How long the top step rests since it has failed; see `running/pacing.py`."""
 
-    pause_ms: int
+    pause_ms: Natural
     boot: str = ""
     """Whose clock says when it is over (`Clock.boot`)."""
-    due_ms: int = 0
+    due_ms: Natural = 0
     """When: elapsed time of that boot."""
 
 
@@ -155,6 +156,12 @@ class Unreadable(msgspec.Struct, frozen=True):
 def new_id() -> FateId:
     """Return an id that no operation ever had."""
     return FateId(secrets.token_hex(8))
+
+
+def is_id(text: str) -> bool:
+    """Say whether a text is an id as it is kept."""
+    found = _ID.fullmatch(text)
+    return found is not None and found[1] == text
 
 
 def parse_id(text: str) -> FateId:

@@ -40,6 +40,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass
 
 import msgspec
 
+from omidpy.base.documents import UNREADABLE
 from omidpy.errors import CorruptCell, FateError, UsageError
 
 S = TypeVar("S", bound="Step")
@@ -310,7 +311,7 @@ def stored_step(raw: bytes, *, where: str) -> StoredStep:
     """
     try:
         return msgspec.json.decode(raw, type=StoredStep)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptCell(f"{where} holds {raw[:80]!r}, which is no step: {error}") from error
 
 

@@ -30,6 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
+from omidpy.base.documents import UNREADABLE, Natural, Positive
 from omidpy.errors import NoSuchTable, StorageUnavailable
 from omidpy.life.base import TRUST
 from omidpy.life.processes import Process, has_ended, this_process
@@ -52,10 +53,10 @@ UNKNOWN_LEASE_S: Final = 60.0
 class SignOfLife(msgspec.Struct, frozen=True):
     """What a member's row holds."""
 
-    beat: int
-    lease_ms: int
+    beat: Natural
+    lease_ms: Positive
     host: str
-    pid: int
+    pid: Natural
     slot: int | None = None
     """The number of the lock that it holds."""
     process: Process | None = None
@@ -274,5 +275,5 @@ def _decoded(raw: bytes) -> SignOfLife | None:
     """Read a sign of life; None if it is one of a later form, which is judged by its bytes."""
     try:
         return msgspec.json.decode(raw, type=SignOfLife)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None

@@ -19,11 +19,17 @@ from typing import Any, Final, TypeAlias
 import pytest
 from msgspec.structs import replace
 
+from omidpy.admin.table_steps import Make, Renewal
+from omidpy.base.clock import SystemClock
 from omidpy.cli import main
 from omidpy.cli.operations import fate as fate_command
+from omidpy.facts.catalog import Catalog
+from omidpy.facts.control import ControlTable
+from omidpy.facts.makers import Makers
 from omidpy.fate import Fate, Locks, Operation, TableFateStore
 from omidpy.fate.admin import Admin
 from omidpy.fate.operation import Failure, FateId, Status
+from omidpy.fate.step import encode_step
 from omidpy.fate.table.rows import GUARD, row_of
 from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW
 from omidpy.model import Column
@@ -438,6 +444,21 @@ def test_a_delete_past_the_pivot_must_be_asked_for(cli: Cli, fates: TableFateSto
     assert fates.read(operation.id) == operation
     assert cli("delete", operation.id, "--past-pivot")[0] == 0
     assert fates.read(operation.id) is None
+
+
+def test_a_deleted_operation_makes_no_table_any_more(
+    cli: Cli, fates: TableFateStore, store: SqliteStore
+) -> None:
+    """Its executor may be stopped right before the call, and go on whenever it likes."""
+    ControlTable(store).create()
+    schema = (
+        Catalog(store, SystemClock(), conflict_level="cell").plan("accounts", ["cf"], [], {}).schema
+    )
+    stack = (encode_step(Make("accounts", Renewal(schema, is_first=True))),)
+    operation = made(fates, Status.IN_PROGRESS, stack=stack)
+    assert cli("delete", operation.id)[0] == 0
+    assert not Makers(store).make_table(schema, ())
+    assert "accounts" not in [one.name for one in store.tables()]
 
 
 def test_a_store_of_a_newer_format_is_refused(

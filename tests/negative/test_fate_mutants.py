@@ -308,7 +308,7 @@ def trusts_itself_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def every_key_is_free(patch: pytest.MonkeyPatch) -> None:
     """Submit once more what is under way (F5)."""
-    patch.setattr(TableFateStore, "_live", lambda *_: None)
+    patch.setattr(TableFateStore, "_live", lambda *_, **__: None)
 
 
 def nobody_waits_for_a_lock(patch: pytest.MonkeyPatch) -> None:

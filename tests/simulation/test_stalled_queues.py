@@ -85,7 +85,6 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     UNREADABLE: (
         "omidpy/recipes/export_queue/upkeep/repairing.py repair replace",
         "omidpy/recipes/export_queue/upkeep/restating.py restate replace",
-        "omidpy/recipes/export_queue/upkeep/restating.py restate write",
     ),
     UNDOING: ("omidpy/recipes/export_queue/upkeep/rebucketing.py Prepare._undo replace",),
     SINKS: (

@@ -56,6 +56,10 @@ QUEUES: Final = "export queues alone: tests/unit/recipes/test_export_deposed.py"
 SHOWN: Final = "rows that only people look at: tests/unit/compactor/test_advances.py"
 KEYS: Final = "exact versions, whoever uses one meanwhile: tests/unit/compactor/test_keys.py"
 GHOSTS: Final = "one that was made too late goes with the next: tests/unit/facts/test_makers.py"
+GARBLED: Final = (
+    "behind bytes that nobody writes: tests/unit/compactor/test_singletons.py, "
+    "tests/unit/fate/test_table_store.py"
+)
 RARE: Final = (
     "behind an error that no change of the world brings: tests/contract/test_compaction.py"
 )
@@ -156,10 +160,15 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     KEYS: ("compactor/pruning/keys.py forget_keys write",),
     GHOSTS: ("omidpy/facts/makers.py Makers.remove_ghost drop_table",),
+    GARBLED: (
+        "omidpy/facts/control.py ControlTable._replace_empty check_and_mutate",
+        "omidpy/facts/control.py ControlTable._replace_empty write",
+        "omidpy/fate/table/store.py TableFateStore._take_key write",
+    ),
     RARE: (
         "omidpy/facts/questions.py Questions.record write",
         "omidpy/facts/watermarks.py Watermarks.forget_expired_holds forget",
-        "omidpy/facts/watermarks.py Watermarks._replace write",
+        "omidpy/facts/watermarks.py Watermarks.record_claim replace",
         "compactor/run/driver.py Driver._clear_away delete",
         "compactor/run/driver.py Driver._drop_if_unnamed delete",
         "compactor/run/driver.py Driver._thin delete",

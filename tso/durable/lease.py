@@ -219,8 +219,8 @@ class Lease:
         if self._control.read(LEASE_FACT) == raw:
             raise CorruptCell(
                 f"the lease record of {self._store.url} is one thing whenever it is read, and "
-                "another whenever it is to be replaced: it is empty, for which there is `omidpy "
-                "fsck --repair`, or the store is damaged; then restore it from a backup"
+                "another whenever it is to be replaced: the store is damaged; restore it from a "
+                "backup"
             )
         return "another instance, which was faster"
 

@@ -13,6 +13,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from omidpy.admin.table_steps import give_up_making
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import Apply, AsJson, UnaskedTso, print_json, say
 from omidpy.cli.operations.common import (
@@ -36,6 +37,7 @@ from omidpy.fate.admin import Admin, Outcome, Told, repair_text
 from omidpy.fate.listing import dump_document, list_lines, summary_document, summary_lines
 from omidpy.fate.locks import UnreadableQueue
 from omidpy.fate.operation import FateId, Unreadable
+from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.view import operation_document
 
 app: Final = typer.Typer(help="Operations of several steps.", no_args_is_help=True)
@@ -235,7 +237,10 @@ def _change(
     operation_ids = parsed(ids)
     answers: list[tuple[FateId, Told]] = []
     with opened_fates(store) as fates:
-        admin = Admin(fates, wait_s=wait_s)
+        # Of operations in ZooKeeper nobody here knows where their tables are.
+        cells = fates.cells if isinstance(fates, TableFateStore) else None
+        before_delete = None if cells is None else partial(give_up_making, cells)
+        admin = Admin(fates, wait_s=wait_s, before_delete=before_delete)
         for operation_id in operation_ids:
             told = change(admin)(operation_id)
             answers.append((operation_id, told))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
@@ -49,6 +50,14 @@ AtLeastOnce: TypeAlias = Annotated[
         "twice.",
     ),
 ]
+Taken: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--taken",
+        metavar="409|412",
+        help="So a webhook answers of an entry that it has already; repeated.",
+    ),
+]
 ExporterName: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -82,6 +91,7 @@ def run(
     to: To = None,
     append: Append = False,
     at_least_once: AtLeastOnce = False,
+    taken: Taken = None,
     exporter: ExporterName = None,
     workers: Annotated[int, typer.Option(metavar="N", help="How many threads.")] = 1,
     buffer: Buffer = BUFFER_BYTES,
@@ -100,7 +110,7 @@ def run(
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once)
+    chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once, taken=taken or ())
     with ExitStack() as stack:
         tm = stack.enter_context(managed(store, tso))
         opened = ExportQueue.open(tm, queue)
@@ -130,6 +140,7 @@ def once(
     to: To = None,
     append: Append = False,
     at_least_once: AtLeastOnce = False,
+    taken: Taken = None,
     exporter: ExporterName = None,
     buffer: Buffer = BUFFER_BYTES,
     poison: Policy = "park-key",
@@ -138,7 +149,7 @@ def once(
     as_json: AsJson = False,
 ) -> None:
     """Deliver what is in the queue now."""
-    chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once)
+    chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once, taken=taken or ())
     with managed(store, tso) as tm:
         runner = ExportQueue.open(tm, queue).runner(
             chosen,
@@ -159,7 +170,14 @@ def _stop_after(stopped: Any, runner: Runner) -> None:
     runner.stop()
 
 
-def _chosen(to: str | None, exporter: str | None, *, append: bool, at_least_once: bool) -> Exporter:
+def _chosen(
+    to: str | None,
+    exporter: str | None,
+    *,
+    append: bool,
+    at_least_once: bool,
+    taken: Collection[int],
+) -> Exporter:
     """Return the exporter that a command line names.
 
     Raises:
@@ -168,7 +186,11 @@ def _chosen(to: str | None, exporter: str | None, *, append: bool, at_least_once
     if (to is None) == (exporter is None):
         raise UsageError("give --to WHERE or --exporter MODULE:NAME, and one of them alone")
     if exporter is not None:
-        for option, is_given in (("--append", append), ("--at-least-once", at_least_once)):
+        for option, is_given in (
+            ("--append", append),
+            ("--at-least-once", at_least_once),
+            ("--taken", taken),
+        ):
             if is_given:
                 raise UsageError(f"{option} is for --to: an exporter of yours decides that itself")
         return _of_user(exporter)
@@ -176,7 +198,7 @@ def _chosen(to: str | None, exporter: str | None, *, append: bool, at_least_once
         sink_at,
     )
 
-    return sink_at(to or "", append=append, at_least_once=at_least_once)
+    return sink_at(to or "", append=append, at_least_once=at_least_once, taken=taken)
 
 
 def _of_user(name: str) -> Exporter:

@@ -190,6 +190,7 @@ class Executor:
         if self._others:
             raise UsageError("threads run these operations already; wait for them instead")
         try:
+            self._free_locks()
             while not self._stopping.is_set() and self._run_round():
                 pass
         except BaseException:
@@ -198,6 +199,13 @@ class Executor:
             raise
         due_s = self._dispatcher.next_due_s()
         return None if due_s is None else max(0.0, due_s - self._clock.monotonic_s())
+
+    def _free_locks(self) -> None:
+        """Free the locks of the dead: no keeper does here, and who waits for one waits for ever."""
+        try:
+            self._sweeper.free_locks_if_due()
+        except OmidError as error:
+            _log_trouble("cannot look after locks", error)
 
     def _run_round(self) -> bool:
         """Run what the store has for us now; say whether that was anything."""

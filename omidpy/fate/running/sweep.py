@@ -64,6 +64,7 @@ class Sweeper:
         self._keep = keep
         self._due_s = clock.monotonic_s()
         self._outcomes_due_s = self._due_s
+        self._locks_due_s = self._due_s + SWEEP_EVERY_S
 
     def sweep_if_due(self) -> None:
         """Sweep once a minute; outcomes only when some of them may go, since they are many."""
@@ -73,6 +74,13 @@ class Sweeper:
             self._tidy()
             if now_s >= self._outcomes_due_s:
                 self._remove_outcomes()
+
+    def free_locks_if_due(self) -> None:
+        """Free the locks of operations that are over, once a minute: nobody waits for these."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._locks_due_s:
+            Locks(self._store).release_dangling()
+            self._locks_due_s = now_s + SWEEP_EVERY_S
 
     def sweep(self) -> int:
         """Remove what may go; return how many operations that were."""

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from omidpy.base.documents import UNREADABLE, Natural
 from omidpy.errors import CorruptCell
 from omidpy.fate.operation import (
     FINISHED,
@@ -59,12 +60,12 @@ class _Kept(NamedTuple):
 
 
 _KEPT: Final = (
-    _Kept("version", GUARD, int),
+    _Kept("version", GUARD, Natural),
     _Kept("write_id", Column(ADMIN, b"w"), str),
     _Kept("status", Column(ADMIN, b"status"), Status),
     _Kept("name", Column(ADMIN, b"fateop"), str),
     _Kept("reservation", Column(ADMIN, b"reservation"), Reservation | None),
-    _Kept("created_ms", Column(TX, b"ctime"), int),
+    _Kept("created_ms", Column(TX, b"ctime"), Natural),
     _Kept("key", Column(TX, b"txkey"), str | None),
     _Kept("auto_clean", Column(INFO, b"autoclean"), bool),
     _Kept("is_past_pivot", Column(INFO, b"pivot"), bool),
@@ -73,9 +74,9 @@ _KEPT: Final = (
     _Kept("undo_errors", Column(INFO, b"undoerrors"), tuple[Failure, ...]),
     _Kept("progress", Column(INFO, b"progress"), str),
     _Kept("waiting", Column(INFO, b"waiting"), str),
-    _Kept("failures", Column(INFO, b"failures"), int),
+    _Kept("failures", Column(INFO, b"failures"), Natural),
     _Kept("rest", Column(INFO, b"rest"), Rest | None),
-    _Kept("finished_ms", Column(INFO, b"txageoff"), int | None),
+    _Kept("finished_ms", Column(INFO, b"txageoff"), Natural | None),
 )
 
 _BY_COLUMN: Final = {kept.column: kept for kept in _KEPT}
@@ -88,6 +89,7 @@ _DEFAULTS: Final = {
 _decoders: Final[dict[Column, Callable[[bytes], Any]]] = {
     kept.column: msgspec.json.Decoder(kept.type).decode for kept in _KEPT
 }
+_decode_key: Final = msgspec.json.Decoder(list).decode
 
 
 def row_of(operation_id: FateId) -> bytes:
@@ -179,8 +181,10 @@ def operation_of(cells: Sequence[Cell], *, table: str) -> Operation:
         if kept is None:
             continue
         try:
-            found[kept.field] = _decoders[column](cell.value)
-        except msgspec.DecodeError as error:
+            value = found[kept.field] = _decoders[column](cell.value)
+            if kept.field == "key" and value is not None:
+                _decode_key(value)  # lists show it, and changes of tables go by it
+        except UNREADABLE as error:
             raise CorruptCell(
                 f"{table} row {row!r} holds {cell.value[:80]!r} in "
                 f"{(cell.family + b':' + cell.qualifier).decode()}: {error}"

@@ -34,6 +34,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -47,7 +48,7 @@ from omidpy.errors import (
     TableExists,
 )
 from omidpy.facts.control import MENDED_BY
-from omidpy.fate.operation import FateId, Operation, Unreadable
+from omidpy.fate.operation import FateId, Operation, Unreadable, is_id
 from omidpy.fate.store import FORMAT, FateStore, brief, is_live
 from omidpy.fate.table.joined import JoinedChanges
 from omidpy.fate.table.rows import (
@@ -95,7 +96,9 @@ MAX_LEAPS: Final = 20
 
 def format_complaint(raw: bytes) -> str:
     """Say why what the format's row holds is no format; empty if it is one."""
-    return "" if raw.isdigit() else f"the row {FORMAT_ROW!r} holds {raw[:80]!r}, which is no number"
+    if raw.isdigit() and int(raw):
+        return ""
+    return f"the row {FORMAT_ROW!r} holds {raw[:80]!r}, which is no number of a format"
 
 
 def has_our_form(store: Store, table: str = FATE_TABLE) -> bool:
@@ -143,6 +146,11 @@ class TableFateStore(FateStore):
     def url(self) -> str:
         """The store's address and the table."""
         return f"table {self._table} of {self._store.url}"
+
+    @property
+    def cells(self) -> Store:
+        """The store that has the table."""
+        return self._store
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -281,14 +289,14 @@ class TableFateStore(FateStore):
         assert operation.key is not None, "only what has a key claims one"
         row = _key_row(operation.key)
         owner = self._key_owner(row)
-        if (live := self._live(owner)) is not None:
+        if (live := self._live(owner, operation.key)) is not None:
             return live
         self.insert_settled(operation)
         for leap in range(MAX_LEAPS):
             owner = self._key_owner(row)
             if owner is not None and _owner_id(owner) == operation.id:
                 return operation
-            if (live := self._live(owner)) is not None:
+            if (live := self._live(owner, operation.key, but=operation.id)) is not None:
                 self.delete(operation)
                 return live
             self._take_key(row, owner, operation, leap)
@@ -299,6 +307,11 @@ class TableFateStore(FateStore):
 
     def _take_key(self, row: bytes, owner: Cell | None, operation: Operation, leap: int) -> None:
         """Write a key's row once; whether that shows is for the caller to see."""
+        if owner is not None and not owner.value:
+            # Garbled, and what is empty cannot be compared: so it gets something to compare first.
+            mark = Put(*KEY_OWNER, owner.version, b"?" + uuid.uuid4().hex.encode())
+            self._store.write({self._table: [RowMutation(row, (mark,))]}, durable=True)
+            return
         deletes: tuple[DeleteVersion, ...] = ()
         version = operation.created_ms + (0 if leap == 0 else FIRST_LEAP << leap)
         if owner is not None:
@@ -312,12 +325,20 @@ class TableFateStore(FateStore):
             if not brief(leap + 1):
                 raise
 
-    def _live(self, owner: Cell | None) -> Operation | None:
-        """Return the operation that a key's row names if that keeps the key from others."""
+    def _live(self, owner: Cell | None, key: str, *, but: FateId | None = None) -> Operation | None:
+        """Return the operation that a key's row names if that keeps the key from others.
+
+        Where the row names none, which nobody writes, or one that has another key, the operations
+        say for themselves which keys they have.
+        """
         if owner is None:
             return None
-        found = self.read(_owner_id(owner))
-        return found if is_live(found) else None
+        if is_id(_owner_id(owner)):
+            found = self.read(_owner_id(owner))
+            if found is None or found.key == key:
+                return found if is_live(found) else None
+        others = (one for one in self.live_in_order() if one.key == key and one.id != but)
+        return next(filter(is_live, others), None)
 
     def _key_owner(self, row: bytes) -> Cell | None:
         (cells,) = self._get([row], columns=[KEY_OWNER])
@@ -409,7 +430,8 @@ class TableFateStore(FateStore):
             if self._get([done_row_of(id_of(row))])[0]:
                 self._remove_left(id_of(row))
         for owner in owners:  # one that is finished keeps its key from nobody
-            if row_of(_owner_id(owner)) not in there:
+            # Nor is one that names no operation removed: it tells the next one to look for itself.
+            if is_id(_owner_id(owner)) and row_of(_owner_id(owner)) not in there:
                 self._forget_key(owner)
         signs = self._workers.read_all()
         for worker in judge.dead(signs):

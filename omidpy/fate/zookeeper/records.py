@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from omidpy.base.documents import UNREADABLE, Natural
 from omidpy.errors import CorruptCell
 from omidpy.fate.operation import Failure, FateId, Operation, Reservation, Rest, Status
 
@@ -19,8 +20,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Status
     fateop: str
     w: str
-    ctime: int
-    depth: int
+    ctime: Natural
+    depth: Natural
     """How many steps there are."""
     txkey: str | None = None
     reservation: Reservation | None = None
@@ -31,10 +32,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     undoerrors: tuple[Failure, ...] = ()
     progress: str = ""
     waiting: str = ""
-    failures: int = 0
+    failures: Natural = 0
     rest: Rest | None = None
-    txageoff: int | None = None
-    base: int = 0
+    txageoff: Natural | None = None
+    base: Natural = 0
     """What its znode's version counts from: it was written so often in an earlier place."""
 
 
@@ -83,9 +84,12 @@ def decode(data: bytes, *, where: str) -> Record:
         CorruptCell: it is no record, naming the znode.
     """
     try:
-        return msgspec.json.decode(data, type=Record)
-    except msgspec.DecodeError as error:
+        found = msgspec.json.decode(data, type=Record)
+        if found.txkey is not None:
+            msgspec.json.decode(found.txkey, type=list)  # lists show it
+    except UNREADABLE as error:
         raise CorruptCell(f"znode {where} holds {data[:80]!r}: {error}") from error
+    return found
 
 
 def operation_of(

@@ -133,7 +133,8 @@ class Poison(Exception):
 class Deposed(Exception):
     """Raised by an exporter whose receiver has heard of a later owner of the bucket.
 
-    It is no error: the bucket is looked at, and whoever has it goes on.
+    It is no error: the bucket is looked at, and whoever has it goes on.  Where that is the same one
+    all the same, as often as this comes, its exporter ends as after `Refused`.
     """
 
 
@@ -149,6 +150,7 @@ class Exporter:
         Raises:
             Retry, OSError: the other system cannot be reached; the batch comes again.
             Refused, ConfigError: it refuses whatever comes; in the end the exporter stops.
+            Deposed: it has heard of a later owner; nothing is removed, and the bucket is looked at.
             Poison: one entry can never be delivered.
             Exception: something else failed.  The batch comes again in smaller pieces, until one
                 entry alone has failed so often that it counts as poison; but where several do, and

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from omidpy.base.documents import UNREADABLE
 from omidpy.errors import CorruptCell
 from omidpy.recipes.export_queue.entries.ordering import BEGINNING, Position
 
@@ -134,7 +135,7 @@ def decode_mark(text: str, *, where: str) -> Mark:
             dead=frozenset(map(_position, found["dead"])),
             since=_position(found["since"]),
         )
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+    except (*UNREADABLE, KeyError, ValueError, AttributeError) as error:
         raise CorruptCell(
             f"{where}: {text!r:.200} says of no bucket how far it has come"
         ) from error

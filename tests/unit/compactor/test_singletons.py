@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +19,8 @@ from compactor.check.quarantine import Quarantine
 from compactor.check.singletons import (
     ADOPTED,
     CEILING,
+    CEILING_LEAD_S,
+    CLOCKS_DIFFER_S,
     COLLECTED,
     EPOCH,
     FACTS,
@@ -26,6 +29,7 @@ from compactor.check.singletons import (
     LEASE,
     LOG,
     LOW,
+    NS_PER_S,
     OMIDS,
     OPERATIONS,
     PRUNED,
@@ -36,21 +40,28 @@ from compactor.check.singletons import (
 from compactor.options import Options
 from compactor.run.local import compact
 from omidpy.base.ages import Sample
-from omidpy.base.cells import encode_long
-from omidpy.base.clock import SystemClock
+from omidpy.base.cells import commit_row, encode_long
+from omidpy.base.clock import ManualClock, SystemClock
 from omidpy.base.tables import FIXED_VERSION
 from omidpy.cli import main
 from omidpy.cli.store.status import collect, described
 from omidpy.errors import CorruptCell, UsageError
-from omidpy.facts.commit_table import CommitTable, EntryRow, create_system_tables
+from omidpy.facts.commit_table import (
+    COMMIT,
+    COMMIT_TABLE,
+    CommitTable,
+    EntryRow,
+    create_system_tables,
+)
 from omidpy.facts.control import ControlTable, encode_document
-from omidpy.facts.leadership import LeaseRecord
-from omidpy.facts.watermarks import Watermarks, sample_row
+from omidpy.facts.leadership import LOCK_NAME, LeaseRecord
+from omidpy.facts.watermarks import Claim, Watermarks, sample_row
 from omidpy.fate.table.rows import DONE_PREFIX
-from omidpy.model import TIMESTAMP_STEP, KeyRange
-from omidpy.storage.base import Capabilities, Put, RowMutation, Store
+from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, KeyRange
+from omidpy.storage.base import Capabilities, ProcessLock, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
+from omidpy.testing.faults import FaultyStore, Point
 from tests.machines.cells import World
 
 LOOK: Final = CheckOptions(settle_s=0.0)
@@ -351,7 +362,8 @@ def test_an_operators_word_is_taken(url: str, store: SqliteStore) -> None:
 def test_what_can_be_read_or_told_is_not_said(store: SqliteStore, name: str) -> None:
     """A slip of the hand moves no ceiling."""
     before = read(store, CEILING)
-    with pytest.raises(UsageError, match=f"--set {name}="):
+    why = "it can be read" if name == "ceiling" else "what nobody has to say"
+    with pytest.raises(UsageError, match=f"--set {name}=.*{why}"):
         checked(store, replace(REPAIR, stated={name: 2**60}))
     assert read(store, CEILING) == before
 
@@ -400,6 +412,199 @@ def test_no_ceiling_is_set_below_a_trace(store: SqliteStore, where: str) -> None
     (found,) = [one for one in checked(store, REPAIR).findings if "ceiling" in one.detail]
     assert f"{ahead} was issued, which is ahead of the clock" in found.detail
     assert read(store, CEILING) == b"garb"
+
+
+# -- each number by itself -------------------------------------------------------------------------
+
+
+class Numbers:
+    """A store of which a test says each number, and a clock that stands still."""
+
+    def __init__(self, make_store: type[MemoryStore] = MemoryStore, /, **numbers: int) -> None:
+        """Set them, by their names with `_` for `-`."""
+        self.store = make_store()
+        self.world = World(self.store, low_watermark=1)
+        self.now_ts = SystemClock().wall_ms() * 1_000_000 // TIMESTAMP_STEP * TIMESTAMP_STEP
+        self.clock = ManualClock()
+        self.clock.advance((self.now_ts // 1_000_000 - self.clock.wall_ms()) / 1000)
+        for fact in FACTS:
+            if fact.holds_number and fact is not LOW:
+                self.set(fact, numbers.pop(fact.name.replace("-", "_"), 0))
+        self.set(LOW, numbers.pop("low_watermark", 1))
+        assert not numbers
+
+    def set(self, fact: Fact, number: int) -> None:
+        """Set one; 0 leaves it alone."""
+        if number:
+            write(self.store, fact, encode_long(number))
+
+    def claim(self, watermark: int) -> None:
+        """Let a compaction have come so far."""
+        self.world.control.write(
+            (claim := Claim("t", b"", b"", watermark, 0, (b"cf",), "run")).row(),
+            encode_document(claim),
+        )
+
+    def mended(self, fact: Fact, **stated: int) -> int | str:
+        """Garble one, and return what becomes of it: its number; or why it is left."""
+        write(self.store, fact, b"garb")
+        said = {name.replace("_", "-"): number for name, number in stated.items()}
+        singletons = Singletons(self.store, clock=self.clock, stated=said)
+        ((found, cell, finding),) = singletons.look()
+        assert found is fact
+        told = singletons.mend(fact, cell, finding)
+        assert told is not None
+        return number(self.store, fact) if told.repaired else told.detail
+
+
+def test_an_epoch_is_taken_for_the_low_watermark_before_the_lease() -> None:
+    """The lease may be one that was published before the oracle was ready."""
+    numbers = Numbers(low_watermark=900, ceiling=2000)
+    record = LeaseRecord("", "", 700, 1, "h", 10_000, 7)
+    numbers.world.control.write(LEASE.row, encode_document(record))
+    assert numbers.mended(EPOCH) == 900
+
+
+@pytest.mark.parametrize(
+    ("numbers", "claim", "becomes"),
+    [
+        ({"epoch": 500, "prune_horizon": 800, "ceiling": 2000}, 600, 800),
+        ({"epoch": 500, "prune_horizon": 600, "ceiling": 2000}, 800, 800),
+        ({"prune_horizon": 500, "ceiling": 2000}, 0, 2000),
+        ({"epoch": 3000, "ceiling": 2000}, 0, 2000),
+        ({"epoch": 500}, 0, 500),
+    ],
+)
+def test_a_low_watermark_is_no_lower_than_what_was_relied_on(
+    numbers: dict[str, int], claim: int, becomes: int
+) -> None:
+    """Where nobody knows that, it is where the next oracle begins."""
+    scene = Numbers(**{"ceiling": 2000, **numbers})
+    if claim:
+        scene.claim(claim)
+    assert scene.mended(LOW) == becomes
+
+
+def test_a_low_watermark_without_any_ground_is_left() -> None:
+    """No oracle has begun here, and none of ours has recorded how far it may go."""
+    assert "no ceiling of timestamps is recorded" in str(Numbers().mended(LOW))
+
+
+def test_a_low_watermark_at_the_ceiling_needs_no_oracle_to_stop() -> None:
+    """What was relied on is enough."""
+    scene = Numbers(epoch=2000, ceiling=2000)
+    with closing_lock(scene.store.lock(LOCK_NAME, purpose="an oracle")):
+        assert scene.mended(LOW) == 2000
+
+
+def closing_lock(lock: ProcessLock) -> contextlib.ExitStack:
+    """Return what releases a lock."""
+    stack = contextlib.ExitStack()
+    stack.callback(lock.release)
+    return stack
+
+
+def test_horizons_become_no_higher_than_they_must() -> None:
+    """A collection horizon is no higher than what was intended, and Omid's than both of ours."""
+    low = {"low_watermark": 900, "ceiling": 2000}
+    assert Numbers(**low, collection_intent=700).mended(COLLECTED) == 700
+    assert Numbers(**low).mended(COLLECTED) == 900
+    assert Numbers(**low, collection_horizon=500).mended(OMIDS) == 500
+    assert Numbers(**low, collection_horizon=950).mended(OMIDS) == 900
+
+
+def test_omids_low_watermark_is_left_where_ours_is_not_there() -> None:
+    """Its own oracle is the one that serves."""
+    scene = Numbers()
+    control = scene.world.control
+    control.forget([LOW.row])
+    assert "no oracle of ours has served here" in str(scene.mended(OMIDS))
+
+
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        (499, "below 800"),
+        (799, "below 800"),
+        (800, ""),
+        (2000, ""),
+        (2001, "above 2000"),
+    ],
+)
+def test_a_low_watermark_that_is_said_lies_between_what_is_known(stated: int, why: str) -> None:
+    """A lower one would let commit what counts as dead, a higher one was issued to nobody."""
+    for numbers, claim in (({"epoch": 800}, 500), ({"epoch": 500}, 800)):
+        scene = Numbers(**{"ceiling": 2000, "prune_horizon": 300, **numbers})
+        scene.claim(claim)
+        told = scene.mended(LOW, low_watermark=stated)
+        assert told == stated if not why else why in str(told)
+
+
+def test_a_first_timestamp_that_is_said_is_below_every_entry() -> None:
+    """Else what these entries committed would count as plain data."""
+    for stated in (500, 501, 900):
+        scene = Numbers(low_watermark=1000, ceiling=2000)
+        scene.world.enter(700, 750)
+        scene.world.enter(500, 550)
+        told = scene.mended(FIRST, first_timestamp=stated)
+        assert told == stated if stated == 500 else "above 500" in str(told)
+
+
+@pytest.mark.parametrize("fact", [CEILING, LOW], ids=named)
+def test_what_is_said_beside_an_oracle_is_not_taken(fact: Fact) -> None:
+    """It issues timestamps, and raises the mark, by what it remembers."""
+    scene = Numbers(epoch=500, ceiling=2000, low_watermark=600)
+    said = {fact.name.replace("-", "_"): 1800}
+    with closing_lock(scene.store.lock(LOCK_NAME, purpose="an oracle")):
+        assert "stop the oracle" in str(scene.mended(fact, **said))
+    assert Numbers(epoch=500, ceiling=2000, low_watermark=600).mended(fact, **said) == 1800
+
+
+def test_a_lease_that_no_lock_speaks_for_is_the_next_oracles() -> None:
+    """It waits until the record has stood still, which a check cannot."""
+    told = Numbers(LocklessStore, ceiling=2000).mended(LEASE)
+    assert "the next `tso-server` takes it over: start one" in str(told)
+
+
+LEAD: Final = CEILING_LEAD_S * NS_PER_S
+
+
+def test_a_ceiling_lies_above_the_clock_and_every_trace() -> None:
+    """By as much as an oracle may have issued without one."""
+    ahead = CLOCKS_DIFFER_S * NS_PER_S
+    for trace in (-ahead, 0, ahead):
+        scene = Numbers()
+        scene.set(LOW, scene.now_ts + trace)
+        assert scene.mended(CEILING) == scene.now_ts + max(trace, 0) + LEAD
+    scene = Numbers()
+    scene.set(LOW, scene.now_ts + ahead + 1)
+    assert "ahead of the clock" in str(scene.mended(CEILING))
+    assert isinstance(Numbers(low_watermark=FIRST_WORLD_TIMESTAMP).mended(CEILING), int)
+    assert "counts" in str(Numbers(low_watermark=FIRST_WORLD_TIMESTAMP - 1).mended(CEILING))
+
+
+def test_what_is_no_trace_of_an_oracle_raises_no_ceiling() -> None:
+    """Plain data may have any version, and a value of eight bytes is no timestamp."""
+    scene = Numbers()
+    far = scene.now_ts + 3600 * NS_PER_S
+    scene.set(LOW, scene.now_ts)
+    scene.world.table("plain", families=(), plain_families=(b"cf",))
+    scene.world.put(b"r", far, table="plain")
+    scene.world.table("t")
+    scene.world.put(b"r", scene.now_ts, encode_long(far))
+    put = Put(*COMMIT, far, b"\xff")
+    scene.store.write({COMMIT_TABLE: [RowMutation(commit_row(far), (put,))]})
+    assert scene.mended(CEILING) == scene.now_ts + LEAD
+
+
+def test_the_epoch_in_the_lease_is_a_trace() -> None:
+    """Of an oracle that began, and issued nothing that left another one."""
+    scene = Numbers()
+    scene.set(LOW, scene.now_ts)
+    epoch = scene.now_ts + 3600 * NS_PER_S
+    record = LeaseRecord("", "", epoch, 1, "h", 10_000, 7)
+    scene.world.control.write(LEASE.row, encode_document(record))
+    assert "ahead of the clock" in str(scene.mended(CEILING))
 
 
 # -- two at once -----------------------------------------------------------------------------------
@@ -490,8 +695,31 @@ def test_an_empty_claim_is_written_over(store: SqliteStore) -> None:
     assert claim in Watermarks(ControlTable(store)).claims()
 
 
-def test_an_empty_fact_is_named_by_who_would_replace_it(store: SqliteStore) -> None:
-    """With the verb that mends it."""
+def test_an_empty_fact_is_set_by_one_of_those_who_find_it(store: SqliteStore) -> None:
+    """No store compares an empty value; who is slower is told so, and writes over nothing."""
+    control = ControlTable(store)
+    control.write(LEASE.row, b"")
+    assert control.replace(LEASE.row, b"", b"x")
+    assert control.read(LEASE.row) == b"x"
+    assert not control.replace(LEASE.row, b"", b"y")
+    assert control.read(LEASE.row) == b"x"
+
+
+@pytest.mark.parametrize("call", ["write", "get", "check_and_mutate"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_of_two_who_find_a_fact_empty_one_sets_it(call: str, when: str) -> None:
+    """Wherever the second one comes between."""
+    store = MemoryStore()
+    ControlTable(store).create()
     ControlTable(store).write(LEASE.row, b"")
-    with pytest.raises(CorruptCell, match=r"row b'lease' is empty.*omidpy fsck --repair"):
-        ControlTable(store).replace(LEASE.row, b"", b"x")
+    set_by: list[bytes] = []
+
+    def another(point: Point) -> None:
+        if point.name == f"{call}.{when}" and not set_by:
+            set_by.append(b"?")
+            set_by[:] = [b"y"] if ControlTable(store).replace(LEASE.row, b"", b"y") else [b""]
+
+    if ControlTable(FaultyStore(store, another)).replace(LEASE.row, b"", b"x"):
+        set_by.append(b"x")
+    (winner,) = [one for one in set_by if one]
+    assert ControlTable(store).read(LEASE.row) == winner

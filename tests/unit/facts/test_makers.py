@@ -8,25 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
 from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import admin
-from omidpy.admin.table_steps import Fence, Make, PlanCreation, PlanRemoval, Renewal
+from omidpy.admin.table_steps import (
+    Fence,
+    Make,
+    PlanCreation,
+    PlanRemoval,
+    Renewal,
+    give_up_making,
+)
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, maker
 from omidpy.cli.store.doctor import _check_ghosts
-from omidpy.errors import FateError, NoSuchTable, StorageUnavailable, TableExists
+from omidpy.errors import CorruptCell, FateError, NoSuchTable, StorageUnavailable, TableExists
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.makers import Makers
+from omidpy.facts.makers import MADE_PREFIX, Makers
+from omidpy.fate.admin import Admin, Outcome
 from omidpy.fate.locks import Locks
-from omidpy.fate.step import Done
+from omidpy.fate.operation import Operation, Status
+from omidpy.fate.step import Done, encode_step
 from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import TableSchema
 from omidpy.storage.base import Capabilities, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
+from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.faults import FaultyStore, Point, on
 from tests.machines.clients import Client
 from tests.machines.like_thrift2 import LikeThrift2
@@ -197,6 +208,56 @@ def test_what_an_operation_undid_is_made_by_nobody(make_store: Callable[[], Stor
 
 
 @STORES
+def test_what_a_deleted_operation_would_make_is_made_by_nobody(
+    make_store: Callable[[], Store],
+) -> None:
+    """An operator deleted it while its executor was stopped right before the call."""
+    world = World(make_store)
+    fates = TableFateStore(world.store)
+    operation = at_make(world)
+    assert fates.insert(operation)
+
+    def delete() -> None:
+        give_up = partial(give_up_making, world.store)
+        assert Admin(fates, before_delete=give_up).delete(operation.id).outcome is Outcome.DONE
+
+    with pytest.raises(TableExists):
+        world.make_late(delete)
+    assert fates.read(operation.id) is None
+    assert world.tm.tables() == []
+    world.tm.create_table(TABLE, ["cf"])
+
+
+@STORES
+def test_an_operation_whose_right_cannot_be_taken_is_not_deleted(
+    make_store: Callable[[], Store],
+) -> None:
+    """Else nobody would know of it when the executor goes on."""
+    world = World(make_store)
+    fates = TableFateStore(world.store)
+    operation = at_make(world)
+    assert fates.insert(operation)
+    dies = on("check_and_mutate.before", StorageUnavailable("gone"))
+    give_up = partial(give_up_making, FaultyStore(world.store, dies))
+    with pytest.raises(StorageUnavailable):
+        Admin(fates, before_delete=give_up).delete(operation.id)
+    assert fates.existing(operation.id).status is Status.IN_PROGRESS
+
+
+def test_a_table_that_a_deleted_operation_has_made_stays() -> None:
+    """Its executor died behind the call, before the table counted: it is no ghost."""
+    world = World()
+    dies = on("check_and_mutate.before", StorageUnavailable("dead"), nth=1)
+    with pytest.raises(StorageUnavailable):
+        world.make(store=FaultyStore(world.store, dies))
+    operation = at_make(world)
+    give_up_making(world.store, operation)
+    assert world.tm.tables() == [TABLE]
+    world.put(b"r")
+    assert world.rows() == [b"r"]
+
+
+@STORES
 def test_who_gives_up_too_late_changes_nothing(make_store: Callable[[], Store]) -> None:
     """He found another's table; that is gone, his successor made this one, and it is written to."""
     world = World(make_store)
@@ -335,6 +396,30 @@ def test_whose_table_it_is_is_read_once(make_store: Callable[[], Store]) -> None
         assert makers.ghosts([schema]) == frozenset()
     assert store.calls["get"] == (make_store is LikeThrift2)
     assert store.calls["check_and_mutate"] == 0
+
+
+def at_make(world: World) -> Operation:
+    """Return the world's operation, at the step that makes its table."""
+    stack = (encode_step(Make(TABLE, world.renewal)),)
+    return an_operation(status=Status.IN_PROGRESS, stack=stack)
+
+
+@pytest.mark.parametrize("garbled", [b"", b"x", b"-" * 32, bytes(32)])
+def test_a_table_whose_maker_cannot_be_read_is_no_ghost(garbled: bytes) -> None:
+    """It went from the lists, and the next creation of its name removed it where it was empty."""
+    world = World()
+    world.make()
+    world.put(b"r")
+    row = MADE_PREFIX + incarnation(world.schema).encode()
+    world.tm.session.control.write(row, garbled)
+    tm = TransactionManager(world.store, world.client.oracle, clock=world.client.clock)
+    with pytest.raises(CorruptCell, match=r"made/.*table adopt accounts --apply"):
+        world.rows(tm)
+    assert tm.tables() == [TABLE]
+    with pytest.raises(TableExists):
+        tm.create_table(TABLE, ["cf"])
+    adopt(world.store, plan_adoption(world.store, TABLE, COMMIT_TABLE), COMMIT_TABLE)
+    assert world.rows(tm) == [b"r"]
 
 
 class LikeThrift1(LikeThrift2):

@@ -13,10 +13,11 @@ import pytest
 
 from omidpy.base.clock import ManualClock
 from omidpy.errors import StorageUnavailable, UsageError
-from omidpy.fate import Done, Fate, Status, Step, step
+from omidpy.fate import Defer, Done, Fate, Locks, Status, Step, step
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
 from omidpy.fate.running.dispatch import MAX_DEFERRED, Dispatcher, Pools
 from omidpy.fate.running.runner import Ran
+from omidpy.fate.running.sweep import SWEEP_EVERY_S
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
@@ -404,6 +405,39 @@ def test_an_executor_shows_life_some_times_in_its_lease_and_no_oftener(world: Wo
         fate.run_pending()
         fate.run_pending()
     assert store.calls["check_and_mutate"] == BEATS_PER_LEASE
+
+
+@step(version=1, namespace=NAMESPACE)
+class Locked(Step):
+    """A step that nobody else of its table runs beside."""
+
+    def ready(self, tx: StepContext, env: Locks) -> Defer | None:
+        """Wait for the lock."""
+        return env.write("t", tx.id)
+
+    def call(self, tx: StepContext, env: Locks) -> Answer:
+        """Be the end."""
+        del tx, env
+        return Done()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_lock_that_the_dead_have_left_holds_up_no_caller_without_threads(
+    *, is_late: bool
+) -> None:
+    """An executor died between the end of an operation and the release of its locks."""
+    fates, clock = TableFateStore(MemoryStore()), ManualClock()
+    locks = Locks(fates)
+    fate = Fate(locks, fates, lease_s=8.0, clock=clock)
+    if is_late:
+        fate.run_pending()
+    assert locks.write("t", "0" * 16) is None
+    handle = fate.submit("TEST", Locked())
+    for _ in range(2):
+        fate.run_pending()
+        clock.advance(SWEEP_EVERY_S)
+    fate.run_pending()
+    assert handle.status is Status.SUCCESSFUL
 
 
 def test_an_executor_shows_life_while_a_sweep_takes_its_time(world: World) -> None:

@@ -13,11 +13,11 @@ from omidpy.base.clock import ManualClock
 from omidpy.base.tables import is_system_table
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Step, step
-from omidpy.fate.operation import Operation, Status, Unreadable
+from omidpy.fate.operation import FateId, Operation, Status, Unreadable
 from omidpy.fate.running.sweep import SWEEP_EVERY_S, Sweeper
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.table.rows import GUARD, insertion, row_of
-from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, TableFateStore
+from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, KEY_OWNER, TableFateStore
 from omidpy.model import Column
 from omidpy.storage.base import (
     CellGroup,
@@ -27,6 +27,7 @@ from omidpy.storage.base import (
     Put,
     Row,
     RowMutation,
+    Store,
     singly,
 )
 from omidpy.storage.memory import MemoryStore
@@ -135,6 +136,47 @@ def test_a_client_that_dies_at_any_write_leaves_its_key_usable() -> None:
         if is_over:
             return
     raise AssertionError("it must end some day")
+
+
+@pytest.mark.parametrize("garbled", [b"", b"x", b"\xff" * 16, b"0" * 16, b"A" * 16])
+@pytest.mark.parametrize("make_store", [MemoryStore, LikeThrift2])
+def test_a_key_whose_row_is_garbled_stays_taken(
+    make_store: Callable[[], Store], garbled: bytes
+) -> None:
+    """A second operation of the key began beside the first; the operations themselves tell."""
+    store = make_store()
+    fates = TableFateStore(store)
+    other = fates.submit(replace(an_operation(key='["b"]'), id=FateId("0" * 16)))
+    first = fates.submit(an_operation(key='["a"]'))
+    (owner,) = [one for one in fates._key_owners() if one.value == first.id.encode()]
+    put = Put(*KEY_OWNER, owner.version, garbled)
+    store.write({FATE_TABLE: [RowMutation(owner.row, (put,))]})
+    fates.sweep(fates.new_judge(ManualClock()))
+    for _ in range(2):
+        assert fates.submit(an_operation(key='["a"]')).id == first.id
+    fates.delete(fates.existing(first.id))
+    again = fates.submit(an_operation(key='["a"]'))
+    assert again.id not in (first.id, other.id)
+    assert fates.submit(an_operation(key='["a"]')).id == again.id
+
+
+def test_a_key_that_is_no_json_is_an_obstacle_of_its_operation() -> None:
+    """Every change of a table, and a list as JSON, ended with it."""
+    fates = TableFateStore(MemoryStore())
+    assert fates.insert(an_operation(key="[["))
+    (found,) = fates.scan()
+    assert isinstance(found, Unreadable)
+
+
+def test_a_result_that_is_nested_too_deep_is_an_obstacle_of_its_operation() -> None:
+    """It ended every list, and every executor's look for work."""
+    store = MemoryStore()
+    fates = TableFateStore(store)
+    operation = fates.submit(an_operation())
+    put = Put(b"txinfo", b"retval", 1, b"[" * 100_000)
+    store.write({FATE_TABLE: [RowMutation(row_of(operation.id), (put,))]})
+    (found,) = fates.scan()
+    assert isinstance(found, Unreadable)
 
 
 def test_a_key_that_was_entered_during_a_sweep_stays() -> None:

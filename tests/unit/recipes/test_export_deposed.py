@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from omidpy.recipes.export_queue import Batch, Poison
+from omidpy.errors import ExportError
+from omidpy.recipes.export_queue import Batch, Deposed, Poison
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery import portions
 from omidpy.recipes.export_queue.delivery.portions import Possession
@@ -74,6 +75,33 @@ def test_what_was_refused_by_a_fence_stays(store: Store, layout: str) -> None:
     assert scene.export() == list(range(10))
     assert sum(one.exported for one in scene.queue.lag().buckets) == 10
     assert scene.raw_rows() == []
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_who_is_told_of_a_later_owner_sets_nothing_aside(store: Store, *, is_dead: bool) -> None:
+    """Not even where the bucket is its own: nobody has delivered what its receiver refuses."""
+    scene = Scene(store)
+    scene.add(*range(3))
+    runner = scene.runner()
+    takes_over(runner)
+
+    def depose(batch: Batch) -> None:
+        if is_dead and runner._crew.worker is None:
+            runner._crew.join(takes_all=True)
+            runner._crew.look()
+        raise Deposed("a later owner was here")
+
+    scene.sink.on_batch = depose
+    if is_dead:
+        assert scene.export() == []
+        assert len(scene.sink.seen) == 1, "it has looked, and found that to be so"
+        runner._crew.leave()
+    else:
+        with pytest.raises(ExportError, match=r"refuses everything.*a later owner"):
+            scene.export()
+    assert list(scene.queue.dead_letters()) == []
+    scene.sink.on_batch = lambda _: None
+    assert scene.export() == [0, 1, 2]
 
 
 def test_a_dead_letter_that_was_refused_by_a_fence_stays(store: Store) -> None:

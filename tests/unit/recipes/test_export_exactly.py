@@ -22,6 +22,7 @@ from omidpy.recipes.export_queue import (
     Share,
 )
 from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.entries.layout import bucket_of
 from omidpy.recipes.export_queue.entries.ordering import Position
 from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT, decode_mark
 from omidpy.recipes.export_queue.sinks import JsonLinesSink, SqliteSink
@@ -41,8 +42,9 @@ from tests.machines.export_exact import (
 )
 from tests.machines.export_queues import QUEUE, Killed, Scene
 from tests.machines.export_rebucketing import Rebucketing
+from tests.machines.fencing import takes_over
 from tests.machines.like_thrift2 import LikeThrift2
-from tests.machines.marking import Log
+from tests.machines.marking import Log, LogSink
 
 
 @pytest.fixture(autouse=True)
@@ -238,6 +240,71 @@ def test_a_mark_that_was_forgotten_is_missed_where_it_matters() -> None:
     sink.forgets = "kafka:elsewhere"
     next_owner(scene, sink).run_once(wait_s=0)
     assert log.of_key(b"a") == [0, 1, 2, 2], "to another receiver nothing was delivered"
+
+
+def with_a_forgotten_mark() -> tuple[Scene, Log, LogSink]:
+    """Return a queue of two buckets, of one of which nobody knows how far it came."""
+    scene, log = Scene(buckets=2), Log()
+    keys = {bucket_of(b"%d" % number, 2): b"%d" % number for number in range(9)}
+    sink, dying = log.sink(), log.sink()
+    sink.forgets = dying.forgets = "kafka:here"
+    for bucket in (0, 1):
+        scene.add(f"first of {bucket}", key=keys[bucket])
+    scene.runner(sink).run_once(wait_s=0)
+    for bucket in (0, 1):
+        scene.add(f"second of {bucket}", key=keys[bucket])
+    with pytest.raises(Killed):
+        mortal(scene, dying, "behind-commit").run_once(wait_s=0)
+    for name in [name for name in log.marks if name.endswith(".0")]:
+        del log.marks[name]
+    log.entries.clear()
+    return scene, log, sink
+
+
+def test_a_forgotten_mark_is_an_obstacle_of_its_bucket() -> None:
+    """The others go on; then the exporter ends with an error, and its status says why."""
+    scene, log, sink = with_a_forgotten_mark()
+    with pytest.raises(ExportError, match="forgotten how far bucket 0 had come"):
+        next_owner(scene, sink).run_once(wait_s=0)
+    assert log.values == ["second of 1"]
+    stopped = [one.stopped for one in scene.queue.lag().buckets]
+    assert "forgotten how far bucket 0" in stopped[0]
+    assert stopped[1] == ""
+
+
+def test_an_exporter_that_runs_goes_on_without_a_bucket_whose_mark_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It comes back to it once somebody has helped; told to stop before, it ends with the error."""
+    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.runner.OBSTACLE_S", 0.0)
+    scene, log, sink = with_a_forgotten_mark()
+    passes: list[str] = []
+
+    def at(step: str) -> None:
+        passes.append(step)
+        if passes.count("exported") == 1 and passes.count("taken") > 9:
+            runner.stop()
+
+    runner = scene.runner(sink, on_step=at)
+    takes_over(runner)
+    with pytest.raises(ExportError, match="forgotten how far bucket 0 had come"):
+        runner.run()
+    assert log.values == ["second of 1"]
+    (waiting,) = {entry.commit_ts for entry in scene.queue.peek()}
+    scene.queue.acknowledge(waiting)
+    scene.runner(sink).run_once(wait_s=0)
+    assert [one.stopped for one in scene.queue.lag().buckets] == ["", ""]
+
+
+def test_an_exporter_that_has_no_other_bucket_ends_at_once() -> None:
+    """Others may be able to, and whoever started it should know."""
+    scene, log, sink = with_a_forgotten_mark()
+    log.marks.clear()
+    runner = scene.runner(sink)
+    takes_over(runner)
+    with pytest.raises(ExportError, match="has forgotten how far bucket"):
+        runner.run()
+    assert log.values == []
 
 
 @pytest.mark.parametrize("is_by_hand", [False, True], ids=["at least once", "by hand"])

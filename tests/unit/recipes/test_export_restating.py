@@ -7,10 +7,12 @@ from typing import Any, Final
 import pytest
 
 from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, UsageError
+from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
 from tests.machines.export_queues import QUEUE, Scene
 from tests.machines.export_rebucketing import Rebucketing
+from tests.machines.interleaving import interleaved, once
 
 KEYS: Final = [b"%d" % number for number in range(8)]
 
@@ -45,6 +47,26 @@ def test_it_goes_on_from_where_it_was(data: bytes, layout: str) -> None:
     scene.add("new", key=KEYS[0])
     assert sorted(scene.export()) == sorted(["late"] * len(KEYS) + ["new"])
     assert scene.raw_rows() == []
+
+
+@pytest.mark.parametrize("garbled", [b"", b"{"])
+def test_of_two_who_say_it_again_one_does(garbled: bytes) -> None:
+    """An empty definition cannot be compared, and was written over whatever had come of it."""
+    scene = filled()
+    spoil(scene, garbled)
+    first: list[str] = []
+
+    def say_it_first() -> None:
+        ExportQueue.restate(scene.tm, QUEUE, buckets=3)
+        first.append(scene.queue._find().incarnation)
+
+    before = once("scan", scene.queue._places.table(1), say_it_first)
+    tm = TransactionManager(
+        interleaved(scene.tm.store, before), scene.client.oracle, clock=scene.clock
+    )
+    with pytest.raises(ExportError, match="somebody else has written the definition"):
+        ExportQueue.restate(tm, QUEUE, buckets=3)
+    assert [scene.queue._find().incarnation] == first
 
 
 def test_an_entry_shows_that_it_had_other_settings() -> None:

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyarrow import parquet
 
-from omidpy.errors import ConfigError, UsageError
+from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.prometheus import register_export
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, Retry
@@ -480,14 +480,45 @@ def test_a_webhook_gets_each_entry_with_a_key_that_never_changes(receiver: Recei
 
 
 @pytest.mark.parametrize("status", [409, 412])
-def test_what_a_webhook_refuses_as_older_is_delivered(receiver: Receiver, status: int) -> None:
-    """It has it, or something newer."""
+def test_what_a_webhook_has_already_is_delivered_where_it_says_so(
+    receiver: Receiver, status: int
+) -> None:
+    """It has it, or something newer, and whoever set it up knows that its answer means that."""
+    scene = Scene()
+    scene.add(1)
+    receiver.answers = [(status, {})]
+    export_to(WebhookSink(receiver.url, taken=[status]), scene)
+    assert len(receiver.requests) == 1
+    assert scene.queue.lag().entries == 0
+    assert scene.queue.lag().dead_letters == 0
+
+
+@pytest.mark.parametrize("status", [409, 412])
+def test_a_fence_that_a_webhook_refuses_delivers_nothing(
+    receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket is ours, so that its entries come again; and if that is all, the exporter ends."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
     scene = Scene()
     scene.add(1)
     receiver.answers = [(status, {})]
     export_to(WebhookSink(receiver.url), scene)
-    assert scene.queue.lag().entries == 0
+    assert [body["value"] for _, _, body in receiver.requests] == [1, 1]
+    scene.add(2)
+    receiver.answers = [(status, {})] * 100
+    with pytest.raises(ExportError, match=rf"refuses everything.*--taken {status}"):
+        export_to(WebhookSink(receiver.url), scene)
+    assert scene.queue.lag().entries == 1
     assert scene.queue.lag().dead_letters == 0
+
+
+def test_only_what_may_speak_of_a_fence_is_said_to_be_taken() -> None:
+    """A 500 that counts as delivered loses entries."""
+    with pytest.raises(UsageError, match="500"):
+        WebhookSink("http://h/", taken=[409, 500])
+    with pytest.raises(UsageError, match="--taken is for webhooks"):
+        sink_at("sqlite:f.db", taken=[409])
+    assert isinstance(sink_at("http://h/", taken=[409]), WebhookSink)
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])

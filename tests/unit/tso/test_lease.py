@@ -243,7 +243,10 @@ def test_a_store_without_our_tables_has_no_oracle() -> None:
 
 # -- a record that cannot be read ------------------------------------------------------------------
 
-GARBLED: Final = [b"{", b"\xff\x00", b'{"holder": 3}', b"x" * 5000]
+HELD_FOR_NO_TIME: Final = (
+    b'{"holder":"x","address":"h:1","epoch":5,"pid":1,"host":"h","period_ms":0,"sequence":7}'
+)
+GARBLED: Final = [b"", HELD_FOR_NO_TIME, b"{", b"\xff\x00", b'{"holder": 3}', b"x" * 5000]
 
 
 @pytest.mark.parametrize("garbled", GARBLED)

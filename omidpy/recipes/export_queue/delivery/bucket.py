@@ -57,6 +57,7 @@ from omidpy.recipes.export_queue.entries.possession import BucketLost, Lease
 from omidpy.recipes.export_queue.entries.state import table_name
 from omidpy.recipes.export_queue.exporter import (
     Batch,
+    Deposed,
     Entry,
     Exporter,
     TransactionalExporter,
@@ -403,6 +404,9 @@ class Delivery:
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
+            if isinstance(error, Deposed):
+                # Whether somebody else has the bucket its row says, and nobody's answer.
+                lease.confirm()
             paused = self._failures.paused(error, lease.bucket, patience, good, memory)
             raise paused from error
         patience.succeeded()

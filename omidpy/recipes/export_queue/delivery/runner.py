@@ -24,6 +24,7 @@ from omidpy.errors import ExportError, NoSuchQueue, OmidError
 from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
+from omidpy.recipes.export_queue.delivery.exactly import MarkRefused
 from omidpy.recipes.export_queue.delivery.failing import Memory, Paused
 from omidpy.recipes.export_queue.delivery.tally import Tally
 from omidpy.recipes.export_queue.delivery.terms import Options
@@ -45,6 +46,9 @@ MAX_POLL_S: Final = 1.0
 TROUBLE_S: Final = 1.0
 """How long a bucket rests when the store or the oracle cannot be reached."""
 
+
+OBSTACLE_S: Final = 10.0
+"""How long a bucket rests that only somebody else can help on, before it is looked at again."""
 
 KEEP_EVERY_S: Final = 5.0
 
@@ -118,6 +122,7 @@ class Runner:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._ended: BaseException | None = None
+        self._obstacles: dict[int, MarkRefused] = {}
         self._begin_term(definition)
 
     def _begin_term(self, definition: Definition) -> None:
@@ -142,6 +147,8 @@ class Runner:
         self._due_s: dict[int, float] = {}
         self._poll_s: dict[int, float] = {}
         self._memories: dict[int, Memory] = {}
+        self._obstacles = {}
+        """Buckets that do not go on before somebody helps, and why; the others do."""
         self._heard: set[int] = set()
         """Buckets that somebody has added to since their last pass began."""
         self._paused: set[int] = set()
@@ -191,7 +198,9 @@ class Runner:
         """Deliver until `stop` is called.
 
         Raises:
-            ExportError: the policy is `stop`, and there is poison; or the queue was dropped.
+            ExportError: the policy is `stop`, and there is poison; or the queue was dropped; or a
+                bucket needs somebody's help, and it was the last that could go on here, or `stop`
+                was called.
         """
         try:
             self._exporter.open()
@@ -201,8 +210,11 @@ class Runner:
                 self._run_term()
         finally:
             self._close()
-        if self._ended is not None:
-            raise self._ended
+        if (error := self._ended or self._first_obstacle()) is not None:
+            raise error
+
+    def _first_obstacle(self) -> MarkRefused | None:
+        return next((self._obstacles[one] for one in sorted(self._obstacles)), None)
 
     def _run_term(self) -> None:
         threads = [
@@ -324,9 +336,28 @@ class Runner:
                 return
             try:
                 rest_s, is_paused = self._pass(lease, view), False
+                self._note_obstacle(lease, None)
             except Paused as pause:
                 rest_s, is_paused = pause.after_s, True
+            except MarkRefused as error:
+                self._note_obstacle(lease, error)
+                if not self._crew.leases.keys() - self._obstacles.keys():
+                    raise
+                rest_s, is_paused = OBSTACLE_S, True
             self._rest(lease.bucket, rest_s, is_paused=is_paused)
+
+    def _note_obstacle(self, lease: BucketLease, error: MarkRefused | None) -> None:
+        """Note why a bucket does not go on, or that it does, where `export status` shows it."""
+        if error is not None:
+            if lease.bucket not in self._obstacles:
+                log.error("%s", error)
+            self._obstacles[lease.bucket] = error
+        elif self._obstacles.pop(lease.bucket, None) is None:
+            return
+        try:
+            lease.update(stopped="" if error is None else str(error))
+        except (BucketLost, OmidError) as trouble:
+            log.info("%s", trouble)
 
     def _rest(self, bucket: int, rest_s: float, *, is_paused: bool) -> None:
         within(self._lock, self._set_rest, bucket, rest_s, is_paused)
@@ -416,6 +447,8 @@ class Runner:
                 self._stopping.wait(min(self._look_s, 0.2))
             if sight.problems:
                 raise ExportError(sight.problems[0])
+            if (error := self._first_obstacle()) is not None:
+                raise error
         except NoSuchQueue:
             if not self._has_moved():
                 raise
@@ -440,6 +473,9 @@ class Runner:
                     ) from pause
                 self._stopping.wait(pause.after_s)
                 is_whole = False
+            except MarkRefused as error:
+                self._note_obstacle(lease, error)  # the other buckets go on
+                return True
             except BucketLost as lost:
                 log.info("%s", lost)
                 self._memories.pop(lease.bucket, None)

@@ -4,7 +4,7 @@
         an entry's, perhaps; it is found by halves
     no answer, or one of "not now" (`OSError`, `Retry`, HTTP 429 and 5xx): nobody's
     an answer to whoever asks (HTTP 401, 403, 404, `ConfigError`, no such table, `Refused`): that of
-        the settings
+        the settings; and so is "there was a later owner" (`Deposed`) where the bucket is ours
 
 An error of a library may be any of the three: a wrong column fails for each entry alone, as a bad
 value does for one.  So nobody is condemned by repetition while the receiver takes nothing at all:
@@ -27,7 +27,7 @@ from omidpy.errors import (
     StorageUnavailable,
 )
 from omidpy.recipes.export_queue.entries.ordering import Position
-from omidpy.recipes.export_queue.exporter import Refused, Retry
+from omidpy.recipes.export_queue.exporter import Deposed, Refused, Retry
 
 MOST_UNPROVEN: Final = 3
 """So many entries in a row that fail alone, while the receiver takes nothing, are no poison."""
@@ -47,7 +47,9 @@ class Blame(Enum):
 
 def blame(error: Exception) -> Blame:
     """Say whose fault an exporter's error is; `Poison` is for the caller to see."""
-    if isinstance(error, Refused | ConfigError | NoSuchTable | NoSuchFamily | NotTransactional):
+    if isinstance(
+        error, Refused | Deposed | ConfigError | NoSuchTable | NoSuchFamily | NotTransactional
+    ):
         return Blame.SETTINGS
     if isinstance(error, Retry | CommitOutcomeUnknown | StorageUnavailable | OracleError):
         return Blame.NOBODY

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from omidpy.base.documents import UNREADABLE
 from omidpy.errors import CorruptCell, TransactionAborted
 from omidpy.recipes.export_queue.entries.acknowledgement import remove_deleted
 from omidpy.recipes.export_queue.entries.layout import (
@@ -299,7 +300,7 @@ def _parts(cell: bytes) -> tuple[Note, bytes]:
     try:
         raw_note, content = decode_dead(cell)
         return msgspec.json.decode(raw_note, type=Note), content
-    except (CorruptCell, msgspec.DecodeError) as error:
+    except (CorruptCell, *UNREADABLE) as error:
         return Note(state=POISON, reason=str(error), parks=False), b""
 
 

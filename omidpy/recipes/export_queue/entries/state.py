@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from omidpy.base.documents import Natural, Positive
 from omidpy.base.tables import EXPORT_TABLE_PREFIX
 from omidpy.errors import CorruptCell, UsageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
@@ -54,9 +55,9 @@ _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 class Successor(msgspec.Struct, frozen=True, kw_only=True):
     """The buckets that a queue is about to have (`upkeep/rebucketing.py`)."""
 
-    number: int
+    number: Positive
     """Of their table, which no other one of this id ever has."""
-    buckets: int
+    buckets: Positive
     operation: str = ""
     """The id of the operation that makes them, and that alone may undo it (X8); empty where an
     omidpy has written it that did not say so."""
@@ -67,26 +68,26 @@ class Successor(msgspec.Struct, frozen=True, kw_only=True):
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue is; the same for everybody who opens it."""
 
-    number: int
+    number: Positive
     """Of its table: none of this id is given twice."""
-    last: int = 0
+    last: Natural = 0
     """The largest number that was given to a table of this id, whatever has become of it."""
-    made: int = 0
+    made: Natural = 0
     """The number that the queue was made with: what tells it from others of its id."""
     is_open: bool
     """False: it was dropped."""
-    buckets: int
+    buckets: Positive
     codec: str
     keep_s: float | None = None
     """How long what was delivered can be replayed; None: it is deleted at once."""
-    max_entries: int | None = None
+    max_entries: Natural | None = None
     max_lag_s: float | None = None
     layout: str = "log"
     successor: Successor | None = None
     """The buckets that it is about to have."""
     is_paused: bool = False
     """Whether nobody exports it, until somebody says otherwise."""
-    replays: int = 0
+    replays: Natural = 0
     """How often somebody has asked for what was delivered: who is about to switch to other buckets
     sees by it that there is something in the old ones again."""
     incarnation: str = ""
@@ -134,32 +135,32 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     """How far a bucket has come, and in whose hands it is."""
 
-    epoch: int = 0
+    epoch: Natural = 0
     """How often it changed hands: what `fence_of` makes a fence of."""
     owner: str | None = None
     """The worker (`life/members.py`) that exports it."""
-    cursor_ts: int = 0
+    cursor_ts: Natural = 0
     """Commit timestamp of the last entry that was delivered."""
     cursor_ordinal: str = ""
     """And its ordinal, in hexadecimal."""
-    scan_from: int = 0
+    scan_from: Natural = 0
     """No entry of a transaction that began before this is left to deliver."""
-    exported: int = 0
+    exported: Natural = 0
     """How many entries were delivered, repetitions not counted: changed with the cursor."""
-    replay_to: int = 0
+    replay_to: Natural = 0
     """Up to which commit timestamp what is kept of dead letters is to be delivered again; the
     cursor has passed it where it is not."""
     stopped: str = ""
     """Why it goes no further; empty if it does."""
-    waits: int = 0
+    waits: Natural = 0
     """How many entries wait of what was committed until `counted_ts` (`counting.py`)."""
-    oldest_ts: int = 0
+    oldest_ts: Natural = 0
     """When the first of them was committed; 0: none waits."""
-    counted_ts: int = 0
+    counted_ts: Natural = 0
     """0: nobody has counted."""
-    dead: int = 0
+    dead: Natural = 0
     """How many dead letters there are, as the last look has shown."""
-    turn: int = 0
+    turn: Natural = 0
     """How often it was set back for a replay."""
     receiver: str = ""
     """Who keeps a mark of it (`marks.py`), if that one may forget it."""
@@ -197,9 +198,9 @@ def fence_of(number: int, epoch: int) -> int:
 class Gauge(msgspec.Struct, frozen=True):
     """How much waits in a queue, as somebody has measured it."""
 
-    entries: int
-    oldest_ts: int | None
-    measured_ts: int
+    entries: Natural
+    oldest_ts: Natural | None
+    measured_ts: Natural
 
 
 def check_id(queue_id: object) -> str:

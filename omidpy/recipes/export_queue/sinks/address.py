@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -39,20 +39,31 @@ FORMS: Final = (
 )
 
 
-def sink_at(where: str, *, append: bool = False, at_least_once: bool = False) -> Exporter:
+def sink_at(
+    where: str,
+    *,
+    append: bool = False,
+    at_least_once: bool = False,
+    taken: Collection[int] = (),
+) -> Exporter:
     """Return the sink that an address names.
 
     Args:
         where: The address.
         append: A table of SQL has a row for every entry, not only for the newest of each key.
         at_least_once: Without the transactions of Kafka.
+        taken: Answers by which a webhook says that it has an entry, see `WebhookSink`.
 
     Raises:
-        UsageError: it names none; or `append`, or `at_least_once`, was asked of one that knows no
-            such thing.
+        UsageError: it names none; or `append`, `at_least_once` or `taken` was asked of one that
+            knows no such thing.
         ConfigError: what the sink needs is not installed, or the address is wrong in itself.
     """
     scheme, _, rest = where.partition(":")
+    if taken:
+        if append or at_least_once or scheme not in ("http", "https"):
+            raise UsageError(f"--taken is for webhooks (http:, https:), not for {where!r}")
+        return WebhookSink(where, taken=taken)
     if at_least_once:
         if append or scheme != "kafka":
             raise UsageError(

@@ -6,33 +6,37 @@
 
 | answer | what it means |
 |---|---|
-| 2xx, 409, 412 | delivered, or refused as older than what the receiver has |
+| 2xx | delivered |
+| 409, 412 | older than a fence that the receiver has seen, perhaps: see below |
 | 400, 413, 415, 422 | poison: this entry will never be taken |
 | 401, 403, 404, 405, 407, 410 | come again later; if nothing else is answered, the exporter ends |
 | any other, or none | come again later, after `Retry-After` seconds, an hour at most |
 
-So a receiver that still works on an earlier request of the same key must not answer 409, as some
-drafts have it, but 425, 429 or 503.  What is refused by its fence is taken for delivered here, and
-not removed all the same: somebody else has the bucket then.
+Behind 409 and 412 nothing is removed, and the bucket is looked at: whoever has it goes on.  Where
+that is the same exporter all the same, it comes again, and ends if nothing else is answered.
+
+A receiver may answer so of what it has already.  Who knows that of his says so with `taken`: these
+answers count as 2xx.  Then it must not answer them while it still works on an earlier request of
+the same key, as some drafts have it, but 425, 429 or 503.
 """
 
 from __future__ import annotations
 
 import http.client
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from omidpy.errors import UsageError
-from omidpy.recipes.export_queue.exporter import Exporter, Poison, Refused, Retry
+from omidpy.recipes.export_queue.exporter import Deposed, Exporter, Poison, Refused, Retry
 from omidpy.recipes.export_queue.sinks.documents import line
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.exporter import Batch, Entry
 
-TAKEN: Final = frozenset({HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED})
+OLDER: Final = frozenset({HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED})
 NEVER: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -61,7 +65,12 @@ class WebhookSink(Exporter):
     """One request for each entry."""
 
     def __init__(
-        self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        taken: Collection[int] = (),
     ) -> None:
         """Post to a URL.
 
@@ -69,10 +78,14 @@ class WebhookSink(Exporter):
             url: `http://` or `https://`.
             headers: Sent with each request, such as `Authorization`.
             timeout_s: How long an answer may take.
+            taken: Answers, of 409 and 412, by which this receiver says that it has the entry, or a
+                newer one of its key.  Without, they speak of the fence, and deliver nothing.
 
         Raises:
-            UsageError: it is no such URL.
+            UsageError: it is no such URL, or there is no such answer.
         """
+        if strangers := sorted(set(taken) - OLDER):
+            raise UsageError(f"taken={strangers[0]!r} is none of the answers 409 and 412")
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"the URL of a webhook is http:// or https://, not {url!r}")
@@ -81,6 +94,7 @@ class WebhookSink(Exporter):
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = dict(headers or {})
         self._timeout_s = timeout_s
+        self._taken = frozenset(taken)
 
     def export(self, batch: Batch) -> None:
         """Post the entries, one after the other."""
@@ -115,9 +129,16 @@ class WebhookSink(Exporter):
         connection.request("POST", self._path, body=line(batch, entry), headers=headers)
         answer = connection.getresponse()
         said = answer.read()[:SHOWN_BYTES]
-        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status in TAKEN:
+        is_delivered = HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
+        if is_delivered or answer.status in self._taken:
             return
         what = f"{self._host} answers {answer.status} {answer.reason}: {said!r}"
+        if answer.status in OLDER:
+            raise Deposed(
+                f"{what}, as of an older fence than it has seen; if it says so of entries that it "
+                f"has already, taken=[{answer.status}], or --taken {answer.status}, counts these "
+                "as delivered"
+            )
         if answer.status in NEVER:
             raise Poison(entry, what)
         wait = answer.getheader("Retry-After", "")

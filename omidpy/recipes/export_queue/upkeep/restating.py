@@ -56,9 +56,7 @@ def restate(tm: TransactionManager, places: Places, wanted: Definition) -> Defin
     new = msgspec.structs.replace(
         wanted, number=number, last=number + NUMBERS, made=number, incarnation=uuid.uuid4().hex
     )
-    if raw == b"":  # no store can compare that
-        control.write(places.row(), encode_document(new))
-    elif not control.replace(places.row(), raw, encode_document(new)):
+    if not control.replace(places.row(), raw, encode_document(new)):
         raise ExportError(f"somebody else has written the definition of {places.queue_id!r}")
     return new
 
