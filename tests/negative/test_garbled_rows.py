@@ -92,6 +92,7 @@ ELSEWHERE: Final = {
     "ASKED_PREFIX": "for people, written anew by each run; tests/unit/compactor/test_pruning*",
     "DESCRIBED_PREFIX": "on HBase alone; tests/unit/storage",
     "IGNORED_PREFIX": "tests/contract/test_compaction_obstacles.py",
+    "KEYS_PREFIX": "that it is there is all it says; tests/unit/tx/test_idempotency_keys.py",
     "LOW_WATERMARK_ROW": "beside Omid alone; tests/unit/compactor/test_singletons.py",
     "MADE_PREFIX": "is believed on HBase alone; tests/unit/facts/test_makers.py",
     "PROGRESS_PREFIX": "shown to people, and judged by nobody",
@@ -101,6 +102,7 @@ ELSEWHERE: Final = {
     "SIGHTED_PREFIX": "on HBase alone; tests/unit/compactor/test_restored.py",
     "SNAPSHOT_PREFIX": "on HBase alone; tests/unit/compactor/test_snapshots.py",
     "STORE_ID_FACT": "on HBase alone",
+    "WRITER_KEY_FACT": "clients write cells themselves then; tests/unit/facts/test_writers.py",
 }
 """Kinds that this store never has, or that nobody believes, and why."""
 
