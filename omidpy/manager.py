@@ -118,6 +118,7 @@ class TransactionManager(Alone):
         table_prefix: str = "",
         find_queue: FindQueue | None = None,
         make_publisher: MakePublisher | None = None,
+        tso: str | None = None,
     ) -> None:
         """Join a store and an oracle; `close` closes both.
 
@@ -133,6 +134,8 @@ class TransactionManager(Alone):
             table_prefix: What the names of tables begin with in the store, and not here.
             find_queue: Finds the export queues of `tx.queue`; None finds none.
             make_publisher: Makes, once, what `tx.publish` and `tx.published` use; None has none.
+            tso: The address of the oracle, for those who connect from other processes; None: it
+                has none.
         """
         self.store = store
         self.oracle = oracle
@@ -147,6 +150,7 @@ class TransactionManager(Alone):
             on_step=on_step,
             open_queue=find_queue and partial(self._open_queue, find_queue),
             publishing=make_publisher and cache(partial(make_publisher, self)),
+            tso=tso,
         )
         self._queues: dict[str, Openable] = {}
         self._is_oracle_here = is_oracle_here

@@ -107,7 +107,7 @@ class Shape:
             )
         shape = cls(
             Key(tuple(KeyPart(name, type_named(name, kind)) for name, kind in parts.items())),
-            tuple(_field(name, spec) for name, spec in (columns or {}).items()),
+            tuple(field_of(name, spec) for name, spec in (columns or {}).items()),
             rest,
             commit_ts,
         )
@@ -243,7 +243,13 @@ def _name_of(codec: Codec[Any]) -> str:
     )
 
 
-def _field(name: str, spec: object) -> Field:
+def field_of(name: str, spec: object) -> Field:
+    """Return the column that a pair describes: `("family:qualifier", type)`.
+
+    Raises:
+        UsageError: the column or the type is none.
+        TypeError: it is no pair.
+    """
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise TypeError(
             f"columns[{name!r}] must be ('family:qualifier', type), such as ('cf:balance', "
