@@ -30,7 +30,6 @@ _READ: Final = (
     "rows",
     "partitions",
     "batch_rows",
-    "pushdown",
     "snapshot",
 )
 _WRITE: Final = ("nulls", "conflict", "rows_per_transaction", "hold", "estimated_rows")
@@ -46,6 +45,11 @@ _BOTH: Final = (
     "shape",
 )
 _REFUSED: Final = {
+    "pushdown": (
+        "Spark 4.3 keeps what the filters of one query have left to read for every other query on "
+        "the same frame, and rows would be missing there; name the rows to read instead, by "
+        "row_start, row_stop, row_prefix or rows"
+    ),
     "idempotency_key": (
         "writes are not told apart by a key yet; write a row of your own that names the batch in "
         "the same transaction, with omidpy.spark.write(df, tx, ...)"
@@ -84,7 +88,6 @@ class ReadWords:
     rows: tuple[bytes, ...] | None
     partitions: int | None
     batch_rows: int
-    pushes_down: bool
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,6 @@ def read_words(said: Words) -> ReadWords:
         rows=None if rows is None else tuple(key_bytes(one.strip()) for one in rows.split(",")),
         partitions=_count(given, "partitions"),
         batch_rows=_count(given, "batch_rows") or BATCH_ROWS,
-        pushes_down=_flag(given, "pushdown"),
     )
 
 
@@ -258,10 +260,3 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
     if not found:
         raise UsageError(f"option({name!r}, {given[name]!r}) is no time; write one of {EXAMPLES}")
     return found / 1000
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    text = given.get(name, "false").lower()
-    if text not in {"true", "false"}:
-        raise UsageError(f"option({name!r}, {text!r}) must be true or false")
-    return text == "true"

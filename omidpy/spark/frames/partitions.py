@@ -35,37 +35,32 @@ def portions(
     store: Store,
     table: str,
     families: Iterable[bytes],
-    ranges: Sequence[KeyRange],
+    key_range: KeyRange,
     rows: Sequence[bytes] | None,
     *,
     wanted: int | None,
 ) -> list[Portion]:
-    """Return what each task reads; together every row of the ranges once, or of the list.
+    """Return what each task reads; together every row of the range once, or of the list.
 
     Args:
         store: Where the table is.
         table: Its name in the store.
         families: Those that are ours.
-        ranges: The rows to read, which do not overlap.
-        rows: The only rows to read; those outside of the ranges are left out.
+        key_range: The rows to read.
+        rows: The only rows to read; those outside of the range are left out.
         wanted: How many portions; None: as many as regions, and more where these are large.
 
     Cost: 1 RPC; some short reads for each region that is cut, see `sampled_keys`; without `wanted`
     1 scan of what compactions have recorded.
     """
     if rows is not None:
-        inside = sorted({row for row in rows if any(one.contains(row) for one in ranges)})
+        inside = sorted({row for row in rows if key_range.contains(row)})
         size = min(ROWS_OF_A_LIST, max(1, -(-len(inside) // (wanted or 1))))
         return [
             Portion(KeyRange(), tuple(inside[at : at + size])) for at in range(0, len(inside), size)
         ]
     regions = store.regions(table)
-    parts = [
-        part
-        for region in regions
-        for one in ranges
-        if (part := intersection(region, one)) is not None
-    ]
+    parts = [part for region in regions if (part := intersection(region, key_range)) is not None]
     count = (
         _pieces_of(store, table, len(regions))
         if wanted is None

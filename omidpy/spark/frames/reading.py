@@ -4,24 +4,26 @@ The process that plans draws the snapshot, holds what it needs from being collec
 task reads which rows.  Tasks open the store by its address and read at that snapshot, whenever they
 run; one that finds itself below the collection horizon all the same fails, and never reads less
 than there was.
+
+Lacks `pushFilters`.  Spark 4.3 keeps what a reader planned for the filters of one scan for every
+other scan of the same frame, those without filters among them, and rows would be missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
 from omidpy.spark.frames.options import ReadWords
-from omidpy.spark.frames.partitions import Portion, intersection, portions
+from omidpy.spark.frames.partitions import Portion, portions
 from omidpy.spark.frames.places import Place
-from omidpy.spark.frames.pushdown import narrowed
 from omidpy.spark.frames.types import fitted
 from omidpy.tx.frames.reading import record_batches
 from omidpy.tx.frames.shape import Shape
@@ -41,14 +43,12 @@ class Reading:
     schema: pa.Schema
     """What Spark has been told, as Arrow."""
     batch_rows: int
-    equal: Mapping[bytes, bytes] = field(default_factory=dict)
-    """Column -> the value that a row must have to be of interest."""
 
     def read(self, portion: Portion) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a portion; every batch has the schema exactly."""
         with self.place.connect() as tm:
             table = tm.snapshot(self.snapshot_ts).table(self.table)
-            rows = self._interesting(self._rows(table, portion))
+            rows = self._rows(table, portion)
             for batch in record_batches(self.shape, rows, batch_rows=self.batch_rows):
                 yield fitted(batch, self.schema)
 
@@ -70,21 +70,6 @@ class Reading:
             some = portion.rows[at : at + PAGE_ROWS]
             yield from table.rows(some, columns, include_timestamp=has_time)
 
-    def _interesting(
-        self, rows: Iterator[tuple[bytes, dict[bytes, Any]]]
-    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
-        if not self.equal:
-            yield from rows
-            return
-        wanted = list(self.equal.items())
-        for row, cells in rows:
-            if all(_is(cells.get(column), value, self.shape) for column, value in wanted):
-                yield row, cells
-
-
-def _is(found: Any, value: bytes, shape: Shape) -> bool:
-    return bool(found is not None and (found[0] if shape.has_commit_ts else found) == value)
-
 
 class _Rows(InputPartition):
     """What one task reads."""
@@ -100,15 +85,6 @@ class TableReader(DataSourceReader):
     def __init__(self, reading: Reading, planned: ReadWords) -> None:
         self.reading = reading
         self._planned = planned
-        self._ranges: tuple[KeyRange, ...] = (planned.key_range,)
-        self._rows = planned.rows
-
-    def narrow(self, ranges: Sequence[KeyRange], rows: Sequence[bytes] | None) -> None:
-        """Read only rows that are in some ranges, too, and of a list."""
-        both = (intersection(one, other) for one in self._ranges for other in ranges)
-        self._ranges = tuple(one for one in both if one is not None)
-        if rows is not None:
-            self._rows = tuple(rows if self._rows is None else set(rows) & set(self._rows))
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
@@ -119,8 +95,8 @@ class TableReader(DataSourceReader):
                 tm.store,
                 layout.name,
                 layout.families,
-                self._ranges,
-                self._rows,
+                self._planned.key_range,
+                self._planned.rows,
                 wanted=self._planned.partitions,
             )
         # Spark would take no partition for one of everything.
@@ -130,17 +106,6 @@ class TableReader(DataSourceReader):
         """Yield the rows of a task, as Arrow has them."""
         assert isinstance(partition, _Rows), "made by `partitions`"
         return self.reading.read(partition.portion)
-
-
-class FilteringReader(TableReader):
-    """The same, which takes filters: Spark refuses such a reader unless it is told to push them."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        """Narrow what is read; Spark judges all filters again."""
-        found = narrowed(self.reading.shape, filters)
-        self.narrow(found.ranges, found.rows)
-        self.reading = replace(self.reading, equal=dict(found.equal))
-        yield from filters
 
 
 def plan(
@@ -159,7 +124,7 @@ def plan(
         layout.check_family(family)
     if not is_held:
         tm.hold(reading.snapshot_ts, for_s=planned.hold_s)
-    return (FilteringReader if planned.pushes_down else TableReader)(reading, planned)
+    return TableReader(reading, planned)
 
 
 def check_columns(shape: Shape, schema: pa.Schema) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from omidpy.facts.holds import HeldSnapshot
-
-PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 RowValue: TypeAlias = "bytes | tuple[Any, ...] | str | int"
 """A row key: bytes, or the value of its column, or a tuple of those of its first columns."""
@@ -82,7 +80,6 @@ class Snapshot:
         row_prefix: RowValue | None = None,
         rows: Iterable[RowValue] | None = None,
         partitions: int | None = None,
-        pushdown: bool = False,
     ) -> DataFrame:
         """Return a table as this snapshot sees it; arguments are as in `omidpy.spark.read`."""
         shape = shape_to_read(columns, key=key, rest=rest, commit_ts=commit_ts)
@@ -103,9 +100,6 @@ class Snapshot:
             "rows": None if rows is None else _texts(shape, rows),
             "partitions": partitions or self._spark.sparkContext.defaultParallelism,
         }
-        if pushdown:
-            self._spark.conf.set(PUSHDOWN, "true")
-            options["pushdown"] = "true"
         for option, value in options.items():
             if value is not None:
                 reader = reader.option(option, str(value))
@@ -168,7 +162,6 @@ def read(
     row_prefix: RowValue | None = None,
     rows: Iterable[RowValue] | None = None,
     partitions: int | None = None,
-    pushdown: bool = False,
     hold_s: float = HOLD_S,
 ) -> DataFrame:
     """Return a table as a frame, whose every action reads the one snapshot of this call.
@@ -189,8 +182,6 @@ def read(
         rows: The only rows to read.
         partitions: How many tasks read it, about; None: as many as the session has cores, and as
             there are regions.
-        pushdown: Hand filters of the row key, and equalities of columns, to the tasks.  It sets
-            `spark.sql.python.filterPushdown.enabled` for the session.
         hold_s: For how long the versions of the snapshot are kept from compactions.
 
     Raises:
@@ -208,7 +199,6 @@ def read(
         row_prefix=row_prefix,
         rows=rows,
         partitions=partitions,
-        pushdown=pushdown,
     )
 
 
