@@ -425,27 +425,20 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
 
     schema = "id string, balance bigint, name string"
 
-    def load(options: dict[str, str], schema: str | None = schema) -> Any:
-        reader = spark.read.format("omidpy").options(**options)
-        return (reader if schema is None else reader.schema(schema)).load().count()
-
-    for attempt, message in (
-        (lambda: load(world.options(), None), "nobody knows the columns"),
-        (
-            lambda: load(world.options(), "id string, balance timestamp, name string"),
-            "no codec has the type",
-        ),
-        (lambda: load(world.options(table="other")), "there is no table 'other'"),
-        (
-            lambda: load(world.options(columns="balance=no:x, name=cf:name")),
-            "no transactional family b'no'",
-        ),
-        (lambda: load(world.options(at="2026-01-01T00:00:00")), "has no time zone"),
-        (lambda: load(world.options(conflict_level="row")), "detects conflicts by cell"),
-        (lambda: load(world.options(tso="127.0.0.1:1")), "127.0.0.1:1"),
+    typed = "id string, balance timestamp, name string"
+    for options, given, message in (
+        (world.options(), None, "nobody knows the columns"),
+        (world.options(), typed, "no codec has the type"),
+        (world.options(table="other"), schema, "there is no table 'other'"),
+        (world.options(columns="balance=no:x, name=cf:name"), schema, "no transactional family"),
+        (world.options(at="2026-01-01T00:00:00"), schema, "has no time zone"),
+        (world.options(conflict_level="row"), schema, "detects conflicts by cell"),
+        (world.options(tso="127.0.0.1:1"), schema, "127.0.0.1:1"),
+        (world.options(pushdown="true"), schema, "rows would be missing there"),
     ):
+        reader = spark.read.format("omidpy").options(**options)
         with pytest.raises(Exception, match=message):
-            attempt()
+            (reader if given is None else reader.schema(given)).load().collect()
     frame = accounts(spark, 4)
     for mode in ("overwrite", "error", "ignore"):
         with pytest.raises(UsageError, match=r"mode\('append'\)"):
