@@ -100,9 +100,28 @@ def check_size(session: Session, shape: Shape, rows: int | None, *, is_conflict_
     )
 
 
-def check_base(
-    tx: Transaction, table: str, shape: Shape, names: Sequence[str], *, is_conflict_free: bool
+def check_counters(
+    shape: Shape, *, is_conflict_free: bool, rows_per_transaction: int | None = None
 ) -> None:
+    """Refuse to add to counters where an amount could be lost, or added twice.
+
+    Raises:
+        UsageError: nothing was written.
+    """
+    counters = ", ".join(one.name for one in shape.fields if one.is_counter)
+    if counters and is_conflict_free:
+        raise UsageError(
+            f"the counters {counters} cannot be written with conflict='free': two transactions "
+            "would count once"
+        )
+    if counters and rows_per_transaction is not None:
+        raise UsageError(
+            f"the counters {counters} cannot be written with rows_per_transaction: a task that "
+            "Spark runs again would add once more; write them in one transaction"
+        )
+
+
+def check_base(tx: Transaction, table: str, shape: Shape, names: Sequence[str]) -> None:
     """Refuse deletes and counters where the transaction has written the table before.
 
     Tasks read what they depend on from the snapshot, where that is not.
@@ -112,18 +131,11 @@ def check_base(
         table: The table's name in the store.
         shape: The columns.
         names: Those of the frame.
-        is_conflict_free: Whether it is written without conflict detection.
 
     Raises:
         UsageError: nothing was written.
     """
-    counters = [one.name for one in shape.fields if one.is_counter]
-    if counters and is_conflict_free:
-        raise UsageError(
-            f"the counters {', '.join(counters)} cannot be written with conflict='free': two "
-            "transactions would count once"
-        )
-    if not counters and OP not in names:
+    if OP not in names and not any(one.is_counter for one in shape.fields):
         return
     if any(name.table == table for name, _ in tx.changes()):
         raise UsageError(
@@ -145,8 +157,12 @@ def begin(tm: TransactionManager, table: str, shape: Shape, *, hold_s: float) ->
         OmidError: as `check_target`.
     """
     tx = tm.begin(hold_s=hold_s)
-    check_target(tx, table, shape)
-    return tx.token()
+    try:
+        check_target(tx, table, shape)
+        return tx.token()
+    except BaseException:
+        tx.rollback()
+        raise
 
 
 def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
@@ -310,17 +326,3 @@ def _witness(
                 name = part.cells[0]
                 return name.table, Cell(*name[1:], part.version, b"")
     return None
-
-
-def check_rows_per_transaction(job_shape: Shape, rows: int | None) -> None:
-    """Refuse to add to counters in transactions that a task may repeat.
-
-    Raises:
-        UsageError: a task that Spark runs again would add again.
-    """
-    counters = [one.name for one in job_shape.fields if one.is_counter]
-    if rows is not None and counters:
-        raise UsageError(
-            f"the counters {', '.join(counters)} cannot be written with rows_per_transaction: a "
-            "task that Spark runs again would add once more; write them in one transaction"
-        )

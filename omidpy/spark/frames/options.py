@@ -157,7 +157,7 @@ def read_words(said: Words) -> ReadWords:
     return ReadWords(
         hold_s=_seconds(given, "hold", HOLD_S),
         key_range=key_range,
-        rows=None if rows is None else tuple(key_bytes(one.strip()) for one in rows.split(",")),
+        rows=None if rows is None else _listed(rows),
         partitions=_count(given, "partitions"),
         batch_rows=_count(given, "batch_rows") or BATCH_ROWS,
     )
@@ -237,6 +237,10 @@ def key_text(row: bytes) -> str:
         for byte in row
     )
     return "".join(plain)
+
+
+def _listed(text: str) -> tuple[bytes, ...]:
+    return tuple(key_bytes(one.strip()) for one in text.split(",")) if text.strip() else ()
 
 
 def _refuse_others(given: Mapping[str, Any], own: Sequence[str], what: str) -> None:

@@ -247,7 +247,8 @@ def write(
     check_reach(place, frame.sparkSession)
     jobs.check_target(tx, table, shape)
     name = session.catalog.full_name(table)
-    jobs.check_base(tx, name, shape, frame.columns, is_conflict_free=is_free)
+    jobs.check_counters(shape, is_conflict_free=is_free)
+    jobs.check_base(tx, name, shape, frame.columns)
     jobs.check_size(session, shape, estimated_rows(frame), is_conflict_free=is_free)
     job = Job(place, name, shape, tx.token(), uuid.uuid4().hex, nulls, is_conflict_free=is_free)
     try:

@@ -80,17 +80,23 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
     if shape.has_commit_ts:
         raise UsageError("_commit_ts is read alone; leave it out of the frame")
     check_names(shape, schema.names)
-    jobs.check_rows_per_transaction(shape, given.rows_per_transaction)
+    jobs.check_counters(
+        shape,
+        is_conflict_free=given.is_conflict_free,
+        rows_per_transaction=given.rows_per_transaction,
+    )
     with said.place.connect() as tm:
         place = said.place.seen(tm.store)
         if given.rows_per_transaction is None:
             jobs.check_size(
                 tm.session, shape, given.estimated_rows, is_conflict_free=given.is_conflict_free
             )
+            token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s)
+        else:
+            token = b""
+            with tm.begin() as tx:
+                jobs.check_target(tx, said.table, shape)
         client: int | None = getattr(tm.oracle, "client", None)
-        token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s)
-        if given.rows_per_transaction is not None:
-            token = b""  # it was begun to see whether it could be
     return TableWriter(
         Job(
             place,

@@ -251,22 +251,23 @@ def test_rows_are_written_in_several_transactions(world: JobWorld) -> None:
         }
         assert (len(dict(tx.table("t").scan())), len(times)) == (8, 3)
     with pytest.raises(UsageError, match="would add once more"):
-        jobs.check_rows_per_transaction(Shape.of(COUNTED), 3)
+        jobs.check_counters(Shape.of(COUNTED), is_conflict_free=False, rows_per_transaction=3)
 
 
 def test_what_depends_on_what_the_transaction_wrote_is_refused(world: JobWorld) -> None:
     """Tasks read the snapshot alone."""
     shape = Shape.of(COUNTED)
     tx = world.tm.begin()
-    jobs.check_base(tx, "t", shape, ["row", "n"], is_conflict_free=False)
+    jobs.check_base(tx, "t", shape, ["row", "n"])
     with pytest.raises(UsageError, match="two transactions would count once"):
-        jobs.check_base(tx, "t", shape, ["row", "n"], is_conflict_free=True)
+        jobs.check_counters(shape, is_conflict_free=True)
+    jobs.check_counters(shape, is_conflict_free=False)
     tx.table("t").put(b"x", {b"cf:n": b"1"})
     plain = Shape.of(COLUMNS)
-    jobs.check_base(tx, "t", plain, ["row", "n"], is_conflict_free=False)
+    jobs.check_base(tx, "t", plain, ["row", "n"])
     for some, names in ((shape, ["row", "n"]), (plain, ["row", "n", "_op"])):
         with pytest.raises(UsageError, match="would not see; write that frame first"):
-            jobs.check_base(tx, "t", some, names, is_conflict_free=False)
+            jobs.check_base(tx, "t", some, names)
 
 
 def test_an_owner_with_cells_of_its_own_is_not_reopened(world: JobWorld) -> None:

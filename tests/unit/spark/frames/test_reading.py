@@ -77,6 +77,7 @@ def test_every_row_is_read_once(partitions: int | None) -> None:
         ({"rows": "07,01,99,07"}, [1, 7]),
         ({"rows": "07,01,99", "row_stop": "05"}, [1]),
         ({"rows": "99", "row_stop": "05"}, []),
+        ({"rows": ""}, []),
         ({"row_start": "5"}, []),
     ],
 )
