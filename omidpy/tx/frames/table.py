@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from omidpy.base.words.arguments import check_count
+from omidpy.tx.batch import Batch
 from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS, pyarrow, record_batches, schema_of
 from omidpy.tx.frames.shape import DEFAULT_KEY, Columns, KeyColumns, Shape
 from omidpy.tx.frames.writing import FrameWriter, Target, batches_of
@@ -13,8 +14,10 @@ from omidpy.tx.frames.writing import FrameWriter, Target, batches_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_PAGE_ROWS = 1000
-REST = "cells"
+MOST_PAGE_ROWS: Final = 1000
+BATCH_WRITES: Final = 10_000
+"""Writes of a frame that are collected before the transaction has them."""
+REST: Final = "cells"
 """The map of all columns, where no column is named."""
 
 
@@ -33,6 +36,18 @@ class Scanned(Target, Protocol):
         batch_size: int | None = None,
     ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
         """Iterate over the rows of a range."""
+        ...
+
+
+class Written(Target, Protocol):
+    """The table that frames are written to."""
+
+    def batch(
+        self,
+        timestamp: None = None,
+        batch_size: int | None = None,
+    ) -> Batch:
+        """Collect writes, and hand them over together."""
         ...
 
 
@@ -92,7 +107,7 @@ class Frames:
         )
 
     def write_arrow(
-        self: Target,
+        self: Written,
         data: object,
         *,
         columns: Columns | None = None,
@@ -116,14 +131,16 @@ class Frames:
 
         Raises:
             UsageError: a batch lacks a column, has one that is not named, or one of another type; a
-                row comes twice; a value cannot be stored.  The transaction may hold some rows.
+                row comes twice; a value cannot be stored.  If the transaction has some of the rows
+                already, it can no longer commit; undoing a savepoint around the call mends that.
             TypeError: `data` gives no Arrow data.
             ConfigError: pyarrow is not installed.
         """
         shape = shape_to_write(columns, key=key, rest=rest)
-        writer = FrameWriter(self, shape, nulls=nulls)
-        for batch in batches_of(data):
-            writer.write(batch)
+        with self.batch(batch_size=BATCH_WRITES) as sink:
+            writer = FrameWriter(self, shape, nulls=nulls, sink=sink)
+            for batch in batches_of(data):
+                writer.write(batch)
         return writer.row_count
 
 

@@ -37,7 +37,19 @@ class Base(Protocol):
         ...
 
 
-class Target(Base, Protocol):
+class Sink(Protocol):
+    """What takes writes."""
+
+    def put(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
+        """Write columns of a row."""
+        ...
+
+    def delete(self, row: bytes, columns: Iterable[bytes] | None = None) -> None:
+        """Delete columns of a row."""
+        ...
+
+
+class Target(Base, Sink, Protocol):
     """A table to write."""
 
     @property
@@ -50,20 +62,18 @@ class Target(Base, Protocol):
         """Whether writes through this object are checked by nobody."""
         ...
 
-    def put(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
-        """Write columns of a row."""
-        ...
-
-    def delete(self, row: bytes, columns: Iterable[bytes] | None = None) -> None:
-        """Delete columns of a row."""
-        ...
-
 
 class FrameWriter:
     """Writes the batches of one frame to one table."""
 
     def __init__(
-        self, target: Target, shape: Shape, *, nulls: str = "keep", base: Base | None = None
+        self,
+        target: Target,
+        shape: Shape,
+        *,
+        nulls: str = "keep",
+        base: Base | None = None,
+        sink: Sink | None = None,
     ) -> None:
         """Write nothing yet.
 
@@ -72,6 +82,7 @@ class FrameWriter:
             shape: Which column is which.
             nulls: One of `NULLS`.
             base: What is read for deletes and counters; by default the target itself.
+            sink: What takes the writes for the target; by default itself.
 
         Raises:
             UsageError: an argument is wrong, or counters would not be checked for conflicts.
@@ -84,7 +95,7 @@ class FrameWriter:
                 f"the counters {', '.join(counters)} of table {target.name!r} cannot be changed "
                 "without conflict detection: two transactions would count once"
             )
-        self._target = target
+        self._sink = target if sink is None else sink
         self._base = target if base is None else base
         self._shape = shape
         self._nulls = nulls
@@ -111,14 +122,14 @@ class FrameWriter:
         for row, op, cells in zip(keys, ops, columns.cells(counts, keys), strict=True):
             if op == DELETE:
                 if old := found.get(row):
-                    self._target.delete(row, list(old))
+                    self._sink.delete(row, list(old))
                 continue
             if self._nulls == "delete" and (
                 absent := [column for column, value in cells.items() if value is None]
             ):
-                self._target.delete(row, absent)
+                self._sink.delete(row, absent)
             if put := {column: value for column, value in cells.items() if value is not None}:
-                self._target.put(row, put)
+                self._sink.put(row, put)
         self.row_count += len(keys)
 
     def _found(

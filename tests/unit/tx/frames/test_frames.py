@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import omidpy
 from omidpy.codec import BOOL, FLOAT32, FLOAT64, INT16, INT32, INT64, JSON, TEXT, Codec
-from omidpy.errors import CorruptCell, NoSuchTable, UsageError
+from omidpy.errors import CorruptCell, NoSuchTable, TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.tx.frames.reading import record_batches, schema_of
 from omidpy.tx.frames.shape import Shape
@@ -325,6 +325,25 @@ def test_every_batch_is_held_to_the_shape(tm: TransactionManager) -> None:
         with pytest.raises(UsageError, match=said):
             tm.write_arrow("t", [first, second], columns=columns)
     assert list(tm.begin().table("t").scan()) == []
+
+
+def test_half_a_frame_is_not_committed(
+    tm: TransactionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever catches the error; a savepoint around the frame undoes it alone."""
+    monkeypatch.setattr("omidpy.tx.frames.table.BATCH_WRITES", 1)
+    columns: Any = {"n": ("cf:n", "bigint")}
+    batches = [pa.record_batch({"row": [b"a"], "n": [1]}), pa.record_batch({"row": [b"b"]})]
+    tx = tm.begin()
+    with pytest.raises(UsageError):
+        tx.table("t").write_arrow(batches, columns=columns)
+    with pytest.raises(TransactionAborted, match="a batch of table 't' was left"):
+        tx.commit()
+    with tm.begin() as tx:
+        tx.table("t").put(b"c", {b"cf:n": b"1"})
+        with pytest.raises(UsageError), tx.savepoint():
+            tx.table("t").write_arrow(batches, columns=columns)
+    assert set(dict(tm.begin().table("t").scan())) == {b"c"}
 
 
 def test_a_null_keeps_or_deletes(tm: TransactionManager) -> None:
